@@ -44,7 +44,7 @@ Bytes bytes_summed(const Stage& stage) {
 }  // namespace
 
 Executor::Executor(ExecutorContext context, const LoweredProgram& program, const Segment& segment,
-                   const std::function<void(const StepReport&)>& report)
+                   const std::function<void(const StepReport&)>& report, const std::function<bool()>& asked)
     : context_(context),
       program_(program),
       segment_(segment),
@@ -94,6 +94,7 @@ Executor::Executor(ExecutorContext context, const LoweredProgram& program, const
       for (auto& [tie, sum] : tie_sums_) sum->poll();
     });
   }
+  if (asked) early_end_.emplace(program, context_.transport, asked);
   context_.boundaries.begin(program);
   for (Stage& stage : context_.stages) {
     stage.begin(list_);
@@ -133,11 +134,12 @@ const std::array<Executor::Handler, 16>& Executor::handlers() {
   return table;
 }
 
-void Executor::run() {
+bool Executor::run() {
   Recorder& recorder = context_.recorder;
   try {
     for (at_ = 0; at_ < list_.size(); ++at_) {
       const Action& action = list_[at_];
+      if (left_out(action)) continue;
       const Handler handler = handlers()[static_cast<std::size_t>(action.op)];
       if (!recorder.on() || !training()) {  // a timeline is of training steps
         (this->*handler)(action);
@@ -147,14 +149,26 @@ void Executor::run() {
       (this->*handler)(action);
       recorder.record(action, step_of(action), std::move(begin), recorder.mark());
     }
+    const bool left = early_end_ && early_end_->finish();
     context_.boundaries.check_empty();
+    if (!left && result_) context_.late_reports.add(result_->first, result_->second, report_);
+    return !left;
   } catch (...) {
     const bool over = at_ >= list_.size();
+    // Steps count from 1, as in the log.
+    const std::string where =
+        !training() ? fmt::format("in the validation after step {}", segment_.first_step)
+                    : fmt::format("at step {}", (over ? segment_.first_step : step_of(list_[at_])) + 1);
     std::rethrow_exception(with_place(std::current_exception(),
-                                      fmt::format("rank {} at step {}, action {} ({})", me().value,
-                                                  over ? segment_.first_step : step_of(list_[at_]), at_,
+                                      fmt::format("rank {} {}, action {} ({})", me().value, where, at_,
                                                   over ? "the segment's end" : describe_action(list_[at_]))));
   }
+}
+
+bool Executor::left_out(const Action& action) {
+  if (!early_end_) return false;
+  const MicroBatch micro_batch = micro_batch_of(action);
+  return micro_batch.valid() && !early_end_->goes_on(micro_batch);
 }
 
 Stage& Executor::stage(StageId id) {
@@ -477,12 +491,16 @@ void Executor::step(const Action& action) {
   const double rate =
       options.scheduler.rate({number, options.total_steps, options.optimizer->learning_rate()});
   groups_[action.group.index()].learning_rate = rate;
-  if (!skips(action)) {
+  const bool skipped = skips(action);
+  ++context_.updates.begun;
+  if (!skipped) {
     const UpdateStaleness& late = staleness_.at(action.stage)[action.group.index()];
-    return stepped.step(action.group, action.version, at_, *options.optimizer,
-                        {rate, late.gradients, late.weights});
+    stepped.step(action.group, action.version, at_, *options.optimizer, {rate, late.gradients, late.weights});
+    ++context_.updates.made;
+    return;
   }
   stepped.skip_step(action.group, action.version, at_);
+  ++context_.updates.made;
   // A loss scale has a rule of its own.
   if (context_.loss_scale == nullptr && stepped.skips_in_a_row() >= kMostSkipsInARow) {
     throw too_many_skips(number, action.stage);
@@ -518,6 +536,11 @@ bool Executor::skips(const Action& action) {
   return true;
 }
 
+bool Executor::has_no_unit(const GroupState& group) const {
+  return !training() && group.loss && !group.units.empty() &&
+         std::all_of(group.units.begin(), group.units.end(), [](std::int64_t units) { return units == 0; });
+}
+
 void Executor::report_loss(const Action& action) {
   GroupState& group = groups_[action.group.index()];
   const StageId last_stage{program_.placement.stages() - 1};
@@ -527,21 +550,29 @@ void Executor::report_loss(const Action& action) {
   for (std::size_t replica = 0; replica < reporters.size(); ++replica) {
     const Tag tag = Tag::loss(last_stage, action.group, static_cast<int>(replica));
     const bool mine = reporters[replica] == me();
-    if (mine && !gathers) return context_.boundaries.put(tag, group.loss.value().values());
+    if (mine && has_no_unit(group)) group.loss->spoil();
+    if (mine && !gathers) {
+      if (!group.loss) group.loss.emplace(context_.options.device);  // left before its first micro-batch
+      return context_.boundaries.put(tag, group.loss->values());
+    }
     // A replica may have no micro-batch of the group.
     if (mine && group.loss) all.add(group.loss->values());
     if (!mine && context_.boundaries.has(tag)) all.add(context_.boundaries.take(tag));
   }
   group.loss.reset();
   if (!report_) return;
-  context_.late_reports.add({.step = segment_.first_step + (training() ? action.group.value : 0),
-                             .gradient_norm = group.norm,
-                             .loss_scale = group.loss_scale,
-                             .skipped = group.skipped,
-                             .learning_rate = group.learning_rate,
-                             .samples = group.samples,
-                             .tokens = group.tokens},
-                            all.values(), report_);
+  const StepReport report{.step = segment_.first_step + (training() ? action.group.value : 0),
+                          .gradient_norm = group.norm,
+                          .loss_scale = group.loss_scale,
+                          .skipped = group.skipped,
+                          .learning_rate = group.learning_rate,
+                          .samples = group.samples,
+                          .tokens = group.tokens};
+  if (early_end_) {  // whether all micro-batches are in it is known behind the list
+    result_.emplace(report, all.values());
+  } else {
+    context_.late_reports.add(report, all.values(), report_);
+  }
 }
 
 void Executor::post_receive(const Action& action) {

@@ -5,6 +5,7 @@
 
 #include "stagecraft/engine/boundaries.h"
 #include "stagecraft/engine/deferred_reports.h"
+#include "stagecraft/engine/early_end.h"
 #include "stagecraft/engine/finite.h"
 #include "stagecraft/engine/loss_sum.h"
 #include "stagecraft/engine/recorder.h"
@@ -22,6 +23,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -31,6 +33,12 @@ namespace stagecraft {
 /// What the rank's stages load: apart even on one rank, so that each micro-batch's part is read when its
 /// stage comes to it.
 using BatchSources = std::map<StageId, std::unique_ptr<BatchSource>>;
+
+/// Updates of a rank's stages in one segment, skipped ones among them.
+struct UpdateCount {
+  int begun = 0;
+  int made = 0;
+};
 
 /// What an executor works on; all of it is the worker's and outlives it.
 struct ExecutorContext {
@@ -49,24 +57,28 @@ struct ExecutorContext {
   DeferredReports& late_reports;
   DeferredFiniteChecks& deferred_checks;
   LossScale* loss_scale;  ///< null: the loss is not scaled
+  UpdateCount& updates;
 };
 
 /// One segment's run on one rank.
 class Executor {
  public:
   Executor(ExecutorContext context, const LoweredProgram& program, const Segment& segment,
-           const std::function<void(const StepReport&)>& report);
+           const std::function<void(const StepReport&)>& report, const std::function<bool()>& asked);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  /// Throws PeerError, NotFiniteError (Worker::run), and InternalError that names the action for what goes
-  /// wrong inside one.
-  void run();
+  /// False where the segment was left early (Worker::run). Throws PeerError, NotFiniteError (Worker::run), and
+  /// InternalError that names the action for what goes wrong inside one.
+  [[nodiscard]] bool run();
 
  private:
   using Handler = void (Executor::*)(const Action&);
   [[nodiscard]] static const std::array<Handler, 16>& handlers();
+
+  /// Whether the action is of a micro-batch behind the end of a segment that is left.
+  [[nodiscard]] bool left_out(const Action& action);
 
   void load(const Action& action);
   void forward(const Action& action);
@@ -116,6 +128,8 @@ class Executor {
   [[nodiscard]] Batch take_loaded(const Action& action);
   /// Of the mini-batch, for a mean.
   [[nodiscard]] double share_of(MicroBatch micro_batch);
+  /// Whether a validation has nothing that its mean could be of: no label counts.
+  [[nodiscard]] bool has_no_unit(const GroupState& group) const;
   [[nodiscard]] BatchSize size_of(MicroBatch micro_batch) const;
   [[nodiscard]] Bundle output_gradient(const Action& action);
   void hand_on(const Action& action, const Bundle& input_gradient);
@@ -143,6 +157,8 @@ class Executor {
   const LoweredProgram& program_;
   const Segment& segment_;
   const std::function<void(const StepReport&)>& report_;
+  std::optional<EarlyEnd> early_end_;                        ///< of a segment that may be left
+  std::optional<std::pair<StepReport, at::Tensor>> result_;  ///< of such a segment
   const std::vector<Action>& list_;
   std::size_t at_ = 0;  ///< position in the list
   std::vector<Group> group_of_;

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -22,6 +23,9 @@ class LossSum {
   void add(const LossValue& value);
   /// The sum of another replica: what values() was there.
   void add(const at::Tensor& values);
+  /// Both become NaN: there is nothing that a mean could be of. A loss alone that is NaN leaves right predictions a
+  /// number.
+  void spoil() { sum_.fill_(std::numeric_limits<double>::quiet_NaN()); }
   /// [loss, correct] in double precision, on the device. No later add() changes it.
   [[nodiscard]] at::Tensor values() const;
 

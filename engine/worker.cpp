@@ -123,6 +123,16 @@ struct Worker::Impl {
   DeferredReports late_reports;
   DeferredFiniteChecks deferred_checks;
 
+  /// Of the segment that runs or ran last.
+  struct Progress {
+    std::int64_t first_step = 0;
+    int groups = 0;
+    UpdateCount updates{};
+    std::vector<std::pair<at::Tensor, at::Tensor>>
+        buffers{};  ///< those that forwards change, and copies from before
+    std::optional<LossScaleState> loss_scale;
+  } at;
+
   Impl(const Model& its_model, const Loss& its_loss, const Dataset& its_data,
        const std::vector<std::pair<int, int>>& layers, const Placement& placement, Transport& its_transport,
        WorkerOptions its_options)
@@ -161,6 +171,22 @@ struct Worker::Impl {
     }
     boundaries = std::make_unique<Boundaries>(model, stage_layers, placement, options.micro_batch_size,
                                               options.device, transport, options.poison_released_slots);
+  }
+
+  void begin(const Segment& segment) {
+    const bool trains = segment.kind == SegmentKind::train;
+    at = {.first_step = segment.first_step,
+          .groups = trains ? static_cast<int>(segment.group_sizes.size()) : 0,
+          .loss_scale = loss_scale ? std::optional(loss_scale->state()) : std::nullopt};
+    if (!trains || !options.device.is_cpu()) return;
+    for (Stage& stage : stages) {
+      for (int layer = stage.first_layer(); layer < stage.last_layer(); ++layer) {
+        for (const OverReplicas rule : {OverReplicas::mean, OverReplicas::first}) {
+          for (const at::Tensor& buffer : stage.buffers(layer, rule))
+            at.buffers.emplace_back(buffer, buffer.clone());
+        }
+      }
+    }
   }
 
   [[nodiscard]] LoaderOptions loading(SegmentKind kind) const {
@@ -240,10 +266,12 @@ void Worker::read_ahead(const LoweredProgram& program, const Segment& segment) {
   }
 }
 
-void Worker::run(const LoweredProgram& program, const Segment& segment,
-                 const std::function<void(const StepReport&)>& report) {
+bool Worker::run(const LoweredProgram& program, const Segment& segment,
+                 const std::function<void(const StepReport&)>& report, const std::function<bool()>& asked) {
+  STAGECRAFT_CHECK(!asked || segment.kind == SegmentKind::validate, "half a training step is none");
   const c10::InferenceMode no_autograd;
   const c10::DeviceGuard on_device(impl_->options.device);
+  impl_->begin(segment);  // copies of a few numbers, which are none of the program's
   const ChargeTo charge(impl_->account);
   read_ahead(program, segment);
   const ExecutorContext context{.model = impl_->model,
@@ -260,8 +288,21 @@ void Worker::run(const LoweredProgram& program, const Segment& segment,
                                 .options = impl_->options,
                                 .late_reports = impl_->late_reports,
                                 .deferred_checks = impl_->deferred_checks,
-                                .loss_scale = impl_->loss_scale ? &*impl_->loss_scale : nullptr};
-  Executor(context, program, segment, report).run();
+                                .loss_scale = impl_->loss_scale ? &*impl_->loss_scale : nullptr,
+                                .updates = impl_->at.updates};
+  return Executor(context, program, segment, report, asked).run();
+}
+
+std::optional<std::int64_t> Worker::whole_state() {
+  Impl::Progress& at = impl_->at;
+  if (!impl_->options.device.is_cpu()) return std::nullopt;
+  const int all = at.groups * static_cast<int>(impl_->stages.size());
+  if (at.updates.begun == all && at.updates.made == all) return at.first_step + at.groups;
+  if (at.updates.begun > 0) return std::nullopt;
+  const c10::InferenceMode no_autograd;
+  for (auto& [buffer, before] : at.buffers) buffer.copy_(before);
+  if (impl_->loss_scale && at.loss_scale) impl_->loss_scale->set_state(*at.loss_scale);
+  return at.first_step;
 }
 
 void Worker::settle() {

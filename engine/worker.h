@@ -58,8 +58,9 @@ struct WorkerOptions {
 /// What rank 0 knows of a step when it is over.
 struct StepReport {
   std::int64_t step = 0;
-  double loss = 0;     ///< of the mini-batch, by the scaling rule
-  double correct = 0;  ///< validation: right predictions
+  double loss = 0;  ///< of the mini-batch, by the scaling rule
+  /// Validation: right predictions. NaN, as the loss: no target counted, so there is no mean.
+  double correct = 0;
   /// Before clipping; absent where the program has no agree_norm, or the step was skipped.
   std::optional<double> gradient_norm;
   std::optional<double> loss_scale;  ///< float16: of this step
@@ -90,8 +91,19 @@ class Worker {
   /// Throws NotFiniteError before a step whose gradient is not finite: on all ranks where they agree on its
   /// norm; else on one that holds such a stage, and on a device only when the answer has arrived, at the
   /// latest in settle(). Skipping, it throws for the hundredth such step in a row.
-  void run(const LoweredProgram& program, const Segment& segment,
-           const std::function<void(const StepReport&)>& report);
+  ///
+  /// `asked`: whether this rank was asked to leave the segment; all ranks give it, or none. When one was, all
+  /// leave at the same micro-batch, a few behind those under way: no report, false. Only of validations: of
+  /// training segments half a step would be left.
+  bool run(const LoweredProgram& program, const Segment& segment,
+           const std::function<void(const StepReport&)>& report,
+           const std::function<bool()>& asked = nullptr);
+
+  /// Where a segment ended by an exception: the steps of the run whose state this rank holds as a whole. Those
+  /// made before the segment, if no update of it was begun: then buffers and the loss scale are set back to what
+  /// they were. Those made with it, if all its updates were made. Nothing in between, and nothing where a
+  /// device, which may have failed, holds the weights.
+  [[nodiscard]] std::optional<std::int64_t> whole_state();
 
   /// Reports all steps that were run, and waits for the device to have made them. Throws as run() does.
   void settle();

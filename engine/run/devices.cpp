@@ -124,6 +124,14 @@ std::optional<double> peak_flops_of(const RunConfig& config, int ranks) {
   return *one * used;
 }
 
+TransportOptions transport_options(const RunConfig& config) {
+  const CommsConfig& comms = config.comms;
+  return {.timeout = Seconds{comms.timeout_s},
+          .synchronous_sends = comms.synchronous_sends,
+          .start_up_timeout = Seconds{comms.start_up_timeout_s},
+          .save_timeout = Seconds{comms.save_timeout_s}};
+}
+
 std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const RunSetup& setup,
                                          at::Device device) {
   const CommsConfig& comms = setup.config().comms;

@@ -40,6 +40,9 @@ void check_device(const RunConfig& config, const std::string& file);
 /// is not known.
 [[nodiscard]] std::optional<double> peak_flops_of(const RunConfig& config, int ranks);
 
+/// How long ranks wait for each other, as the config says.
+[[nodiscard]] TransportOptions transport_options(const RunConfig& config);
+
 /// What carries tensors of `device` between ranks: `hosts` itself for the CPU's; NCCL where the config asks
 /// for it, or leaves it open and every rank has a device of its own; otherwise `hosts`, by way of page-locked
 /// memory unless it takes the device's. Collective.

@@ -159,7 +159,6 @@ std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& 
                       paths.metrics(), start.step, std::max<std::int64_t>(last, 0) + 1, start.step));
     }
   }
-  if (start.step < setup.shape().steps) remove_file(paths.summary());  // the session before's
   return notes;
 }
 

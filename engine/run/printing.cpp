@@ -198,6 +198,10 @@ std::string step_line(const MetricsRecord& record, std::int64_t steps) {
 std::string validation_line(const MetricsRecord& record, std::int64_t steps, const Loss& loss) {
   const bool tokens = loss.targets() == Targets::tokens;
   const char* unit = loss.reduction() == Reduction::sum ? " (sum)" : tokens ? " nats/token" : "";
+  if (record.no_targets) {
+    return prefix("valid", record, steps) +
+           "   no loss: no target of the validation data counts (all are ones that the loss leaves out)";
+  }
   std::string line = fmt::format("{}   loss {:.6g}{}", prefix("valid", record, steps), record.loss, unit);
   if (record.accuracy) line += fmt::format("   accuracy {}", format_percent(*record.accuracy));
   return line + fmt::format("   {}", format_duration(Seconds{record.ms / 1e3}));

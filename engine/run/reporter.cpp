@@ -80,7 +80,8 @@ void RunReporter::validation(const StepReport& report, std::int64_t steps_made) 
   record.validation = true;
   record.loss = plain(report.loss);
   const Loss& loss = *setup_.materials().loss;
-  if (loss.has_accuracy() && report.samples > 0) {
+  record.no_targets = std::isnan(report.correct);
+  if (loss.has_accuracy() && report.samples > 0 && !record.no_targets) {
     const std::int64_t units = loss.targets() == Targets::tokens ? report.tokens : report.samples;
     record.accuracy = report.correct / static_cast<double>(units);
   }

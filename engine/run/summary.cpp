@@ -1,6 +1,8 @@
 #include "stagecraft/engine/run/summary.h"
 
+#include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
+#include "stagecraft/engine/metrics/metrics.h"
 #include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/transport/cores.h"
 #include "stagecraft/models/data/buckets.h"
@@ -9,68 +11,37 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 namespace stagecraft {
 namespace {
 
-/// What is to be added to a rank's event times to have them on the reporter's clock.
-Seconds shift_of(const Json& theirs, const Json& mine) {
-  const auto number = [](const Json& json, const char* key) { return Seconds{json.at(key).get<double>()}; };
-  const Seconds origins = number(theirs, "origin") - number(mine, "origin");
-  if (theirs.at("boot") == mine.at("boot")) return origins;
-  return origins - (number(theirs, "together") - number(mine, "together"));
+std::vector<std::vector<Seconds>> meetings_of(const Json& rank) {
+  std::vector<std::vector<Seconds>> meetings;
+  for (const Json& meeting : rank.at("meetings")) {
+    auto& times = meetings.emplace_back();
+    for (const Json& time : meeting) times.emplace_back(time.get<double>());
+  }
+  return meetings;
 }
 
-}  // namespace
-
-RunResults gather_results(const RunSetup& setup, const Worker& worker, Transport& transport,
-                          Seconds together) {
-  RunResults results;
-  for (const auto& rank : transport.all_gather(
-           {static_cast<double>(worker.peak_bytes().value), static_cast<double>(worker.skipped_steps())})) {
-    results.peak.emplace_back(static_cast<std::int64_t>(rank.front()));
-    results.skipped_steps = std::max(results.skipped_steps, static_cast<std::int64_t>(rank.back()));
+/// From a rank's event times to the reporter's.
+std::function<Seconds(Seconds)> clock_between(const Json& theirs, const Json& mine) {
+  const Seconds origin{theirs.at("origin").get<double>()}, here{mine.at("origin").get<double>()};
+  if (theirs.at("boot") == mine.at("boot")) {
+    return [shift = origin - here](Seconds time) { return time + shift; };
   }
-  Timeline mine;
-  mine.events = worker.events();
-  Json text;
-  text["boot"] = transport::boot_id();
-  text["origin"] = worker.clock_origin().value;
-  text["together"] = together.value;
-  text["trace"] = to_chrome_trace(mine);
-  Timeline& timeline = results.timeline;
-  timeline.title = fmt::format("{}, {}", setup.materials().model.name, setup.plan().schedule.name);
-  transport.gather_text(setup.reporter(), text.dump(), [&](Rank rank, const std::string& written) {
-    timeline.rank_names.push_back(setup.rank_name(rank));
-    const Json theirs = Json::parse(written);
-    const Seconds shift = shift_of(theirs, text);
-    for (Event event :
-         timeline_from_chrome_trace(theirs.at("trace"), fmt::format("events of rank {}", rank.value))
-             .events) {
-      event.begin += shift;
-      event.end += shift;
-      timeline.events.push_back(event);
-    }
-  });
-  if (transport.rank() != setup.reporter()) return results;
-  Seconds first{std::numeric_limits<double>::infinity()};
-  for (const Event& event : timeline.events) first = std::min(first, event.begin);
-  for (Event& event : timeline.events) {
-    event.begin -= first;
-    event.end -= first;
-  }
-  return results;
+  return [origin, here, line = ClockLine(meetings_of(theirs), meetings_of(mine))](Seconds time) {
+    return line(origin + time) - here;
+  };
 }
 
-RunSummary summary_of(const RunSetup& setup, const RunResults& results, const RunReporter& reporter,
-                      std::int64_t steps, int stopped_by) {
+/// What follows from the plan, the model and the steps' times.
+RunSummary of_steps(const RunSetup& setup, const StepTimeSample& times) {
   RunSummary summary;
-  summary.steps = steps;
-  summary.stopped_by_signal = stopped_by;
-  summary.skipped_steps = results.skipped_steps;
-  summary.measured_steps = reporter.step_times().steps();
-  summary.step = reporter.step_times().times();
+  summary.measured_steps = times.steps();
+  summary.step = times.times();
   const double median = summary.step.median.value;
   summary.samples_per_second = median > 0 ? static_cast<double>(setup.config().train_batch_size) / median : 0;
   if (const double tokens = tokens_per_sample(setup.materials()); tokens > 0) {
@@ -86,11 +57,112 @@ RunSummary summary_of(const RunSetup& setup, const RunResults& results, const Ru
     summary.flops_utilization = summary.flops_per_second / *peak;
   }
   if (setup.plan().predicted) summary.predicted_step = setup.plan().predicted->step;
+  summary.proved_peak = setup.programs().memory();
+  return summary;
+}
+
+/// What metrics.jsonl tells of the steps. Without step times where that has none.
+RunSummary restored_summary(const RunSetup& setup, const std::string& metrics, std::int64_t steps) {
+  StepTimeSample times;
+  std::optional<MetricsRecord> last_step, last_validation;
+  try {
+    for (MetricsRecord& record : read_metrics(metrics)) {
+      if (!record.validation) times.add(Seconds{record.ms / 1e3});
+      (record.validation ? last_validation : last_step) = std::move(record);
+    }
+  } catch (const InputError&) {
+    // A line that cannot be read: the figures are those of the lines before it.
+  }
+  RunSummary summary = of_steps(setup, times);
+  summary.steps = steps;
+  summary.restored = true;
+  summary.last_step = std::move(last_step);
+  summary.last_validation = std::move(last_validation);
+  return summary;
+}
+
+}  // namespace
+
+RunResults gather_results(const RunSetup& setup, const Worker& worker, Transport& transport,
+                          const ClockMeetings& meetings) {
+  RunResults results;
+  for (const auto& rank : transport.all_gather(
+           {static_cast<double>(worker.peak_bytes().value), static_cast<double>(worker.skipped_steps())})) {
+    results.peak.emplace_back(static_cast<std::int64_t>(rank.front()));
+    results.skipped_steps = std::max(results.skipped_steps, static_cast<std::int64_t>(rank.back()));
+  }
+  Timeline mine;
+  mine.events = worker.events();
+  Json text;
+  text["boot"] = transport::boot_id();
+  text["origin"] = worker.clock_origin().value;
+  text["meetings"] = Json::array();
+  for (const std::vector<Seconds>& meeting : meetings.times()) {
+    Json& times = text["meetings"].emplace_back(Json::array());
+    for (const Seconds time : meeting) times.push_back(time.value);
+  }
+  text["trace"] = to_chrome_trace(mine);
+  Timeline& timeline = results.timeline;
+  timeline.title = fmt::format("{}, {}", setup.materials().model.name, setup.plan().schedule.name);
+  transport.gather_text(setup.reporter(), text.dump(), [&](Rank rank, const std::string& written) {
+    timeline.rank_names.push_back(setup.rank_name(rank));
+    const Json theirs = Json::parse(written);
+    const std::function<Seconds(Seconds)> here = clock_between(theirs, text);
+    for (Event event :
+         timeline_from_chrome_trace(theirs.at("trace"), fmt::format("events of rank {}", rank.value))
+             .events) {
+      event.begin = here(event.begin);
+      event.end = here(event.end);
+      timeline.events.push_back(event);
+    }
+  });
+  if (transport.rank() != setup.reporter()) return results;
+  Seconds first{std::numeric_limits<double>::infinity()};
+  for (const Event& event : timeline.events) first = std::min(first, event.begin);
+  for (Event& event : timeline.events) {
+    event.begin -= first;
+    event.end -= first;
+  }
+  return results;
+}
+
+RunSummary summary_of(const RunSetup& setup, const RunResults& results, const RunReporter& reporter,
+                      std::int64_t steps, int stopped_by) {
+  RunSummary summary = of_steps(setup, reporter.step_times());
+  summary.steps = steps;
+  summary.stopped_by_signal = stopped_by;
+  summary.skipped_steps = results.skipped_steps;
   summary.last_step = reporter.last_step();
   summary.last_validation = reporter.last_validation();
   summary.peak = results.peak;
-  summary.proved_peak = setup.programs().memory();
   return summary;
+}
+
+RunSummary earlier_summary(const RunSetup& setup, const RunPaths& paths, std::int64_t steps) {
+  if (is_there(paths.summary())) return json::read_file<RunSummary>(paths.summary());
+  return restored_summary(setup, paths.metrics(), steps);
+}
+
+std::vector<std::string> write_missing_results(const RunPaths& paths, const RunSetup& setup) {
+  std::vector<std::string> remarks;
+  const auto write = [&](const std::string& path, const Json& json, const char* what) {
+    if (is_there(path)) return;
+    write_json_file(path, json, Links::replace);
+    remarks.push_back(fmt::format("the run was ended before it wrote {}: {}", path, what));
+  };
+  write(paths.summary(), json::write(earlier_summary(setup, paths, setup.shape().steps)),
+        "written now from metrics.jsonl; what ranks used of their memory is lost");
+  write(paths.timeline(), to_chrome_trace(Timeline{}), "written now without events, which are lost");
+  return remarks;
+}
+
+void remove_results(const RunPaths& paths) {
+  for (const std::string& path : {paths.summary(), paths.timeline()}) {
+    const std::error_code error = storage().remove(path);
+    if (error && error != std::errc::no_such_file_or_directory) {
+      throw InputError({path, ""}, "cannot be removed: " + error.message());
+    }
+  }
 }
 
 }  // namespace stagecraft

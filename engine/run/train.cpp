@@ -11,6 +11,7 @@
 #include "stagecraft/engine/run/printing.h"
 #include "stagecraft/engine/run/rank_threads.h"
 #include "stagecraft/engine/run/signals.h"
+#include "stagecraft/engine/run/summary.h"
 #include "stagecraft/engine/transport/factory.h"
 #include "stagecraft/engine/transport/mpi/kill_timeout.h"
 #include "stagecraft/models/libtorch_error.h"
@@ -23,6 +24,7 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <unistd.h>
@@ -34,14 +36,6 @@ namespace {
 /// long a failed run of threads waits for those that have not failed.
 constexpr Seconds kGrace{5};
 
-TransportOptions transport_options(const RunConfig& config) {
-  const CommsConfig& comms = config.comms;
-  return {.timeout = Seconds{comms.timeout_s},
-          .synchronous_sends = comms.synchronous_sends,
-          .start_up_timeout = Seconds{comms.start_up_timeout_s},
-          .save_timeout = Seconds{comms.save_timeout_s}};
-}
-
 void announce(const Prepared& prepared, const TrainOutput& output) {
   for (const std::string& note : prepared.notes) output.note(note);
   if (output.print) output.print(start_up_tables(*prepared.setup));
@@ -49,10 +43,10 @@ void announce(const Prepared& prepared, const TrainOutput& output) {
 
 /// The run had made all its steps, and may have been killed while it put things away.
 void tidy_over(const Prepared& prepared, const TrainOutput& output) {
+  const RunPaths& paths = prepared.directory->paths();
+  for (const std::string& remark : write_missing_results(paths, *prepared.setup)) output.note(remark);
   const std::int64_t keep = prepared.setup->config().checkpoint.keep;
-  for (const std::string& remark : tidy_checkpoints(prepared.directory->paths().checkpoints(), keep)) {
-    output.note(remark);
-  }
+  for (const std::string& remark : tidy_checkpoints(paths.checkpoints(), keep)) output.note(remark);
 }
 
 /// `setup`: null for a rank that failed before it had one.
@@ -150,6 +144,7 @@ class LocalRun {
  private:
   void rank(Rank me, TrainOutcome& outcome) {
     RankPhase doing;
+    doing.failed = [&](const std::exception_ptr& error) { claim(me, doing, error); };
     try {
       auto& transport = ranks_.transports[me.index()];
       transport->waits().enter(Phase::start_up);
@@ -161,16 +156,19 @@ class LocalRun {
     }
   }
 
-  void failed(Rank rank, const RankPhase& doing, const std::exception_ptr& error) {
-    bool first = false;
+  /// The first error is the run's.
+  void claim(Rank rank, const RankPhase& doing, const std::exception_ptr& error) {
     {
-      // Before the others are told, so that what they throw cannot come first.
       const std::scoped_lock lock(mutex_);
-      first = !error_;
-      if (first) error_ = error;
+      if (error_) return;
+      error_ = error;
     }
+    (void)leave_exit_note(paths_, exit_record(&setup_, rank, doing, failure_of(error)));
+  }
+
+  void failed(Rank rank, const RankPhase& doing, const std::exception_ptr& error) {
+    claim(rank, doing, error);  // before the others are told, so that what they throw cannot come first
     const Failure failure = failure_of(error);
-    if (first) (void)leave_exit_note(paths_, exit_record(&setup_, rank, doing, failure));
     ranks_.fail(rank,
                 fmt::format("{} failed during {}: {}", setup_.rank_name(rank), doing.what, failure.message));
     threads_.hurry();
@@ -237,6 +235,8 @@ class MpiRun {
   TrainResult rank();
   /// Rank 0's: what the others need, or "" where nothing is to be trained.
   std::string prepare_run(RunConfig config);
+  /// Says whether this rank is the one that speaks, and leaves exit.json if so.
+  void claim(const std::exception_ptr& error);
   [[noreturn]] void give_up();
   void compare_fingerprints(const RunSetup& setup);
   void compare_memory(const RunSetup& setup);
@@ -252,9 +252,11 @@ class MpiRun {
   const RunSetup* setup_ = nullptr;
   RunPaths paths_;
   RankPhase doing_;
+  std::optional<bool> first_;  ///< claim()'s answer
 };
 
 TrainResult MpiRun::rank() {
+  doing_.failed = [this](const std::exception_ptr& error) { claim(error); };
   const bool first = session_.rank() == Rank{0};
   RunConfig config;
   if (first) {
@@ -334,15 +336,24 @@ void MpiRun::compare_memory(const RunSetup& setup) {
   check_memory(setup, processes);
 }
 
-void MpiRun::give_up() {
+void MpiRun::claim(const std::exception_ptr& error) {
+  if (first_) return;
   while (!start_up_.claim_end()) ::pause();  // a signal came first, and its thread ends the process
-  const Failure failure = failure_of(std::current_exception());
+  const Failure failure = failure_of(error);
   const Rank rank = session_.rank();
   // A rank that only heard of a failure, or that failed second, lets the first one speak and end the job.
   bool first = rank == Rank{0} || !failure.secondary;
   if (!paths_.root.empty()) {
     first = leave_exit_note(paths_, exit_record(setup_, rank, doing_, failure)).value_or(first);
   }
+  first_ = first;
+}
+
+void MpiRun::give_up() {
+  claim(std::current_exception());
+  const Failure failure = failure_of(std::current_exception());
+  const Rank rank = session_.rank();
+  const bool first = *first_;
   if (transport_) {
     transport_->fail(fmt::format("rank {} failed during {}: {}", rank.value, doing_.what, failure.message));
   }

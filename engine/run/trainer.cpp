@@ -6,12 +6,15 @@
 #include "stagecraft/base/table.h"
 #include "stagecraft/engine/run/checkpoint.h"
 #include "stagecraft/engine/run/checkpoint_folder.h"
+#include "stagecraft/engine/run/clock_meetings.h"
 #include "stagecraft/engine/run/exit_note.h"
 #include "stagecraft/engine/run/finite_state.h"
+#include "stagecraft/engine/run/last_state.h"
 #include "stagecraft/engine/run/log_file.h"
 #include "stagecraft/engine/run/saving_probe.h"
 #include "stagecraft/engine/run/signals.h"
 #include "stagecraft/engine/run/summary.h"
+#include "stagecraft/engine/transport/cores.h"
 #include "stagecraft/models/libtorch_error.h"
 #include "stagecraft/schedules/interchange/chrome_trace.h"
 
@@ -20,9 +23,12 @@
 #include <spdlog/logger.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <optional>
+#include <thread>
 
 namespace stagecraft {
 namespace {
@@ -80,15 +86,6 @@ class Trainer {
   }
 
   TrainOutcome run() {
-    try {
-      return train();
-    } catch (const NotFiniteError& error) {
-      throw InputError(
-          fmt::format("{}. {}", error.what(), how_to_go_on(error, setup_, outcome_.last_checkpoint)));
-    }
-  }
-
-  TrainOutcome train() {
     transport_.waits().on_long_wait([this](const std::string& what) { log_->warn(what); });
     start();
     transport_.waits().enter(Phase::step);
@@ -97,19 +94,19 @@ class Trainer {
     for (bool more = walk.next(segment); more;) {
       Segment next;
       more = walk.next(next);
-      carry_out(segment, more ? &next : nullptr);
+      const bool whole = carry_out(segment, more ? &next : nullptr);
       const bool trained = segment.kind == SegmentKind::train;
       int signal = agreed_signal();
       const bool due = trained && (segment.checkpoint_after || !more);
       if (due || (signal != 0 && outcome_.steps != saved_step_)) {
-        save(trained && more && next.kind == SegmentKind::validate);
+        save(!whole || (trained && more && next.kind == SegmentKind::validate));
         // What came during the save does not wait for another segment: everything is on disk.
         signal = agreed_signal();
-      } else if (!trained && outcome_.steps == saved_step_ && transport_.rank() == Rank{0}) {
+      } else if (whole && !trained && outcome_.steps == saved_step_ && transport_.rank() == Rank{0}) {
         note_validation(outcome_.last_checkpoint);
       }
       // With nothing left to do there is nothing to stop.
-      if (signal != 0 && more) {
+      if (signal != 0 && (more || !whole)) {
         outcome_.stopped_by = signal;
         break;
       }
@@ -119,13 +116,26 @@ class Trainer {
     return std::move(outcome_);
   }
 
+  /// Behind an error in a step or a validation. Returns what the run can be gone on from, in words. Collective over
+  /// `meeting`.
+  [[nodiscard]] std::string save_last_state(Transport& meeting, bool not_finite);
+  /// Whether the error came in a step or a validation: otherwise nothing was learned since the last checkpoint,
+  /// or saving is what failed.
+  [[nodiscard]] bool in_segment() const { return in_segment_; }
+  [[nodiscard]] const std::string& last_checkpoint() const { return outcome_.last_checkpoint; }
+
  private:
   void start();
-  /// Reads ahead for the next segment, if any.
-  void carry_out(const Segment& segment, const Segment* next);
+  /// Reads ahead for the next segment, if any. False: a validation that a signal cut short, which a resumed run
+  /// makes again from its beginning.
+  [[nodiscard]] bool carry_out(const Segment& segment, const Segment* next);
   void save(bool validation_owed);
   void finish();
   void tell_of_graphs();
+  /// Puts the machines' clocks beside each other. Collective.
+  void meet() {
+    if (several_machines_) meetings_.meet(transport_);
+  }
   /// Launchers may give their own exit code for a run that was stopped: exit.json says the run's.
   void leave_stop_note() const;
   /// The signal that any rank got, the same answer on all of them.
@@ -140,8 +150,11 @@ class Trainer {
   Worker worker_;
   std::optional<RunReporter> reporter_;
   TrainOutcome outcome_;
+  bool in_segment_ = false;
+  bool validates_ = false;  ///< the segment is a validation
   std::int64_t saved_step_ = -1;
-  Seconds together_;  ///< when all ranks left one barrier, on this one's clock
+  bool several_machines_ = false;
+  ClockMeetings meetings_;  ///< of several machines' clocks
 };
 
 void Trainer::start() {
@@ -167,12 +180,14 @@ void Trainer::start() {
   if (setup_.config().checkpoint.at_start && start.checkpoint.empty()) save(false);
   transport_.barrier();
   StopSignals::training_begins();
-  together_ =
-      Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count()};
+  const std::vector<std::string> machines = transport_.all_gather_text(transport::boot_id());
+  several_machines_ = std::any_of(machines.begin(), machines.end(),
+                                  [&](const std::string& machine) { return machine != machines.front(); });
+  meet();
   if (reporter_) reporter_->restart_clock();
 }
 
-void Trainer::carry_out(const Segment& segment, const Segment* next) {
+bool Trainer::carry_out(const Segment& segment, const Segment* next) {
   const bool train = segment.kind == SegmentKind::train;
   const auto groups = static_cast<std::int64_t>(segment.group_sizes.size());
   doing_.what = !train ? fmt::format("validation after step {}", segment.first_step)
@@ -181,6 +196,8 @@ void Trainer::carry_out(const Segment& segment, const Segment* next) {
                     : fmt::format("steps {} to {}", segment.first_step + 1, segment.first_step + groups);
   log_->debug("{}: {} micro-batches", doing_.what, segment.micro_batches.size());
   if (reporter_ && !train) reporter_->restart_clock();
+  in_segment_ = true;
+  validates_ = !train;
   worker_.read_ahead(setup_.programs().of(segment), segment);
   // Not from training to validation and back: the memory proof counts what one of them reads ahead.
   if (next != nullptr && next->kind == segment.kind) worker_.read_ahead(setup_.programs().of(*next), *next);
@@ -193,11 +210,18 @@ void Trainer::carry_out(const Segment& segment, const Segment* next) {
       reporter_->validation(step, steps);
     }
   };
-  worker_.run(setup_.programs().of(segment), segment, report);
+  const std::function<bool()> asked = [] { return StopSignals::received() != 0; };
+  const bool whole =
+      worker_.run(setup_.programs().of(segment), segment, report, train ? std::function<bool()>() : asked);
+  if (!whole) log_->info("{}: left for a signal, to be made again", doing_.what);
   if (next == nullptr || next->kind != segment.kind) worker_.settle();
   // Before the manifest says that this validation was made.
   if (reporter_ && !train) reporter_->sync();
-  if (train) outcome_.steps = segment.first_step + groups;
+  in_segment_ = false;
+  if (!train) return whole;
+  if (reporter_ && outcome_.steps == setup_.start().step) remove_results(paths_);
+  outcome_.steps = segment.first_step + groups;
+  return true;
 }
 
 void Trainer::save(bool validation_owed) {
@@ -212,9 +236,23 @@ void Trainer::save(bool validation_owed) {
   for (const std::string& note : saved.notes) log_->warn("{}", note);
   outcome_.last_checkpoint = saved.folder;
   transport_.barrier();  // in a step nobody would wait so long for the one that writes the last files
+  meet();
   saved_step_ = outcome_.steps;
   log_->info("{} written", outcome_.last_checkpoint);
   if (reporter_) reporter_->restart_clock();
+}
+
+std::string Trainer::save_last_state(Transport& meeting, bool not_finite) {
+  LastState state{.step = worker_.whole_state(),
+                  .validation_owed = validates_,
+                  .saved = saved_step_,
+                  .checkpoint = outcome_.last_checkpoint};
+  // Numbers that came out of a step behind its update: the update was made of them.
+  if (not_finite && state.step && *state.step != outcome_.steps) state.step.reset();
+  if (reporter_) reporter_->sync();
+  LastSave saved = stagecraft::save_last_state(setup_, paths_, worker_, meeting, state);
+  outcome_.last_checkpoint = std::move(saved.checkpoint);
+  return std::move(saved.words);
 }
 
 int Trainer::agreed_signal() {
@@ -254,18 +292,24 @@ void Trainer::finish() {
   if (reporter_) reporter_->finish();
   tell_of_graphs();
   const InPhase saving(transport_.waits(), Phase::save);
-  const RunResults results = gather_results(setup_, worker_, transport_, together_);
+  meet();
+  const RunResults results = gather_results(setup_, worker_, transport_, meetings_);
   if (reporter_) {
-    outcome_.summary = summary_of(setup_, results, *reporter_, outcome_.steps, outcome_.stopped_by);
-    if (outcome_.steps > setup_.start().step) {
-      write_json_file(paths_.timeline(), to_chrome_trace(results.timeline), Links::replace);
-    } else if (is_there(paths_.summary())) {  // no step but the validation that was owed
-      auto summary = json::read_file<RunSummary>(paths_.summary());
-      summary.last_validation = outcome_.summary.last_validation;
-      outcome_.summary = std::move(summary);
-    }
     reporter_->sync();
+    const std::int64_t before = setup_.start().step;
+    const bool keeps = outcome_.steps == before && before > 0;  // no step, a validation that was owed at most
+    if (keeps) {
+      outcome_.summary = earlier_summary(setup_, paths_, before);
+      outcome_.summary.stopped_by_signal = outcome_.stopped_by;
+      if (reporter_->last_validation()) outcome_.summary.last_validation = reporter_->last_validation();
+    } else {
+      outcome_.summary = summary_of(setup_, results, *reporter_, outcome_.steps, outcome_.stopped_by);
+    }
     write_json_file(paths_.summary(), json::write(outcome_.summary), Links::replace);
+    // Later: it is larger, and less is lost with it.
+    if (!keeps || !is_there(paths_.timeline())) {
+      write_json_file(paths_.timeline(), to_chrome_trace(results.timeline), Links::replace);
+    }
     leave_stop_note();
   }
   if (transport_.rank() == Rank{0}) {
@@ -276,6 +320,98 @@ void Trainer::finish() {
   transport_.barrier();  // nobody leaves before the files are there
   log_->info("{} after step {}", outcome_.stopped_by == 0 ? "done" : "stopped", outcome_.steps);
 }
+
+/// What becomes of a rank's error before the rank ends: what can be saved is saved, and the error says where.
+class LastWords {
+ public:
+  LastWords(const RunSetup& setup, Transport& transport, Transport& meeting, Trainer* trainer,
+            RankPhase& doing, spdlog::logger& log)
+      : setup_(setup),
+        transport_(transport),
+        meeting_(meeting),
+        trainer_(trainer),
+        doing_(doing),
+        log_(log) {}
+
+  std::exception_ptr of(const std::exception_ptr& error) {
+    const bool heard = is<MeetAgainError>(error);
+    const bool own = !is<PeerError>(error) && trainer_ != nullptr && trainer_->in_segment();
+    if (!heard && !own) {
+      meeting_.fail("nothing is saved");
+      return with_words(error, "");
+    }
+    const Failure failure = failure_of(error);
+    if (own) {
+      transport_.call_off(fmt::format("{} failed during {}: {}", setup_.rank_name(transport_.rank()),
+                                      doing_.what, failure.message));
+    }
+    const std::string kept = save(is<NotFiniteError>(error));
+    log_.info("{}", kept);
+    const std::exception_ptr whole = with_words(error, kept);
+    if (own) doing_.failed(whole);
+    leave();
+    return whole;
+  }
+
+ private:
+  template <class Error>
+  [[nodiscard]] static bool is(const std::exception_ptr& error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error&) {
+      return true;
+    } catch (...) {
+      return false;
+    }
+  }
+
+  [[nodiscard]] std::string save(bool not_finite) {
+    try {
+      if (trainer_ == nullptr) throw InputError("this rank had not begun");
+      return trainer_->save_last_state(meeting_, not_finite);
+    } catch (...) {
+      const std::string why = failure_of(std::current_exception()).message;
+      meeting_.fail(why);
+      return fmt::format("The state since the last checkpoint was not saved: {}", why);
+    }
+  }
+
+  /// The rank that failed speaks first, so the others wait until it has.
+  void leave() {
+    try {
+      meeting_.barrier();
+    } catch (const PeerError&) {  // it has ended, or cannot come
+      constexpr auto kMoment = std::chrono::milliseconds(200);
+      std::this_thread::sleep_for(kMoment);
+    }
+  }
+
+  /// The same error, whose message goes on with `words`, or with what helps where numbers were not finite.
+  [[nodiscard]] std::exception_ptr with_words(const std::exception_ptr& error,
+                                              const std::string& words) const {
+    try {
+      std::rethrow_exception(error);
+    } catch (const NotFiniteError& e) {
+      const std::string checkpoint = trainer_ == nullptr ? "" : trainer_->last_checkpoint();
+      return std::make_exception_ptr(
+          InputError(fmt::format("{}. {}", e.what(), how_to_go_on(e, setup_, checkpoint))));
+    } catch (...) {
+      if (words.empty()) return error;
+    }
+    const Failure failure = failure_of(error);
+    const std::string text = fmt::format("{}. {}", failure.message, words);
+    if (failure.code == exit_code::kInput) return std::make_exception_ptr(InputError(text));
+    if (failure.code == exit_code::kRefused) return std::make_exception_ptr(RefusedError(text));
+    return failure.code == exit_code::kDefect ? std::make_exception_ptr(InternalError(text)) : error;
+  }
+
+  const RunSetup& setup_;
+  Transport& transport_;
+  Transport& meeting_;
+  Trainer* trainer_;
+  RankPhase& doing_;
+  spdlog::logger& log_;
+};
 
 }  // namespace
 
@@ -296,8 +432,11 @@ TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport&
   log->set_level(log_level(setup.config().log.level));
   log->info("saving was tried in {}", format_duration(tried));
   const auto here = [&] { return fmt::format("{}, {}", setup.rank_name(transport.rank()), doing.what); };
+  transport.barrier();  // making a transport waits for the others without a bound
+  const std::unique_ptr<Transport> meeting = transport.meeting_place(meeting_options(setup.config()));
+  transport.waits().enter(transport.waits().phase());  // the others are shown this one's phase
+  std::optional<Trainer> trainer;
   try {
-    std::optional<Trainer> trainer;
     try {
       trainer.emplace(setup, paths, transport, device, screen, doing, log);
     } catch (...) {  // what a program's actions throw is placed by the executor
@@ -305,9 +444,10 @@ TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport&
     }
     return trainer->run();
   } catch (...) {
-    const std::exception_ptr error = without_stack(std::current_exception(), here());
+    std::exception_ptr error = without_stack(std::current_exception(), here());
     log->error("{}: {}", doing.what, failure_of(error).message);
     if (const std::string whole = whole_error(error); !whole.empty()) log->error("{}", whole);
+    error = LastWords(setup, transport, *meeting, trainer ? &*trainer : nullptr, doing, *log).of(error);
     std::rethrow_exception(error);
   }
 }

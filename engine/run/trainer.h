@@ -10,6 +10,9 @@
 #include "stagecraft/engine/transport/transport.h"
 
 #include <cstdint>
+#include <exception>
+#include <functional>
+#include <string>
 
 namespace stagecraft {
 
@@ -23,6 +26,8 @@ struct TrainOutcome {
 /// What the rank is doing, for exit.json: "step 12", "checkpoint after step 100".
 struct RankPhase {
   std::string what = "start-up";
+  /// Called with the error of a rank that fails, before others that heard of it end: the first one speaks.
+  std::function<void(const std::exception_ptr&)> failed = [](const std::exception_ptr&) {};
 };
 
 /// "stopped by TERM after step 12; runs/x/checkpoints/step-00000012 has everything, go on with --resume"; ""
@@ -33,6 +38,9 @@ struct RankPhase {
 /// lives. `transport` carries tensors of `device`. A run that is stopped leaves exit.json. Throws what the
 /// layers below throw, LibTorch's errors in one line, their stack in the rank's log; the caller tells the
 /// other ranks (Transport::fail).
+///
+/// A run that ends by an error in a step or a validation first saves the state of the last whole step, where
+/// all ranks have one of the same step and it is finite; what the error says then names the checkpoint.
 [[nodiscard]] TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport& transport,
                                       at::Device device, const Screen& screen, RankPhase& doing);
 

@@ -40,6 +40,12 @@ class HostBackedTransport : public Transport {
                    const std::function<void(Rank from, const std::string& text)>& take) final;
   [[nodiscard]] std::string broadcast(const std::string& text) final;
 
+  void call_off(const std::string& reason) noexcept final { hosts_->call_off(reason); }
+  [[nodiscard]] std::unique_ptr<Transport> meeting_place(const TransportOptions& options) final {
+    return hosts_->meeting_place(options);
+  }
+  void begin_agreement(int mine) final { hosts_->begin_agreement(mine); }
+  [[nodiscard]] int finish_agreement() final { return hosts_->finish_agreement(); }
   void fail(const std::string& reason) noexcept final { hosts_->fail(reason); }
 
  protected:

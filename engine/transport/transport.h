@@ -10,6 +10,7 @@
 // another rank's process has ended, and at once when another rank has failed, with PeerError that names rank,
 // peer, tag and age. No call hangs.
 
+#include "stagecraft/base/error.h"
 #include "stagecraft/engine/transport/replica_sum.h"
 #include "stagecraft/engine/transport/waits.h"
 #include "stagecraft/schedules/program/action.h"
@@ -30,6 +31,11 @@ class Request {
   virtual ~Request() = default;
 };
 using RequestPtr = std::unique_ptr<Request>;
+
+/// Another rank failed, and waits for this one in the meeting place.
+struct MeetAgainError : PeerError {
+  using PeerError::PeerError;
+};
 
 class Transport {
  public:
@@ -78,9 +84,24 @@ class Transport {
   /// Rank 0's text, everywhere. Of any length.
   [[nodiscard]] virtual std::string broadcast(const std::string& text) = 0;
 
+  // Agreements: what all ranks are asked in the same order, each when it comes to it, and answered later, while
+  // they work. Apart from the collectives above.
+
+  /// Brings `mine` to the next question. Never blocks.
+  virtual void begin_agreement(int mine) = 0;
+  /// The most that any rank brought to the oldest question that this rank has not heard the answer of. Blocks
+  /// until all ranks have brought theirs.
+  [[nodiscard]] virtual int finish_agreement() = 0;
+
   /// Tells the others that this rank failed: their blocking calls throw PeerError with `reason`. Never
   /// throws.
   virtual void fail(const std::string& reason) noexcept = 0;
+  /// The same from a rank that can still speak: the others' calls throw MeetAgainError, and all may meet in the
+  /// transport that meeting_place() made before.
+  virtual void call_off(const std::string& reason) noexcept = 0;
+  /// Another transport between the hosts of the same ranks, which knows nothing of this one's failures.
+  /// Collective.
+  [[nodiscard]] virtual std::unique_ptr<Transport> meeting_place(const TransportOptions& options) = 0;
 };
 
 }  // namespace stagecraft

@@ -80,7 +80,7 @@ TEST_CASE("memory that ends in the run is told in one line, LibTorch's stack in 
   folder.write("run.json", config.dump());
   const CommandResult result =
       shell(folder, fmt::format("ulimit -d 350000; {{}} train {} --plan {}", path, plan));
-  check_refused(result, 3, "rank 0 at step 0, action ");
+  check_refused(result, 3, "rank 0 at step 1, action ");
   CHECK(says(result.err, "out of memory: 228.9 MiB (240000000 bytes) are asked for one tensor; "));
   CHECK(says(result.err, " are free of ulimit -d (341.8 MiB)"));
   CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);

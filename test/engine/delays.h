@@ -54,6 +54,12 @@ class DelayedTransport : public Transport {
     inner_.gather_text(to, mine, take);
   }
   [[nodiscard]] std::string broadcast(const std::string& text) override { return inner_.broadcast(text); }
+  void call_off(const std::string& reason) noexcept override { inner_.call_off(reason); }
+  [[nodiscard]] std::unique_ptr<Transport> meeting_place(const TransportOptions& options) override {
+    return inner_.meeting_place(options);
+  }
+  void begin_agreement(int mine) override { inner_.begin_agreement(mine); }
+  [[nodiscard]] int finish_agreement() override { return inner_.finish_agreement(); }
   void fail(const std::string& reason) noexcept override { inner_.fail(reason); }
 
  private:

@@ -28,6 +28,8 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <string>
+#include <vector>
 
 using namespace stagecraft;
 using namespace stagecraft::test;
@@ -58,15 +60,18 @@ Json tiny(const std::string& run_dir) {
   return json;
 }
 
-/// A data set whose validation inputs are NaN.
+/// A data set whose validation inputs are NaN, or cannot be read.
 class BadValidation final : public Dataset {
  public:
-  explicit BadValidation(std::unique_ptr<Dataset> data) : data_(std::move(data)) {}
+  BadValidation(std::unique_ptr<Dataset> data, bool unreadable)
+      : data_(std::move(data)), unreadable_(unreadable) {}
   std::int64_t size(Split split) const override { return data_->size(split); }
   SampleSpec sample() const override { return data_->sample(); }
   at::Tensor inputs(Split split, const std::vector<std::int64_t>& indices) const override {
     const at::Tensor inputs = data_->inputs(split, indices);
-    return split == Split::validation ? at::full_like(inputs, kNan) : inputs;
+    if (split == Split::train) return inputs;
+    if (unreadable_) throw InputError("data/valid: cannot be read: Input/output error");
+    return at::full_like(inputs, kNan);
   }
   at::Tensor targets(Split split, const std::vector<std::int64_t>& indices) const override {
     return data_->targets(split, indices);
@@ -76,6 +81,7 @@ class BadValidation final : public Dataset {
 
  private:
   std::unique_ptr<Dataset> data_;
+  bool unreadable_;
 };
 
 struct PlantedRun {
@@ -83,6 +89,7 @@ struct PlantedRun {
   std::string schedule = "1f1b";
   std::vector<Planted> planted{};
   bool bad_validation = false;
+  bool unreadable_validation = false;
 
   /// Of a run that goes on from the newest checkpoint, if there is one.
   [[nodiscard]] std::unique_ptr<RunSetup> setup() const {
@@ -92,7 +99,9 @@ struct PlantedRun {
     plant(materials.model, 2, planted);
     materials.optimizer = std::make_shared<const ModelOptimizer>(read.optimizer, materials.model,
                                                                  InputPlace{"run.json", "/optimizer"});
-    if (bad_validation) materials.data = std::make_unique<BadValidation>(std::move(materials.data));
+    if (bad_validation || unreadable_validation) {
+      materials.data = std::make_unique<BadValidation>(std::move(materials.data), unreadable_validation);
+    }
     const auto layers = static_cast<int>(materials.model.layers.size());
     Plan plan;
     plan.stages = {{0, 2, {Rank{0}}}, {2, layers, {Rank{1}}}};
@@ -124,7 +133,9 @@ struct PlantedRun {
         RankPhase doing;
         try {
           outcomes[transport.rank().index()] = train_rank(*made, paths, transport, at::kCPU, Screen{}, doing);
-        } catch (const InputError& error) {
+        } catch (const PeerError&) {
+          throw;
+        } catch (const std::exception& error) {
           complaints[transport.rank().index()] = error.what();
           throw;
         }
@@ -323,4 +334,105 @@ TEST_CASE("a loss alone that is not finite stops a run that does not skip", "[sa
   RunReporter other(*skips, metrics, Screen{});
   CHECK_NOTHROW(other.step(report));
   CHECK(read_metrics(metrics).size() == 1);
+}
+
+namespace {
+
+/// Weights, optimizer state and metrics of two runs that have ended.
+void check_same_runs(const PlantedRun& a, const PlantedRun& b) {
+  CHECK(a.newest_step() == b.newest_step());
+  for (const CheckpointFile& file : read_manifest(a.newest()).files) {
+    INFO(file.name);
+    const bool same = test::read_text_file(a.newest() + "/" + file.name) ==
+                      test::read_text_file(b.newest() + "/" + file.name);
+    CHECK(same);
+  }
+  const auto losses = [](const PlantedRun& run) {
+    std::vector<std::string> all;
+    for (const MetricsRecord& record : read_metrics(RunPaths{run.dir()}.metrics())) {
+      all.push_back(fmt::format("{} {} {:a}", record.step, record.validation, record.loss));
+    }
+    return all;
+  };
+  CHECK(losses(a) == losses(b));
+}
+
+}  // namespace
+
+TEST_CASE("a run that an error ends saves the state of the last whole step", "[safe_numbers]") {
+  const char* schedule = GENERATE("1f1b", "fill_drain");
+  const ScratchFolder folder;
+  PlantedRun whole{.config = tiny(folder.path("whole")), .schedule = schedule};
+  whole.config["checkpoint"] = {{"every_steps", 0}};
+  REQUIRE(whole.run() == "");
+  for (const int step : {0, 1, 4}) {
+    INFO(schedule << " step " << step);
+    PlantedRun run = whole;
+    run.config["run_dir"] = folder.path("run" + std::to_string(step));
+    run.planted = {{step, Planted::Where::failure, 0}};
+    const std::string said = run.run();
+    INFO(said);
+    CHECK(says(said, "planted to fail"));
+    CHECK(says(said, fmt::format("at step {}, action", step + 1)));  // as the log counts
+    CHECK(run.newest_step() == (step == 0 ? -1 : step));
+    CHECK(says(said, step == 0 ? std::string("No state was saved")
+                               : fmt::format("The state of step {} was saved in {}", step, run.newest())));
+    run.planted.clear();
+    CHECK(run.run() == "");
+    check_same_runs(run, whole);
+  }
+}
+
+TEST_CASE("a validation that an error ends is owed by the state that was saved", "[safe_numbers]") {
+  const ScratchFolder folder;
+  PlantedRun whole{.config = tiny(folder.path("whole"))};
+  whole.config["checkpoint"] = {{"every_steps", 0}};
+  REQUIRE(whole.run() == "");
+  PlantedRun run = whole;
+  run.config["run_dir"] = folder.path("run");
+  run.unreadable_validation = true;
+  const std::string said = run.run();
+  INFO(said);
+  CHECK(says(said, "data/valid: cannot be read"));
+  CHECK(run.newest_step() == 2);
+  CHECK(read_manifest(run.newest()).validation_owed);
+  run.unreadable_validation = false;
+  CHECK(run.run() == "");
+  check_same_runs(run, whole);
+}
+
+TEST_CASE("a gradient that is not finite leaves the state before it, unless that is not finite either",
+          "[safe_numbers]") {
+  const ScratchFolder folder;
+  PlantedRun run{.config = tiny(folder.path("run"))};
+  run.config["checkpoint"] = {{"every_steps", 2}, {"keep", 1}};
+  run.planted = {{3, Planted::Where::output, kNan}};
+  CHECK(says(run.run(), "step-00000003 has the last good state"));
+  CHECK(run.newest_step() == 3);
+  // What went wrong may have begun before.
+  CHECK(fs::exists(RunPaths{run.dir()}.checkpoints() + "/step-00000002/manifest.json"));
+  CHECK(spoiled_files(run.dir()).empty());
+
+  PlantedRun spoils{.config = tiny(folder.path("spoils"))};
+  spoils.config["checkpoint"] = {{"every_steps", 2}};
+  spoils.config["gradient_norm"] = false;
+  spoils.planted = {{2, Planted::Where::weight_gradient, 1e30}, {3, Planted::Where::failure, 0}};
+  const std::string said = spoils.run();
+  INFO(said);
+  CHECK(says(said, "planted to fail"));
+  CHECK(says(said, "after it exp_avg_sq of bias in layer planted (stage 1) is not finite"));
+  CHECK(spoils.newest_step() == 2);
+  CHECK(spoiled_files(spoils.dir()).empty());
+}
+
+TEST_CASE("an asynchronous run that an error ends says that only drained pipelines can be saved",
+          "[safe_numbers]") {
+  const ScratchFolder folder;
+  PlantedRun run{.config = tiny(folder.path("run")), .schedule = "pipedream"};
+  run.config["checkpoint"] = {{"every_steps", 0}};
+  run.planted = {{5, Planted::Where::failure, 0}};
+  const std::string said = run.run();
+  INFO(said);
+  CHECK(says(said, "planted to fail"));
+  CHECK(says(said, "an asynchronous run can be saved only where its pipeline drains"));
 }

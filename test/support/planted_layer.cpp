@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <stdexcept>
 #include <utility>
 
 namespace stagecraft::test {
@@ -21,6 +22,11 @@ class PlantedLayer final : public Layer {
                      Kept* kept) const override {
     const bool chosen = context.mode == Mode::train && context.key.micro_batch == 0;
     const std::int64_t step = chosen ? static_cast<std::int64_t>(context.key.step) : -1;
+    for (const Planted& planted : planted_) {
+      if (planted.step == step && planted.where == Planted::Where::failure) {
+        throw std::runtime_error("planted to fail");
+      }
+    }
     if (kept != nullptr) kept->for_input = {at::scalar_tensor(step, at::kLong)};
     return spoiled(input + weights.parameters[0], step, Planted::Where::output);
   }
@@ -59,7 +65,7 @@ void plant(Model& model, int at, std::vector<Planted> planted) {
 }
 
 std::string planted_words(const std::vector<Planted>& planted, int at) {
-  constexpr const char* kWhere[] = {"output", "input gradient", "weight gradient"};
+  constexpr const char* kWhere[] = {"output", "input gradient", "weight gradient", "failure"};
   std::string words;
   for (const Planted& one : planted) {
     words += fmt::format(" planted {} {} at step {} before layer {}", kWhere[static_cast<int>(one.where)],

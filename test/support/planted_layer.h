@@ -1,6 +1,6 @@
 #pragma once
 
-// A layer that makes numbers that are not finite, in steps that a test chooses. It is a layer like any other,
+// A layer that makes numbers that are not finite, or fails, in steps that a test chooses. It is a layer like any other,
 // a bias, so that a pipelined run and the oracle get the same numbers at the same place.
 
 #include "stagecraft/models/model.h"
@@ -14,9 +14,10 @@ namespace stagecraft::test {
 /// In the first micro-batch of a step.
 struct Planted {
   enum class Where : std::uint8_t {
-    output,          ///< the layer's, and so the loss and all gradients
-    input_gradient,  ///< and so the gradients of the layers before
-    weight_gradient  ///< its own alone
+    output,           ///< the layer's, and so the loss and all gradients
+    input_gradient,   ///< and so the gradients of the layers before
+    weight_gradient,  ///< its own alone
+    failure           ///< its forward throws
   };
   std::int64_t step = 0;
   Where where = Where::output;

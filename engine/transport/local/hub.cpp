@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -27,10 +28,11 @@ std::size_t LocalHub::KeyHash::operator()(const Key& key) const noexcept {
 LocalHub::LocalHub(int world, const TransportOptions& options)
     : world_(world),
       options_(options),
-      spin_(world <= static_cast<int>(bound_cores().size())),
+      spin_(world <= count_cores().usable),
       woken_(static_cast<std::size_t>(world)),
       finished_(static_cast<std::size_t>(world), 0),
-      round_(std::make_shared<Round>()) {
+      round_(std::make_shared<Round>()),
+      agreed_(static_cast<std::size_t>(world)) {
   round_->brought.resize(static_cast<std::size_t>(world));
 }
 
@@ -122,8 +124,46 @@ std::vector<LocalHub::Text> LocalHub::exchange(Rank rank, Waits& waits, const st
   return round->brought;
 }
 
+void LocalHub::begin_agreement(Rank rank, int mine) {
+  const std::lock_guard lock(mutex_);
+  const std::size_t number = agreed_[rank.index()].begun++ - all_heard_;
+  if (number >= agreements_.size()) agreements_.emplace_back();
+  Agreement& agreement = agreements_[number];
+  agreement.most = std::max(agreement.most, mine);
+  if (++agreement.arrived < world_) return;
+  for (auto& woken : woken_) woken.notify_all();
+}
+
+int LocalHub::finish_agreement(Rank rank, Waits& waits, const std::function<void()>& background) {
+  const auto what = [] { return std::string("an agreement of all ranks"); };
+  Wait wait(waits);
+  std::unique_lock lock(mutex_);
+  const std::size_t number = agreed_[rank.index()].heard;
+  STAGECRAFT_CHECK(number < agreed_[rank.index()].begun, "an agreement is begun before it is finished");
+  const auto there = [&]() -> Agreement& { return agreements_[number - all_heard_]; };
+  while (there().arrived < world_) {
+    throw_if_failed(rank, what());
+    if (background) {
+      lock.unlock();
+      background();
+      lock.lock();
+    }
+    if (there().arrived == world_) break;
+    const bool woken = woken_[rank.index()].wait_for(lock, kSlice) == std::cv_status::no_timeout;
+    if (!woken && there().arrived < world_) wait.check(what);
+  }
+  ++agreed_[rank.index()].heard;
+  const int most = there().most;
+  ++there().read;
+  for (; !agreements_.empty() && agreements_.front().read == world_; ++all_heard_) agreements_.pop_front();
+  return most;
+}
+
 void LocalHub::throw_if_failed(Rank rank, const std::string& what) const {
-  if (failure_) throw PeerError(gave_up(rank, what, failure_->rank, failure_->reason));
+  if (!failure_) return;
+  const std::string text = gave_up(rank, what, failure_->rank, failure_->reason);
+  if (failure_->meets) throw MeetAgainError(text);
+  throw PeerError(text);
 }
 
 void LocalHub::listen(Rank rank) const {
@@ -132,10 +172,16 @@ void LocalHub::listen(Rank rank) const {
   throw_if_failed(rank, "its work");
 }
 
-void LocalHub::fail(Rank rank, const std::string& reason) noexcept {
+std::shared_ptr<LocalHub> LocalHub::second(const TransportOptions& options) {
+  const std::lock_guard lock(mutex_);
+  if (second_ == nullptr) second_ = std::make_shared<LocalHub>(world_, options);
+  return second_;
+}
+
+void LocalHub::fail(Rank rank, const std::string& reason, bool meets) noexcept {
   try {
     const std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = Failure{rank, reason};  // what comes later follows from the first
+    if (!failure_) failure_ = Failure{rank, reason, meets};  // what comes later follows from the first
     failed_ = true;
   } catch (...) {
     // Out of memory for the reason: the others run into their timeouts.

@@ -55,7 +55,14 @@ class LocalHub {
   [[nodiscard]] std::vector<Text> exchange(Rank rank, Waits& waits, const std::string& what,
                                            std::string mine);
 
-  void fail(Rank rank, const std::string& reason) noexcept;
+  /// Transport's. `background` is called again and again in the wait.
+  void begin_agreement(Rank rank, int mine);
+  [[nodiscard]] int finish_agreement(Rank rank, Waits& waits, const std::function<void()>& background);
+
+  /// `meets`: as Transport::call_off.
+  void fail(Rank rank, const std::string& reason, bool meets = false) noexcept;
+  /// The same one for all ranks; the first to ask makes it, with its options.
+  [[nodiscard]] std::shared_ptr<LocalHub> second(const TransportOptions& options);
   /// Throws PeerError when a rank has failed. Cheap.
   void listen(Rank rank) const;
 
@@ -73,12 +80,24 @@ class LocalHub {
   struct Failure {
     Rank rank;
     std::string reason;
+    bool meets = false;
   };
   /// One collective. Late readers of a finished round hold it themselves.
   struct Round {
     std::string what;
     std::vector<Text> brought;
     int arrived = 0;
+  };
+
+  struct Agreement {
+    int most = 0;
+    int arrived = 0;
+    int read = 0;
+  };
+  /// How many agreements a rank has begun, and how many it has heard the answers of.
+  struct Agreed {
+    std::size_t begun = 0;
+    std::size_t heard = 0;
   };
 
   void throw_if_failed(Rank rank, const std::string& what) const;
@@ -92,7 +111,11 @@ class LocalHub {
   std::vector<std::uint64_t> finished_;         ///< by rank: halves that others have completed
   std::unordered_map<Key, Waiting, KeyHash> waiting_;
   std::shared_ptr<Round> round_;
+  std::deque<Agreement> agreements_;  ///< that somebody has still to hear the answers of
+  std::size_t all_heard_ = 0;         ///< agreements before these
+  std::vector<Agreed> agreed_;        ///< by rank
   std::optional<Failure> failure_;
+  std::shared_ptr<LocalHub> second_;
   std::atomic<bool> failed_ = false;  ///< failure_ is there
 };
 

@@ -35,7 +35,14 @@ class LocalTransport final : public Transport {
                    const std::function<void(Rank from, const std::string& text)>& take) override;
   [[nodiscard]] std::string broadcast(const std::string& text) override;
 
+  void begin_agreement(int mine) override { hub_->begin_agreement(rank_, mine); }
+  [[nodiscard]] int finish_agreement() override { return hub_->finish_agreement(rank_, waits_, background_); }
+
   void fail(const std::string& reason) noexcept override { hub_->fail(rank_, reason); }
+  void call_off(const std::string& reason) noexcept override { hub_->fail(rank_, reason, /*meets=*/true); }
+  [[nodiscard]] std::unique_ptr<Transport> meeting_place(const TransportOptions& options) override {
+    return std::make_unique<LocalTransport>(hub_->second(options), rank_);
+  }
 
  private:
   [[nodiscard]] RequestPtr begin(bool send, Rank peer, const Tag& tag, const at::Tensor& tensor);

@@ -1,5 +1,6 @@
 // What all ranks of an MpiTransport do together, and texts of any length.
 
+#include "stagecraft/base/error.h"
 #include "stagecraft/engine/transport/mpi/mpi_check.h"
 #include "stagecraft/engine/transport/mpi/mpi_transport.h"
 #include "stagecraft/engine/transport/mpi/texts.h"
@@ -145,6 +146,23 @@ std::string MpiTransport::broadcast(const std::string& text) {
     finish(request, memory, "broadcast");
   });
   return std::move(memory->text);
+}
+
+void MpiTransport::begin_agreement(int mine) {
+  const auto agreement = std::make_shared<Agreement>();
+  agreement->mine = mine;
+  begun_.push_back(agreement);
+  mpi_check(MPI_Iallreduce(&agreement->mine, &agreement->most, 1, MPI_INT, MPI_MAX, agreements_,
+                           &agreement->request),
+            "MPI_Iallreduce");
+}
+
+int MpiTransport::finish_agreement() {
+  STAGECRAFT_CHECK(!begun_.empty(), "an agreement is begun before it is finished");
+  const std::shared_ptr<Agreement> agreement = begun_.front();
+  finish(agreement->request, agreement, "agreement of all ranks");
+  begun_.pop_front();
+  return agreement->most;
 }
 
 }  // namespace stagecraft::transport

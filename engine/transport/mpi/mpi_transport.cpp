@@ -78,6 +78,7 @@ MpiTransport::MpiTransport(MpiSession& session, const TransportOptions& options)
       tags_(tag_upper_bound()),
       data_(duplicate_world()),
       texts_(duplicate_world()),
+      agreements_(duplicate_world()),
       alarm_(duplicate_world()),
       alarm_text_(std::make_shared<std::array<char, 1024>>()) {
   mpi_check(MPI_Irecv(alarm_text_->data(), static_cast<int>(alarm_text_->size()), MPI_CHAR, MPI_ANY_SOURCE, 0,
@@ -89,11 +90,13 @@ MpiTransport::~MpiTransport() {
   if (session_.failed() || std::uncaught_exceptions() > 0) {
     session_.mark_failed();
     session_.keep(alarm_text_);
+    for (auto& agreement : begun_) session_.keep(std::move(agreement));
     return;
   }
   MPI_Cancel(&alarm_request_);
   MPI_Wait(&alarm_request_, MPI_STATUS_IGNORE);
   MPI_Comm_free(&alarm_);
+  MPI_Comm_free(&agreements_);
   MPI_Comm_free(&texts_);
   MPI_Comm_free(&data_);
 }
@@ -150,7 +153,10 @@ void MpiTransport::listen(const std::function<std::string()>& what) {
   if (flag == 0) return;
   session_.mark_failed();
   const std::string reason(alarm_text_->data(), strnlen(alarm_text_->data(), alarm_text_->size()));
-  throw PeerError(gave_up(rank(), what(), Rank{status.MPI_SOURCE}, reason));
+  const std::string text =
+      gave_up(rank(), what(), Rank{status.MPI_SOURCE}, reason.empty() ? reason : reason.substr(1));
+  if (reason.starts_with(kMeets)) throw MeetAgainError(text);
+  throw PeerError(text);
 }
 
 void MpiTransport::poll(const std::function<bool()>& done, const std::function<std::string()>& what,
@@ -169,7 +175,7 @@ void MpiTransport::poll(const std::function<bool()>& done, const std::function<s
   }
 }
 
-void MpiTransport::fail(const std::string& reason) noexcept {
+void MpiTransport::alarm(const std::string& reason) noexcept {
   session_.mark_failed();
   try {
     const auto text = std::make_shared<std::string>(reason.substr(0, alarm_text_->size()));

@@ -12,6 +12,7 @@
 
 #include <array>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -48,11 +49,27 @@ class MpiTransport final : public Transport {
                    const std::function<void(Rank from, const std::string& text)>& take) override;
   [[nodiscard]] std::string broadcast(const std::string& text) override;
 
-  void fail(const std::string& reason) noexcept override;
+  void begin_agreement(int mine) override;
+  [[nodiscard]] int finish_agreement() override;
+
+  void fail(const std::string& reason) noexcept override { alarm(kEnds + reason); }
+  void call_off(const std::string& reason) noexcept override { alarm(kMeets + reason); }
+  [[nodiscard]] std::unique_ptr<Transport> meeting_place(const TransportOptions& options) override {
+    return std::make_unique<MpiTransport>(session_, options);
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
   struct MpiRequest;
+  struct Agreement {
+    int mine = 0;
+    int most = 0;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+
+  /// What an alarm's text begins with: what its sender does next.
+  static constexpr char kEnds = 'e', kMeets = 'm';
+  void alarm(const std::string& text) noexcept;
 
   /// Polls until `done`. `what` names the wait, for PeerError.
   void poll(const std::function<bool()>& done, const std::function<std::string()>& what,
@@ -73,6 +90,8 @@ class MpiTransport final : public Transport {
   MpiTagLayout tags_;
   MPI_Comm data_ = MPI_COMM_NULL;
   MPI_Comm texts_ = MPI_COMM_NULL;  ///< gather_text's messages, which meet by their order
+  MPI_Comm agreements_ = MPI_COMM_NULL;
+  std::deque<std::shared_ptr<Agreement>> begun_;  ///< agreements, the oldest first
   MPI_Comm alarm_ = MPI_COMM_NULL;
   MPI_Request alarm_request_ = MPI_REQUEST_NULL;
   std::shared_ptr<std::array<char, 1024>> alarm_text_;

@@ -64,6 +64,13 @@ class NcclTransport final : public Transport {
   }
   [[nodiscard]] std::string broadcast(const std::string& text) override { return hosts_->broadcast(text); }
 
+  /// A device whose program was cut short has no state to save.
+  void call_off(const std::string& reason) noexcept override { fail(reason); }
+  [[nodiscard]] std::unique_ptr<Transport> meeting_place(const TransportOptions& options) override {
+    return hosts_->meeting_place(options);
+  }
+  void begin_agreement(int mine) override { hosts_->begin_agreement(mine); }
+  [[nodiscard]] int finish_agreement() override { return hosts_->finish_agreement(); }
   void fail(const std::string& reason) noexcept override;
 
  private:

@@ -1,0 +1,51 @@
+#include "stagecraft/engine/run/last_state.h"
+
+#include "stagecraft/engine/overflow.h"
+#include "stagecraft/engine/run/checkpoint.h"
+#include "stagecraft/engine/run/devices.h"
+#include "stagecraft/engine/run/finite_state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace stagecraft {
+
+TransportOptions meeting_options(const RunConfig& config) {
+  constexpr Seconds kPatience{60}, kSaving{600};
+  TransportOptions its = transport_options(config);
+  its.timeout = std::min(its.timeout, kPatience);
+  its.start_up_timeout = its.timeout;
+  its.save_timeout = std::min(its.save_timeout, kSaving);
+  return its;
+}
+
+LastSave save_last_state(const RunSetup& setup, const RunPaths& paths, const Worker& worker,
+                         Transport& meeting, const LastState& state) {
+  const auto old = [&](const std::string& why) -> LastSave {
+    if (state.checkpoint.empty()) return {"", fmt::format("No state was saved{}", why)};
+    return {state.checkpoint, fmt::format("The state of step {} is in {}{}: go on from it with --resume",
+                                          state.saved, state.checkpoint, why)};
+  };
+  const auto steps = meeting.all_gather({state.step ? static_cast<double>(*state.step) : -1.0});
+  const double step = steps.front().front();
+  if (step < 0 || std::any_of(steps.begin(), steps.end(), [&](const auto& its) { return its.front() != step; })) {
+    return old(setup.synchronous() ? " (ranks were between two steps, or a GPU holds weights: no state is whole)"
+                                   : " (an asynchronous run can be saved only where its pipeline drains)");
+  }
+  if (*state.step <= state.saved || *state.step == 0) return old("");
+  meeting.waits().enter(Phase::save);
+  check_session(paths);
+  try {
+    require_finite_state(worker, meeting, *state.step);
+  } catch (const NotFiniteError& error) {
+    return old(fmt::format(" ({})", error.what()));
+  }
+  const Saved saved = save_checkpoint(setup, paths.checkpoints(), worker, meeting, *state.step,
+                                      state.validation_owed, OlderCheckpoints::stay);
+  return {saved.folder, fmt::format("The state of step {} was saved in {}: go on from it with --resume",
+                                    *state.step, saved.folder)};
+}
+
+}  // namespace stagecraft
