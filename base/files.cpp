@@ -6,9 +6,12 @@
 #include <filesystem>
 #include <optional>
 #include <random>
+#include <unistd.h>
 
 namespace stagecraft {
 namespace {
+
+constexpr std::string_view kAside = ".part";
 
 bool missing(const std::error_code& error) {
   return error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
@@ -22,15 +25,40 @@ std::optional<FileFacts> facts_of(const std::string& path) {
   return error ? std::nullopt : std::optional(facts);
 }
 
-/// Makes `path`, writes and syncs; what it leaves behind on an error is the caller's to remove.
-std::error_code make_file(const std::string& path, const std::vector<std::string_view>& pieces,
-                          const FileFacts* like) {
-  StoredFilePtr file;
-  std::error_code error = storage().open(path, OpenFor::making, file);
-  if (!error && like != nullptr) error = file->set_mode(like->mode);
-  for (std::size_t i = 0; !error && i < pieces.size(); ++i) error = write_all(*file, pieces[i]);
-  return error ? error : file->sync();
+/// Permissions of `made`, which replaces `old`. A group that had no part in the old file gets what all others get.
+unsigned kept_mode(const FileFacts& old, const FileFacts& made) {
+  constexpr unsigned kPermissions = 0777, kGroup = 0070, kOthers = 0007;
+  const unsigned mode = old.mode & kPermissions;
+  return old.group == made.group ? mode : mode & (~kGroup | (mode & kOthers) << 3U);
 }
+
+/// Writes a file that was just made, and syncs it. `like`: what it replaces.
+std::error_code fill_file(StoredFile& file, const std::vector<std::string_view>& pieces,
+                          const FileFacts* like) {
+  constexpr unsigned kAlone = 0600;
+  FileFacts made;
+  std::error_code error;
+  if (like != nullptr) error = file.facts(made);
+  const bool keeps = like != nullptr && !error && like->owner == made.owner;
+  if (keeps) error = file.set_mode(kAlone);  // nobody reads it, or opens it for writing, before it is whole
+  for (std::size_t i = 0; !error && i < pieces.size(); ++i) error = write_all(file, pieces[i]);
+  if (!error && keeps) error = file.set_mode(kept_mode(*like, made));
+  return error ? error : file.sync();
+}
+
+/// A file under a name aside, held by its lock so that no sweep takes it for one of a process that is gone.
+std::error_code make_aside(const std::string& target, std::string& aside, StoredFilePtr& file) {
+  for (;;) {
+    aside = name_aside(target);
+    if (const std::error_code error = storage().open(aside, OpenFor::making, file)) return error;
+    FileFacts facts;
+    const bool lost = file->lock() == std::errc::resource_unavailable_try_again ||
+                      (!file->facts(facts) && facts.names == 0);  // a sweep came between the two calls
+    if (!lost) return {};
+  }
+}
+
+constexpr unsigned kRoot = 0;
 
 /// Where the links lead that begin at `path`; there need be nothing yet.
 std::string end_of_links(std::string path) {
@@ -40,6 +68,9 @@ std::string end_of_links(std::string path) {
     if (facts.kind != FileFacts::Kind::link) break;
     if (links == kMostLinks)
       throw unwritable(path, std::make_error_code(std::errc::too_many_symbolic_link_levels));
+    if (facts.owner != ::geteuid() && facts.owner != kRoot) {
+      throw InputError({path, ""}, "is a link of another user, which is not written through: name the file");
+    }
     std::string target;
     if (const std::error_code error = storage().read_link(path, target)) throw unwritable(path, error);
     path = (std::filesystem::path(path).parent_path() / target).string();
@@ -55,6 +86,23 @@ void write_to_device(const std::string& path, const std::vector<std::string_view
   }
   for (std::size_t i = 0; !error && i < pieces.size(); ++i) error = write_all(*device, pieces[i]);
   if (error) throw unwritable(path, error);
+}
+
+/// Not geteuid() alone: file servers have users of their own (root of a client is nobody's).
+void require_owner(const std::string& path, const FileFacts& facts) {
+  if (facts.owner == ::geteuid()) return;
+  const std::string mine = name_aside(folder_of(path) + "/probe");
+  StoredFilePtr file;
+  FileFacts made;
+  if (!storage().open(mine, OpenFor::making, file)) {
+    const bool same = !file->facts(made) && made.owner == facts.owner;
+    (void)storage().remove(mine);
+    if (same) return;
+  }
+  throw InputError({path, ""},
+                   fmt::format("belongs to user {}, and this process is of user {}: go on as that "
+                               "user, or take the whole folder over with chown -R",
+                               facts.owner, ::geteuid()));
 }
 
 }  // namespace
@@ -98,23 +146,29 @@ void write_file_atomically(const std::string& path, const std::vector<std::strin
   FileFacts there;
   const bool exists = !storage().facts(target, /*follow=*/false, there);
   if (exists && !there.is_file() && links == Links::follow) return write_to_device(target, pieces);
-  const std::string aside = unique_name(target) + ".part";
-  std::error_code error = make_file(aside, pieces, exists && there.is_file() ? &there : nullptr);
+  if (links == Links::follow) sweep_asides(target);  // first: it may be what fills the disk
+  std::string aside;
+  StoredFilePtr file;
+  std::error_code error = make_aside(target, aside, file);
+  if (!error) error = fill_file(*file, pieces, exists && there.is_file() ? &there : nullptr);
   try {
     if (!error && look) look(aside);
     if (!error) error = storage().rename(aside, target);
     if (error) throw unwritable(path, error);
   } catch (...) {
-    (void)storage().remove(aside);
+    if (file != nullptr) (void)storage().remove(aside);
     throw;
   }
   sync_folder(folder_of(target));
 }
 
 void write_new_file(const std::string& path, const std::vector<std::string_view>& pieces) {
-  const std::error_code error = make_file(path, pieces, nullptr);
+  StoredFilePtr file;
+  std::error_code error = storage().open(path, OpenFor::making, file);
+  if (error) throw unwritable(path, error);
+  error = fill_file(*file, pieces, nullptr);
   if (!error) return;
-  if (error != std::errc::file_exists) (void)storage().remove(path);
+  (void)storage().remove(path);
   throw unwritable(path, error);
 }
 
@@ -125,7 +179,44 @@ StoredFilePtr open_to_append(const std::string& path) {
     throw InputError({path, ""}, "is a link, which a run does not write through; remove it");
   }
   if (error) throw unwritable(path, error);
+  require_own_file(path, *file);
   return file;
+}
+
+void require_own_file(const std::string& path, StoredFile& file) {
+  FileFacts facts;
+  if (const std::error_code error = file.facts(facts)) throw unreadable(path, error);
+  if (!facts.is_file()) throw InputError({path, ""}, "is no file; remove it");
+  if (facts.names > 1) {
+    throw InputError({path, ""}, fmt::format("has {} names (hard links), and all would change with it; put a "
+                                             "copy in its place",
+                                             facts.names));
+  }
+  require_owner(path, facts);
+}
+
+void require_own_folder(const std::string& path) {
+  FileFacts facts;
+  if (const std::error_code error = storage().facts(path, /*follow=*/false, facts)) {
+    throw unreadable(path, error);
+  }
+  if (facts.kind == FileFacts::Kind::link) {
+    throw InputError({path, ""}, "is a link, which a run does not follow; put a folder in its place");
+  }
+  if (!facts.is_folder()) throw InputError({path, ""}, "is no folder; remove it");
+  require_owner(path, facts);
+}
+
+std::string read_exactly(const StoredFile& file, std::uint64_t offset, void* to, std::size_t bytes) {
+  for (std::size_t done = 0; done < bytes;) {
+    std::size_t got = 0;
+    const std::error_code error =
+        file.read_at(offset + done, static_cast<char*>(to) + done, bytes - done, got);
+    if (error) return "cannot be read: " + error.message();
+    if (got == 0) return fmt::format("ends at byte {}: it was cut off", offset + done);
+    done += got;
+  }
+  return "";
 }
 
 InputError unreadable(const std::string& path, const std::error_code& error) {
@@ -149,6 +240,46 @@ std::error_code write_all(StoredFile& file, std::string_view bytes) {
 std::string unique_name(const std::string& stem) {
   std::random_device random;
   return fmt::format("{}.{:08x}{:08x}", stem, random(), random());
+}
+
+std::string name_aside(const std::string& path) {
+  std::string name = unique_name(path);
+  name += kAside;
+  return name;
+}
+
+std::string_view named_aside(std::string_view name) {
+  constexpr std::size_t kDigits = 16;
+  if (!name.ends_with(kAside)) return {};
+  name.remove_suffix(kAside.size());
+  if (name.size() < kDigits + 2 || name[name.size() - kDigits - 1] != '.') return {};
+  const std::string_view digits = name.substr(name.size() - kDigits);
+  if (digits.find_first_not_of("0123456789abcdef") != std::string_view::npos) return {};
+  return name.substr(0, name.size() - kDigits - 1);
+}
+
+void sweep_asides(const std::string& path, bool alone) noexcept {
+  try {
+    const std::string folder = folder_of(path);
+    const std::string_view target = std::string_view(path).substr(path.find_last_of('/') + 1);
+    std::vector<std::string> names;
+    if (storage().list(folder, names)) return;
+    for (const std::string& name : names) {
+      if (named_aside(name) != target) continue;
+      const std::string aside = fmt::format("{}/{}", folder, name);
+      FileFacts facts;
+      if (storage().facts(aside, /*follow=*/false, facts) || facts.owner != ::geteuid()) continue;
+      if (!facts.is_file() && !facts.is_folder()) continue;
+      StoredFilePtr held;
+      if (alone) {
+        (void)remove_tree(aside);
+        continue;
+      }
+      if (storage().open(aside, facts.is_folder() ? OpenFor::syncing : OpenFor::reading, held)) continue;
+      if (!held->lock()) (void)remove_tree(aside);
+    }
+  } catch (...) {  // no memory: another time
+  }
 }
 
 bool is_there(const std::string& path) { return facts_of(path).has_value(); }

@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -32,6 +31,8 @@ FileFacts facts_of(const struct stat& stat) {
                                        : FileFacts::Kind::other;
   facts.bytes = static_cast<std::uint64_t>(stat.st_size);
   facts.mode = stat.st_mode & 07777U;
+  facts.owner = stat.st_uid;
+  facts.group = stat.st_gid;
   facts.identity = static_cast<std::uint64_t>(stat.st_dev) * 0x9E3779B97F4A7C15ULL ^ stat.st_ino;
   facts.names = stat.st_nlink;
   return facts;
@@ -72,20 +73,6 @@ class PosixFile final : public StoredFile {
   std::error_code lock() override {
     return checked([&] { return ::flock(file_, LOCK_EX | LOCK_NB); });
   }
-  std::error_code map(std::shared_ptr<const char>& contents, std::size_t& bytes) override {
-    FileFacts facts;
-    if (const std::error_code error = this->facts(facts)) return error;
-    bytes = facts.bytes;
-    if (bytes == 0) {
-      contents = nullptr;
-      return {};
-    }
-    void* const memory = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file_, 0);
-    if (memory == MAP_FAILED) return last_error();
-    contents = {static_cast<const char*>(memory),
-                [bytes](const char* mapped) { ::munmap(const_cast<char*>(mapped), bytes); }};
-    return {};
-  }
 
  private:
   template <class Call>
@@ -120,10 +107,10 @@ int flags_of(OpenFor use) {
 class PosixStorage final : public Storage {
  public:
   std::error_code open(const std::string& path, OpenFor use, StoredFilePtr& file) override {
-    constexpr mode_t kMode = 0666;  // less the umask
+    const mode_t mode = use == OpenFor::locking ? 0600 : 0666;  // less the umask
     int opened = -1;
     const std::error_code error =
-        checked([&] { return opened = ::open(path.c_str(), flags_of(use) | O_CLOEXEC, kMode); });
+        checked([&] { return opened = ::open(path.c_str(), flags_of(use) | O_CLOEXEC, mode); });
     if (error) return error;
     file = std::make_unique<PosixFile>(opened);
     const int flags = ::fcntl(opened, F_GETFL);

@@ -9,6 +9,8 @@
 // Links in the last part of a path are never followed where a file is made, appended to or locked: a run
 // directory may have been prepared by somebody else.
 //
+// Files are read, never mapped: where a mapped file is cut off or its disk fails, the process dies of SIGBUS.
+//
 // Threads: all calls may come from any thread; one StoredFile belongs to one thread at a time.
 
 #include <cstddef>
@@ -25,7 +27,9 @@ struct FileFacts {
   enum class Kind : std::uint8_t { file, folder, link, other };  ///< other: pipes, devices
   Kind kind = Kind::file;
   std::uint64_t bytes = 0;
-  unsigned mode = 0;           ///< permissions
+  unsigned mode = 0;   ///< permissions
+  unsigned owner = 0;  ///< number of the user
+  unsigned group = 0;
   std::uint64_t identity = 0;  ///< of the file itself, whatever its names: device and inode
   std::uint64_t names = 1;     ///< hard links
 
@@ -51,8 +55,6 @@ class StoredFile {
   [[nodiscard]] virtual std::error_code facts(FileFacts& facts) = 0;
   /// Exclusive, until this is destroyed. resource_unavailable_try_again: somebody else has it.
   [[nodiscard]] virtual std::error_code lock() = 0;
-  /// The whole file, read-only; `contents` outlives this object.
-  [[nodiscard]] virtual std::error_code map(std::shared_ptr<const char>& contents, std::size_t& bytes) = 0;
 };
 using StoredFilePtr = std::unique_ptr<StoredFile>;
 
@@ -61,7 +63,8 @@ enum class OpenFor : std::uint8_t {
   syncing,    ///< a folder
   making,     ///< there must be nothing of this name
   appending,  ///< made where it is missing
-  locking,    ///< the same; read and written from its beginning
+  locking,    ///< the same, for this user alone: who can open a file can hold its lock; read and written from
+              ///< its beginning
   streaming,  ///< something that is no file: a device, a pipe that somebody reads
 };
 

@@ -8,6 +8,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <csignal>
+
 namespace stagecraft {
 
 int run_command_line(int argc, char** argv) {
@@ -15,6 +17,7 @@ int run_command_line(int argc, char** argv) {
   keep_standard_streams();
   hangup_as_given();
   freeze_registries();
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails with a reason instead
   CLI::App app{"Stagecraft trains sequential models as pipelines: profile, plan, prove, train, report.",
                "stagecraft"};
   app.set_version_flag("--version", "stagecraft " STAGECRAFT_VERSION);

@@ -23,6 +23,10 @@ struct ReportOptions {
 
 void run(const ReportOptions& options) {
   const RunFiles files = read_run(options.run_dir);
+  if (!files.broken_lines.empty()) {
+    note(fmt::format("{}/metrics.jsonl: {} broken lines are left out, the first is line {}", options.run_dir,
+                     files.broken_lines.size(), files.broken_lines.front()));
+  }
   const RunReport report = make_report(files);
   if (!options.html.empty()) write_file_atomically(options.html, report_html(report, files));
   if (!options.svg.empty()) write_file_atomically(options.svg, report_svg(report, files));

@@ -5,6 +5,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <exception>
+#include <limits>
 #include <string_view>
 
 namespace stagecraft {
@@ -15,23 +18,43 @@ std::string line_of(const MetricsRecord& record) { return json::write(record).du
 /// Lines of ours have some hundred bytes; a hole that a power cut left may have any number.
 constexpr std::size_t kLongestLine = std::size_t{1} << 16U;
 
-/// The whole file in memory as the system pages it in; empty where there is none.
-struct MappedText {
-  std::shared_ptr<const char> memory;
-  std::string_view text;
-};
+/// A text file, read from its end in windows.
+class TextFromEnd {
+ public:
+  TextFromEnd(const std::string& path, const StoredFile& file) : path_(path), file_(file) {}
 
-MappedText map_text(const std::string& path) {
-  MappedText mapped;
-  StoredFilePtr file;
-  std::error_code error = storage().open(path, OpenFor::reading, file);
-  if (error == std::errc::no_such_file_or_directory) return mapped;
-  std::size_t bytes = 0;
-  if (!error) error = file->map(mapped.memory, bytes);
-  if (error) throw unreadable(path, error);
-  mapped.text = {mapped.memory.get(), bytes};
-  return mapped;
-}
+  /// Where the line begins that ends before `end`.
+  std::uint64_t line_before(std::uint64_t end) {
+    while (end > 0 && at(end - 1) != '\n') --end;
+    return end;
+  }
+  std::string text(std::uint64_t begin, std::uint64_t end) const {
+    std::string text(end - begin, '\0');
+    read(begin, text);
+    return text;
+  }
+
+ private:
+  static constexpr std::uint64_t kWindow = std::uint64_t{1} << 16U;
+
+  void read(std::uint64_t begin, std::string& text) const {
+    const std::string what = read_exactly(file_, begin, text.data(), text.size());
+    if (!what.empty()) throw InputError({path_, ""}, what);
+  }
+  char at(std::uint64_t position) {
+    if (position < begin_ || position >= begin_ + window_.size()) {
+      begin_ = position + 1 - std::min(position + 1, kWindow);
+      window_.resize(position + 1 - begin_);
+      read(begin_, window_);
+    }
+    return window_[position - begin_];
+  }
+
+  const std::string& path_;
+  const StoredFile& file_;
+  std::uint64_t begin_ = 0;
+  std::string window_;
+};
 
 MetricsRecord record_of(std::string_view line, const InputPlace& place) {
   if (line.size() > kLongestLine) {
@@ -82,21 +105,25 @@ void MetricsWriter::sync() {
   if (const std::error_code error = file_->sync()) throw unwritable(path_, error);
 }
 
-std::vector<MetricsRecord> read_metrics(const std::string& path) {
-  const MappedText mapped = map_text(path);
+std::vector<MetricsRecord> read_metrics(const std::string& path, std::vector<int>* left_out) {
   std::vector<MetricsRecord> records;
-  std::string_view rest = mapped.text;
+  if (!is_there(path)) return records;
+  const std::string text = read_file(path, std::numeric_limits<std::uint64_t>::max());
+  std::string_view rest = text;
+  std::exception_ptr first;
   for (int number = 1; !rest.empty(); ++number) {
     const std::size_t end = rest.find('\n');
     const bool last = end == std::string_view::npos || end + 1 == rest.size();
     try {
       records.push_back(record_of(rest.substr(0, end), {path, fmt::format("line {}", number)}));
     } catch (const InputError&) {
-      if (!last) throw;
+      if (!last && first == nullptr) first = std::current_exception();
+      if (!last && left_out != nullptr) left_out->push_back(number);
     }
     if (last) break;
     rest.remove_prefix(end + 1);
   }
+  if (first != nullptr && (left_out == nullptr || records.empty())) std::rethrow_exception(first);
   return records;
 }
 
@@ -104,16 +131,22 @@ std::int64_t cut_metrics_back(const std::string& path, std::int64_t step, bool v
   const auto stays = [&](const LineSubject& line) {
     return line.step < step || (line.step == step && !(line.validation && validation_owed));
   };
-  std::size_t end = 0, size = 0;
+  std::uint64_t end = 0, size = 0;
   std::int64_t last = -1;
   {
-    const MappedText mapped = map_text(path);
-    size = mapped.text.size();
-    end = mapped.text.rfind('\n') + 1;  // what follows the last newline is the line a kill broke off
+    StoredFilePtr file;
+    FileFacts facts;
+    std::error_code error = storage().open(path, OpenFor::reading, file);
+    if (error == std::errc::no_such_file_or_directory) return last;
+    if (!error) error = file->facts(facts);
+    if (error) throw unreadable(path, error);
+    size = facts.bytes;
+    TextFromEnd text(path, *file);
+    end = text.line_before(size);  // what follows the last newline is the line a kill broke off
     // A broken line among those that go is of a power cut: the lines before were synced with the checkpoint.
     while (end > 0) {
-      const std::size_t begin = end < 2 ? 0 : mapped.text.rfind('\n', end - 2) + 1;
-      const auto subject = subject_of(mapped.text.substr(begin, end - 1 - begin));
+      const std::uint64_t begin = text.line_before(end - 1);
+      const auto subject = end - begin > kLongestLine ? std::nullopt : subject_of(text.text(begin, end - 1));
       if (subject && stays(*subject)) {
         last = subject->step;
         break;
@@ -122,9 +155,8 @@ std::int64_t cut_metrics_back(const std::string& path, std::int64_t step, bool v
     }
   }
   if (end == size) return last;
-  StoredFilePtr file;
-  std::error_code error = storage().open(path, OpenFor::appending, file);
-  if (!error) error = file->cut(end);
+  const StoredFilePtr file = open_to_append(path);
+  std::error_code error = file->cut(end);
   if (!error) error = file->sync();
   if (error) throw unwritable(path, error);
   return last;

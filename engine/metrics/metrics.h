@@ -69,9 +69,11 @@ class MetricsWriter {
   std::uint64_t bytes_ = 0;
 };
 
-/// All lines; none where the file is missing. A broken last line is left out; any other throws InputError
-/// with its number, and so does what cannot be read.
-[[nodiscard]] std::vector<MetricsRecord> read_metrics(const std::string& path);
+/// All lines; none where the file is missing. A broken last line is left out. Any other throws InputError with
+/// its number; with `left_out`, whose numbers they become, only where no line is whole. Throws InputError for
+/// what cannot be read.
+[[nodiscard]] std::vector<MetricsRecord> read_metrics(const std::string& path,
+                                                      std::vector<int>* left_out = nullptr);
 
 /// Keeps the lines of the first `step` steps: what a resumed run will write again goes, and with it lines
 /// that a power cut left broken. `validation_owed`: so does the validation after `step`. Looks at no line

@@ -140,6 +140,7 @@ struct RunFiles {
   Timeline timeline;
   std::vector<MetricsRecord> metrics;
   RunSummary summary;
+  std::vector<int> broken_lines;  ///< of metrics.jsonl, left out of `metrics`
 };
 [[nodiscard]] RunFiles read_run(const std::string& run_dir);
 

@@ -32,7 +32,7 @@ RunFiles read_run(const std::string& run_dir) {
   run.summary = json::read_file<RunSummary>(path("summary.json"));
   const std::string timeline = path("timeline.json");
   run.timeline = timeline_from_chrome_trace(json::parse_file(timeline), timeline);
-  run.metrics = read_metrics(path("metrics.jsonl"));
+  run.metrics = read_metrics(path("metrics.jsonl"), &run.broken_lines);
   return run;
 }
 

@@ -11,8 +11,6 @@
 namespace stagecraft {
 namespace {
 
-constexpr const char* kUnpublished = ".part";
-
 std::string without_slash(std::string path) {
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   return path;
@@ -49,8 +47,11 @@ void move_folder(const std::string& from, const std::string& to) {
 
 ExportFolder::ExportFolder(const std::string& path) : path_(without_slash(path)) {
   check_replaceable(path_);
-  aside_ = unique_name(path_) + kUnpublished;
+  // Of an export that was killed. While `path` is missing one may be the earlier export, which was being replaced.
+  if (is_there(path_)) sweep_asides(path_);
+  aside_ = name_aside(path_);
   make_folder(aside_);
+  if (!storage().open(aside_, OpenFor::syncing, held_)) (void)held_->lock();  // no sweep takes it
 }
 
 ExportFolder::~ExportFolder() {
@@ -62,7 +63,7 @@ void ExportFolder::publish(const ExportRecord& record) {
   sync_folder(aside_);
   check_replaceable(path_);
   std::string before;
-  if (is_there(path_)) move_folder(path_, before = unique_name(path_) + kUnpublished);
+  if (is_there(path_)) move_folder(path_, before = name_aside(path_));
   try {
     move_folder(std::exchange(aside_, ""), path_);
   } catch (...) {
@@ -71,6 +72,7 @@ void ExportFolder::publish(const ExportRecord& record) {
   }
   sync_folder(folder_of(path_));
   if (!before.empty()) (void)remove_tree(before);
+  sweep_asides(path_);
 }
 
 }  // namespace stagecraft

@@ -4,6 +4,7 @@
 // most.
 
 #include "stagecraft/base/describe.h"
+#include "stagecraft/base/storage.h"
 
 #include <cstdint>
 #include <optional>
@@ -67,6 +68,7 @@ class ExportFolder {
 
  private:
   std::string path_, aside_;
+  StoredFilePtr held_;
 };
 
 }  // namespace stagecraft

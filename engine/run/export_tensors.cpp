@@ -5,7 +5,7 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/engine/run/checkpoint.h"
 #include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/mapped_safetensors.h"
+#include "stagecraft/models/stored_safetensors.h"
 
 #include <ATen/ops/isfinite.h>
 #include <fmt/format.h>
@@ -19,21 +19,21 @@
 namespace stagecraft {
 namespace {
 
-using MappedPtr = std::shared_ptr<const MappedSafetensors>;
+using StoredPtr = std::shared_ptr<const StoredSafetensors>;
 
-MappedPtr checked_file(const std::string& checkpoint, const Manifest& manifest, const std::string& name,
+StoredPtr checked_file(const std::string& checkpoint, const Manifest& manifest, const std::string& name,
                        const std::function<void()>& meanwhile) {
   check_checkpoint_file(checkpoint, manifest, name, meanwhile);
-  return std::make_shared<const MappedSafetensors>(checkpoint + "/" + name);
+  return std::make_shared<const StoredSafetensors>(checkpoint + "/" + name);
 }
 
-StreamedTensor mapped_tensor(std::string name, const MappedPtr& file, const SafetensorsEntry& entry) {
+StreamedTensor stored_tensor(std::string name, const StoredPtr& file, const SafetensorsEntry& entry) {
   return {std::move(name), entry.dtype, entry.shape,
           [file, stored = entry.name] { return file->tensor(stored); }};
 }
 
 /// `stored` in a layer's file, which must have the shape that the model says.
-StreamedTensor layer_state(const MappedPtr& file, const std::string& stored, std::string name,
+StreamedTensor layer_state(const StoredPtr& file, const std::string& stored, std::string name,
                            const captured::ValueType& type) {
   const auto found = file->entries().find(stored);
   if (found == file->entries().end() || found->second.shape != type.at(1)) {
@@ -43,11 +43,11 @@ StreamedTensor layer_state(const MappedPtr& file, const std::string& stored, std
                     type.text(),
                     found == file->entries().end() ? "none" : functional::shape_text(found->second.shape)));
   }
-  return mapped_tensor(std::move(name), file, found->second);
+  return stored_tensor(std::move(name), file, found->second);
 }
 
 /// Where a layer's file has a parameter: its average, if the run averages weights and has made a step.
-std::string stored_parameter(const MappedSafetensors& file, const std::string& name) {
+std::string stored_parameter(const StoredSafetensors& file, const std::string& name) {
   const std::string average = averaged_name(name);
   return file.entries().contains(average) ? average : "parameter/" + name;
 }
@@ -87,7 +87,7 @@ std::vector<StreamedTensor> captured_tensors(const std::string& checkpoint, cons
   };
   for (const captured::FolderLayer& layer : model.layers) {
     if (layer.parameters.empty() && layer.buffers.empty()) continue;
-    const MappedPtr file = checked_file(checkpoint, manifest, layer_file(layer.name), meanwhile);
+    const StoredPtr file = checked_file(checkpoint, manifest, layer_file(layer.name), meanwhile);
     const captured::Graph& graph = layer.replay->graph();
     for (std::size_t i = 0; i < layer.parameters.size(); ++i) {
       const std::string& name = layer.parameters[i];
@@ -122,7 +122,7 @@ std::vector<StreamedTensor> layer_tensors(const std::string& checkpoint, const M
   std::vector<StreamedTensor> tensors;
   std::set<std::string> layers;
   for (const CheckpointFile& listed : manifest.files) {
-    const MappedPtr file = checked_file(checkpoint, manifest, listed.name, meanwhile);
+    const StoredPtr file = checked_file(checkpoint, manifest, listed.name, meanwhile);
     const auto said = file->metadata().find("layer");
     const std::string layer = said == file->metadata().end() ? layer_named(listed.name) : said->second;
     if (!layers.insert(layer).second) {
@@ -135,7 +135,7 @@ std::vector<StreamedTensor> layer_tensors(const std::string& checkpoint, const M
         if (!stored.starts_with(state)) continue;
         const std::string name = stored.substr(state.size());
         const bool parameter = state == kState[0];
-        tensors.push_back(mapped_tensor(
+        tensors.push_back(stored_tensor(
             layer + "." + name, file, parameter ? file->entries().at(stored_parameter(*file, name)) : entry));
       }
     }

@@ -54,7 +54,7 @@ std::optional<at::Tensor> overwritable(const torch::jit::Stack& arguments,
   const auto free = std::ranges::find_if(dying, [&](std::uint32_t position) {
     const at::Tensor& tensor = arguments[position].toTensor();
     if (tensor.use_count() > 1 || !tensor.has_storage()) return false;
-    // Memory that was lent (from_blob: a mapped file, what a device graph recorded) has no count of its holders.
+    // Memory that was lent (from_blob: what a device graph recorded) has no count of its holders.
     return tensor.storage().use_count() == 1 && tensor.storage().resizable();
   });
   if (free == dying.end()) return std::nullopt;

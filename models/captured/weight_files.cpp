@@ -56,7 +56,7 @@ bool turns_into(at::ScalarType from, at::ScalarType to) {
 
 WeightFiles::WeightFiles(const std::string& path) : path_(file_at(path)) {
   if (!path_.ends_with(kIndex)) {
-    const auto file = std::make_shared<const MappedSafetensors>(path_);
+    const auto file = std::make_shared<const StoredSafetensors>(path_);
     files_[path_] = file;
     for (const auto& [name, entry] : file->entries()) file_of_[name] = path_;
     return;
@@ -72,15 +72,15 @@ WeightFiles::WeightFiles(const std::string& path) : path_(file_at(path)) {
   }
 }
 
-const MappedSafetensors& WeightFiles::file(const std::string& tensor) {
+const StoredSafetensors& WeightFiles::file(const std::string& tensor) {
   const std::string& path = file_of_.at(tensor);
-  std::shared_ptr<const MappedSafetensors>& file = files_[path];
-  if (file == nullptr) file = std::make_shared<const MappedSafetensors>(path);
+  std::shared_ptr<const StoredSafetensors>& file = files_[path];
+  if (file == nullptr) file = std::make_shared<const StoredSafetensors>(path);
   return *file;
 }
 
 void WeightFiles::check(const std::string& name, const ValueType& type) {
-  const MappedSafetensors& its = file(name);
+  const StoredSafetensors& its = file(name);
   const auto found = its.entries().find(name);
   if (found == its.entries().end()) {
     throw InputError({its.path(), ""}, fmt::format("has no tensor \"{}\", though {} says so", name, path_));

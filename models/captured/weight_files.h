@@ -1,10 +1,10 @@
 #pragma once
 
-// Where a captured model's weights lie: safetensors files, mapped, found by PyTorch's names. A process reads
+// Where a captured model's weights lie: safetensors files, found by PyTorch's names. A process reads
 // the bytes of those tensors that it asks for, and of the others none.
 
 #include "stagecraft/models/captured/value_type.h"
-#include "stagecraft/models/mapped_safetensors.h"
+#include "stagecraft/models/stored_safetensors.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -33,14 +33,14 @@ class WeightFiles {
   /// Throws InputError with file and tensor where it has not this shape, or an element type that is not turned
   /// into this one: floating-point types are, into each other. Opens the file it lies in.
   void check(const std::string& name, const ValueType& type);
-  /// Of the type; shares the file's memory, which nobody may write to, unless the element type is another.
+  /// Of the type, with memory of its own.
   [[nodiscard]] at::Tensor tensor(const std::string& name, const ValueType& type) const;
 
  private:
-  const MappedSafetensors& file(const std::string& tensor);
+  const StoredSafetensors& file(const std::string& tensor);
   std::string path_;
   std::map<std::string, std::string> file_of_;  ///< path by tensor
-  std::map<std::string, std::shared_ptr<const MappedSafetensors>> files_;
+  std::map<std::string, std::shared_ptr<const StoredSafetensors>> files_;
 };
 
 /// What else a tensor may be called.

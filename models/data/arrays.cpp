@@ -4,16 +4,15 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/models/data/data_file.h"
 #include "stagecraft/models/data/npy.h"
-#include "stagecraft/models/mapped_safetensors.h"
+#include "stagecraft/models/data/stored_array.h"
+#include "stagecraft/models/stored_safetensors.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <utility>
@@ -30,23 +29,26 @@ class Arrays {
  public:
   Arrays(const std::string& path, const InputPlace& place) : path_(path) {
     if (is_folder(path)) {
-      arrays_ = map_npy_folder(path, place);
+      arrays_ = open_npy_folder(path, place);
     } else {
-      const MappedSafetensors file(path);
-      for (const auto& [name, entry] : file.entries()) arrays_[name] = file.tensor(name);
+      const StoredSafetensors file(path);
+      for (const auto& [name, entry] : file.entries()) {
+        arrays_.emplace(name, StoredArray(file.file(), path, place, file.data_begin() + entry.begin,
+                                          entry.dtype, entry.shape));
+      }
     }
     if (arrays_.empty()) {
       throw data_file_error(place, path_, is_folder(path) ? "has no NAME.npy" : "has no arrays");
     }
     for (const auto& [name, array] : arrays_) {
-      if (array.dim() == 0) {
+      if (array.shape().empty()) {
         throw data_file_error(place, path_, fmt::format("\"{}\" is one number, not rows of samples", name));
       }
-      if (rows_ < 0) rows_ = array.size(0);
-      if (array.size(0) != rows_) {
-        throw data_file_error(
-            place, path_,
-            fmt::format("\"{}\" has {} rows, an array before it {}", name, array.size(0), rows_));
+      const std::int64_t rows = array.shape().front();
+      if (rows_ < 0) rows_ = rows;
+      if (rows != rows_) {
+        throw data_file_error(place, path_,
+                              fmt::format("\"{}\" has {} rows, an array before it {}", name, rows, rows_));
       }
     }
     if (rows_ < 1) throw data_file_error(place, path_, "has no samples");
@@ -54,7 +56,7 @@ class Arrays {
 
   [[nodiscard]] std::int64_t rows() const { return rows_; }
   [[nodiscard]] const std::string& path() const { return path_; }
-  [[nodiscard]] const std::map<std::string, at::Tensor>& all() const { return arrays_; }
+  [[nodiscard]] const std::map<std::string, StoredArray>& all() const { return arrays_; }
   [[nodiscard]] std::vector<std::string> names() const {
     std::vector<std::string> names;
     for (const auto& [name, array] : arrays_) names.push_back(name);
@@ -63,42 +65,50 @@ class Arrays {
   [[nodiscard]] std::optional<FieldSpec> spec(const std::string& name) const {
     const auto found = arrays_.find(name);
     if (found == arrays_.end()) return std::nullopt;
-    return FieldSpec{name, found->second.sizes().slice(1).vec(), batch_dtype(found->second.scalar_type())};
+    const std::vector<std::int64_t>& shape = found->second.shape();
+    return FieldSpec{name, {shape.begin() + 1, shape.end()}, batch_dtype(found->second.dtype())};
   }
 
   /// As they are stored.
   [[nodiscard]] at::Tensor batch(const std::string& name, const std::vector<std::int64_t>& indices) const {
-    const at::Tensor& array = arrays_.at(name);
-    std::vector<std::int64_t> shape = array.sizes().vec();
-    shape.front() = static_cast<std::int64_t>(indices.size());
-    at::Tensor rows = at::empty(shape, array.options());
-    const std::size_t bytes = array.nbytes() / static_cast<std::size_t>(rows_);
-    const auto* from = static_cast<const char*>(array.const_data_ptr());
-    auto* to = static_cast<char*>(rows.mutable_data_ptr());
-    for (const std::int64_t index : indices) {
-      std::memcpy(to, from + static_cast<std::size_t>(index) * bytes, bytes);
-      to += bytes;
+    return arrays_.at(name).rows(indices);
+  }
+  /// Of whole numbers.
+  [[nodiscard]] std::int64_t largest(const std::string& name) const {
+    constexpr std::uint64_t kPiece = std::uint64_t{1} << 24U;  // bytes
+    const StoredArray& array = arrays_.at(name);
+    const auto row = std::max<std::uint64_t>(1, array.bytes() / static_cast<std::uint64_t>(rows_));
+    const auto piece = static_cast<std::int64_t>(std::max<std::uint64_t>(1, kPiece / row));
+    std::int64_t largest = 0;
+    for (std::int64_t first = 0; array.bytes() > 0 && first < rows_; first += piece) {
+      const at::Tensor rows = array.rows(first, std::min(piece, rows_ - first));
+      largest = std::max(largest, rows.max().item<std::int64_t>());
     }
-    return rows;
+    return largest;
   }
 
  private:
   std::string path_;
   std::int64_t rows_ = -1;
-  std::map<std::string, at::Tensor> arrays_;
+  std::map<std::string, StoredArray> arrays_;
 };
 
 /// Of names, shapes and both ends of each array: a file of gigabytes is not read for it.
 std::string fingerprint_of(const std::vector<const Arrays*>& files) {
-  constexpr std::size_t kEnd = std::size_t{1} << 16U;
+  constexpr std::uint64_t kEnd = std::uint64_t{1} << 16U;
   Fingerprint fingerprint;
   for (const Arrays* file : files) {
     for (const auto& [name, array] : file->all()) {
-      fingerprint.add(fmt::format("{} {} [{}]", name, c10::toString(array.scalar_type()),
-                                  fmt::join(array.sizes(), ", ")));
-      const std::string_view bytes(static_cast<const char*>(array.const_data_ptr()), array.nbytes());
-      fingerprint.add(bytes.substr(0, kEnd));
-      if (bytes.size() > kEnd) fingerprint.add(bytes.substr(std::max(kEnd, bytes.size() - kEnd)));
+      fingerprint.add(
+          fmt::format("{} {} [{}]", name, c10::toString(array.dtype()), fmt::join(array.shape(), ", ")));
+      const auto add = [&, &whole = array](std::uint64_t begin, std::uint64_t end) {
+        std::string bytes(end - begin, '\0');
+        whole.read(begin, bytes.data(), bytes.size());
+        fingerprint.add(bytes);
+      };
+      const std::uint64_t bytes = array.bytes();
+      add(0, std::min(kEnd, bytes));
+      if (bytes > kEnd) add(std::max(kEnd, bytes - kEnd), bytes);
     }
   }
   return fingerprint.text();
@@ -197,8 +207,7 @@ class ArraysDataset final : public Dataset {
       std::int64_t most = 0;
       const auto look = [&](const std::optional<FieldSpec>& spec) {
         if (!spec || c10::isFloatingType(spec->dtype)) return;
-        const at::Tensor& array = train_.all().at(spec->name);
-        if (array.numel() > 0) most = std::max(most, array.max().item<std::int64_t>());
+        most = std::max(most, train_.largest(spec->name));
       };
       if (config_.mean.empty()) look(inputs);  // they stay whole numbers
       look(targets);
@@ -211,19 +220,19 @@ class ArraysDataset final : public Dataset {
   void normalize(const InputPlace& data) {
     if (config_.mean.empty() && config_.deviation.empty()) return;
     const InputPlace place = json::detail::child(data, "mean");
-    const at::Tensor& images = train_.all().at(config_.inputs);
-    if (images.dim() < 2 || images.scalar_type() != at::kByte) {
+    const StoredArray& images = train_.all().at(config_.inputs);
+    if (images.shape().size() < 2 || images.dtype() != at::kByte) {
       throw InputError(place,
                        fmt::format("{} \"{}\" holds no images of bytes", train_.path(), config_.inputs));
     }
-    const auto channels = static_cast<std::size_t>(images.size(1));
+    const auto channels = static_cast<std::size_t>(images.shape()[1]);
     if (config_.mean.size() != channels || config_.deviation.size() != channels) {
       throw InputError(place,
                        fmt::format("expected a mean and a deviation for each of {} channels, found {} and {}",
                                    channels, config_.mean.size(), config_.deviation.size()));
     }
-    std::vector<std::int64_t> shape(static_cast<std::size_t>(images.dim()), 1);
-    shape[1] = images.size(1);
+    std::vector<std::int64_t> shape(images.shape().size(), 1);
+    shape[1] = images.shape()[1];
     mean_ = at::tensor(config_.mean, at::kFloat).view(shape);
     deviation_ = at::tensor(config_.deviation, at::kFloat).view(shape);
     sample_.dtype = at::kFloat;
@@ -262,7 +271,7 @@ void describe(Fields& f, ArraysDataConfig& c) {
 }
 
 std::unique_ptr<Dataset> open_arrays(const ArraysDataConfig& config, const InputPlace& data) {
-  const c10::InferenceMode normal(false);  // what is mapped outlives the caller's mode
+  const c10::InferenceMode normal(false);  // means outlive the caller's mode
   return std::make_unique<ArraysDataset>(config, data);
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
 // Samples as rows of arrays, in one safetensors file or in a folder of .npy files, which any tool writes: an array
-// per field of the batch, such as "input_ids", "attention_mask" and "labels". The files lie mapped: a run reads the
-// rows it needs.
+// per field of the batch, such as "input_ids", "attention_mask" and "labels". A run reads the rows
+// it needs.
 
 #include "stagecraft/models/data/dataset.h"
 

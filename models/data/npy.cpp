@@ -1,10 +1,8 @@
 #include "stagecraft/models/data/npy.h"
 
-#include "stagecraft/base/storage.h"
+#include "stagecraft/base/files.h"
 #include "stagecraft/models/data/data_file.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -99,29 +97,35 @@ class HeaderReader {
 
 }  // namespace
 
-at::Tensor map_npy(const std::string& path, const InputPlace& place) {
+StoredArray open_npy(const std::string& path, const InputPlace& place) {
   const auto require = [&](const std::error_code& error) {
     if (error) throw data_file_error(place, path, "cannot be read: " + error.message());
   };
   const auto refuse = [&](const std::string& what) -> void { throw data_file_error(place, path, what); };
   StoredFilePtr file;
   require(storage().open(path, OpenFor::reading, file));
-  std::shared_ptr<const char> contents;
-  std::size_t bytes = 0;
-  require(file->map(contents, bytes));
+  FileFacts facts;
+  require(file->facts(facts));
+  const std::uint64_t bytes = facts.bytes;
+  const auto read = [&](std::uint64_t from, std::uint64_t count) {
+    std::string text(count, '\0');
+    if (const std::string what = read_exactly(*file, from, text.data(), count); !what.empty()) refuse(what);
+    return text;
+  };
   // Magic, major and minor version, the header's length in two bytes, since version 2 in four.
-  const auto* begin = reinterpret_cast<const unsigned char*>(contents.get());
   constexpr std::size_t kShort = kNpyMagic.size() + 4;
-  if (bytes < kShort + 2 || std::string_view(contents.get(), kNpyMagic.size()) != kNpyMagic) {
+  const std::string begin = read(0, std::min<std::uint64_t>(bytes, kShort + 2));
+  if (begin.size() < kShort + 2 || !begin.starts_with(kNpyMagic)) {
     refuse("is no .npy file: it does not begin as numpy.save writes them");
   }
   const bool is_long = begin[kNpyMagic.size()] > 1;
   std::size_t length = 0;
   for (std::size_t i = 0; i < (is_long ? 4U : 2U); ++i)
-    length |= std::size_t{begin[kNpyMagic.size() + 2 + i]} << 8 * i;
+    length |= std::size_t{static_cast<unsigned char>(begin[kNpyMagic.size() + 2 + i])} << 8 * i;
   const std::size_t data = kShort + (is_long ? 2 : 0) + length;
   if (data > bytes) refuse(fmt::format("truncated: {} bytes, its header alone has {}", bytes, data));
-  const HeaderReader header({contents.get() + data - length, length}, path, place);
+  const std::string text = read(data - length, length);
+  const HeaderReader header(text, path, place);
   const at::ScalarType dtype = header.type();
   const std::vector<std::int64_t> shape = header.shape();
   std::size_t promised = c10::elementSize(dtype);
@@ -135,21 +139,18 @@ at::Tensor map_npy(const std::string& path, const InputPlace& place) {
                        promised > bytes - data ? "truncated" : "has more than its array", bytes - data,
                        promised, fmt::join(shape, " x ")));
   }
-  if (promised == 0) return at::empty(shape, dtype);
-  return at::from_blob(
-      const_cast<char*>(contents.get()) + data, shape, [kept = contents](void*) {},
-      at::TensorOptions(at::kCPU).dtype(dtype));
+  return {std::move(file), path, place, data, dtype, shape};
 }
 
-std::map<std::string, at::Tensor> map_npy_folder(const std::string& path, const InputPlace& place) {
+std::map<std::string, StoredArray> open_npy_folder(const std::string& path, const InputPlace& place) {
   std::vector<std::string> names;
   if (const std::error_code error = storage().list(path, names)) {
     throw data_file_error(place, path, "cannot be read: " + error.message());
   }
-  std::map<std::string, at::Tensor> arrays;
+  std::map<std::string, StoredArray> arrays;
   for (const std::string& name : names) {
     if (name.size() > kNpyEnding.size() && name.ends_with(kNpyEnding)) {
-      arrays[name.substr(0, name.size() - kNpyEnding.size())] = map_npy(path + "/" + name, place);
+      arrays.emplace(name.substr(0, name.size() - kNpyEnding.size()), open_npy(path + "/" + name, place));
     }
   }
   return arrays;

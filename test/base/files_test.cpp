@@ -79,7 +79,7 @@ TEST_CASE("a file that somebody looked at and refused replaces nothing and does 
 }
 
 TEST_CASE("a short write is gone on with", "[files]") {
-  for (std::int64_t call = 0; call < 10; ++call) {
+  for (std::int64_t call = 0; call < 20; ++call) {
     SimulatedDisk disk;
     with_old(disk).set_fault({DiskFault::Kind::short_write, call, 0});
     CHECK(replace_on(disk).empty());
@@ -90,7 +90,7 @@ TEST_CASE("a short write is gone on with", "[files]") {
 TEST_CASE(
     "after a power cut a replaced file is the old or the new one, and the new one once it was said to be",
     "[files]") {
-  for (std::int64_t call = 0; call < 10; ++call) {
+  for (std::int64_t call = 0; call < 20; ++call) {
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
       CAPTURE(call, seed);
       SimulatedDisk disk;
@@ -109,6 +109,105 @@ TEST_CASE("a replaced file keeps its permissions", "[files]") {
   REQUIRE(::chmod(path.c_str(), 0600) == 0);
   write_file_atomically(path, "new");
   CHECK(fs::status(path).permissions() == (fs::perms::owner_read | fs::perms::owner_write));
+}
+
+TEST_CASE("of a replaced file's mode no special bit stays, and of another user's file nothing", "[files]") {
+  const unsigned me = ::geteuid();
+  for (const Links links : {Links::follow, Links::replace}) {
+    for (const unsigned owner : {me, me + 1}) {
+      for (unsigned mode = 0; mode <= 07777; mode += 0123) {
+        CAPTURE(owner, mode);
+        SimulatedDisk disk;
+        with_old(disk).set_owner("/a/file", owner);
+        disk.set_mode("/a/file", mode);
+        const StorageInstead instead(disk);
+        write_file_atomically("/a/file", "new", links);
+        CHECK(disk.mode("/a/file") == (owner == me ? mode & 0777U : 0644U));
+      }
+    }
+  }
+}
+
+TEST_CASE("on a real disk neither", "[files]") {
+  const ScratchFolder folder;
+  const std::string path = folder.write("shared", "old");
+  REQUIRE(::chmod(path.c_str(), 06777) == 0);
+  struct stat now {};
+  if (::geteuid() == 0) {  // nobody but root gives files away
+    const std::string planted = folder.write("planted", "{}");
+    REQUIRE(::chown(planted.c_str(), 65534, 65534) == 0);
+    REQUIRE(::chmod(planted.c_str(), 06777) == 0);
+    write_file_atomically(planted, "new");
+    REQUIRE(::stat(planted.c_str(), &now) == 0);
+    CHECK(now.st_uid == 0);
+    CHECK((now.st_mode & 07133U) == 0);
+    const std::string group = folder.write("group", "old");
+    REQUIRE(::chown(group.c_str(), 0, 65534) == 0);
+    REQUIRE(::chmod(group.c_str(), 0664) == 0);
+    write_file_atomically(group, "new");
+    REQUIRE(::stat(group.c_str(), &now) == 0);
+    CHECK((now.st_mode & 07777U) == 0644);  // another group than the one that might write
+  }
+  write_file_atomically(path, "new");
+  REQUIRE(::stat(path.c_str(), &now) == 0);
+  CHECK((now.st_mode & 07777U) == 0777);
+}
+
+TEST_CASE("what a killed process left aside goes when the file is written again, and nothing else",
+          "[files]") {
+  const ScratchFolder folder;
+  const std::string kept[] = {"file.part",
+                              "file.0123456789abcdeg.part",
+                              "file.0123456789abcdef.part.part",
+                              "file.0123456789abcdef",
+                              "other.0123456789abcdef.part",
+                              "my.file.0123456789abcdef.part",
+                              "file0123456789abcdef.part"};
+  for (const std::string& name : kept) folder.write(name, "mine");
+  const std::string killed = folder.write("file.0123456789abcdef.part", "half");
+  const std::string held = folder.write("file.00000000000000ff.part", "half");
+  fs::create_symlink(folder.path("file.part"), folder.path("file.1111111111111111.part"));
+  StoredFilePtr writer;
+  REQUIRE_FALSE(storage().open(held, OpenFor::reading, writer));
+  REQUIRE_FALSE(writer->lock());
+  write_file_atomically(folder.path("file"), "new", Links::replace);
+  CHECK(fs::exists(killed));  // of a run's own files, the run sweeps
+  write_file_atomically(folder.path("file"), "new");
+  CHECK_FALSE(fs::exists(killed));
+  CHECK(fs::exists(held));
+  CHECK(fs::is_symlink(folder.path("file.1111111111111111.part")));
+  for (const std::string& name : kept) CHECK(test::read_text_file(folder.path(name)) == "mine");
+  SimulatedDisk disk;
+  disk.write("/a/file.0123456789abcdef.part", "another user's");
+  disk.set_owner("/a/file.0123456789abcdef.part", ::geteuid() + 1);
+  CHECK(replace_on(disk).empty());
+  CHECK(disk.files().size() == 2);
+}
+
+TEST_CASE("links of other users are not written through", "[files]") {
+  if (::geteuid() != 0) return;  // nobody else makes such
+  const ScratchFolder folder;
+  const std::string precious = folder.write("precious", "mine");
+  fs::create_symlink(precious, folder.path("link"));
+  REQUIRE(::lchown(folder.path("link").c_str(), 65534, 65534) == 0);
+  CHECK(complaint([&] {
+          write_file_atomically(folder.path("link"), "x");
+        }).find("is a link of another user") != std::string::npos);
+  CHECK(test::read_text_file(precious) == "mine");
+}
+
+TEST_CASE("nothing is appended to what may be somebody else's", "[files]") {
+  const ScratchFolder folder;
+  const std::string file = folder.write("file", "mine");
+  CHECK_NOTHROW(open_to_append(file));
+  fs::create_hard_link(file, folder.path("second"));
+  CHECK(complaint([&] { (void)open_to_append(file); }).find("has 2 names (hard links)") != std::string::npos);
+  SimulatedDisk disk;
+  disk.write("/a/file", "another user's");
+  disk.set_owner("/a/file", ::geteuid() + 1);
+  const StorageInstead instead(disk);
+  CHECK(complaint([] { (void)open_to_append("/a/file"); }).find("/a/file: belongs to user ") == 0);
+  CHECK(disk.files() == std::vector<std::string>{"/a/file"});
 }
 
 TEST_CASE("where others may have put links they are replaced, not followed", "[files]") {

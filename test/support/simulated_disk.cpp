@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <set>
+#include <unistd.h>
 
 namespace stagecraft::test {
 namespace {
@@ -22,6 +23,7 @@ std::uint64_t draw(std::uint64_t& state) {
 struct SimulatedDisk::Node {
   bool folder = false;
   bool locked = false;
+  unsigned owner = ::geteuid(), mode = 0644;
   std::string contents, synced_contents;
   std::map<std::string, NodePtr> entries, synced_entries;
 };
@@ -96,9 +98,11 @@ class SimulatedDisk::Handle final : public StoredFile {
     node_->contents.resize(bytes);
     return {};
   }
-  std::error_code set_mode(unsigned /*mode*/) override {
+  std::error_code set_mode(unsigned mode) override {
     const std::scoped_lock lock(disk_.mutex_);
-    return disk_.begin();
+    if (const std::error_code error = disk_.begin()) return error;
+    node_->mode = mode;
+    return {};
   }
   std::error_code facts(FileFacts& facts) override {
     const std::scoped_lock lock(disk_.mutex_);
@@ -114,20 +118,13 @@ class SimulatedDisk::Handle final : public StoredFile {
     holds_ = node_->locked = true;
     return {};
   }
-  std::error_code map(std::shared_ptr<const char>& contents, std::size_t& bytes) override {
-    const std::scoped_lock lock(disk_.mutex_);
-    if (const std::error_code error = disk_.begin()) return error;
-    const auto copy = std::make_shared<std::string>(node_->contents);
-    bytes = copy->size();
-    contents = {copy, copy->data()};
-    return {};
-  }
 
   static FileFacts facts_of(const Node& node) {
     FileFacts facts;
     facts.kind = node.folder ? FileFacts::Kind::folder : FileFacts::Kind::file;
     facts.bytes = node.contents.size();
-    facts.mode = node.folder ? 0755 : 0644;
+    facts.mode = node.mode;
+    facts.owner = node.owner;
     facts.identity = reinterpret_cast<std::uintptr_t>(&node);
     return facts;
   }
@@ -165,6 +162,7 @@ std::unique_ptr<SimulatedDisk> SimulatedDisk::copy() const {
 void SimulatedDisk::set_fault(const DiskFault& fault) {
   const std::scoped_lock lock(mutex_);
   fault_ = fault;
+  setter_ = std::this_thread::get_id();
   calls_ = 0;
   dead_ = false;
 }
@@ -175,7 +173,9 @@ std::int64_t SimulatedDisk::calls() const {
 }
 
 std::error_code SimulatedDisk::begin(DiskFault::Kind* how) {
+  while (hangs_) never_.wait(mutex_);
   if (dead_) return code(EIO);
+  if (fault_.on_other_threads && std::this_thread::get_id() == setter_) return {};
   if (calls_++ != fault_.call) return {};
   switch (fault_.kind) {
     case DiskFault::Kind::none:
@@ -189,6 +189,11 @@ std::error_code SimulatedDisk::begin(DiskFault::Kind* how) {
     case DiskFault::Kind::power_cut:
       dead_ = true;
       return code(EIO);
+    case DiskFault::Kind::hang_all:
+      hangs_ = true;
+      [[fallthrough]];
+    case DiskFault::Kind::hang:
+      for (;;) never_.wait(mutex_);
   }
   return {};
 }
@@ -359,6 +364,21 @@ void SimulatedDisk::write(const std::string& path, const std::string& contents) 
     node = next;
   }
   node->contents = node->synced_contents = contents;
+}
+
+void SimulatedDisk::set_owner(const std::string& path, unsigned owner) {
+  const std::scoped_lock lock(mutex_);
+  place_of(path).node->owner = owner;
+}
+
+void SimulatedDisk::set_mode(const std::string& path, unsigned mode) {
+  const std::scoped_lock lock(mutex_);
+  place_of(path).node->mode = mode;
+}
+
+unsigned SimulatedDisk::mode(const std::string& path) const {
+  const std::scoped_lock lock(mutex_);
+  return place_of(path).node->mode;
 }
 
 std::string SimulatedDisk::read(const std::string& path) const {

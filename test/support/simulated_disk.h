@@ -8,21 +8,25 @@
 
 #include "stagecraft/base/storage.h"
 
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace stagecraft::test {
 
 /// What happens at the `call`-th call, counted from 0.
 struct DiskFault {
-  enum class Kind : std::uint8_t { none, error, short_write, flipped_write, power_cut };
+  /// hang: the call never returns. hang_all: nor does any that comes after it.
+  enum class Kind : std::uint8_t { none, error, short_write, flipped_write, power_cut, hang, hang_all };
   Kind kind = Kind::none;
   std::int64_t call = -1;
-  int error = 0;  ///< of Kind::error: an errno
+  int error = 0;                  ///< of Kind::error: an errno
+  bool on_other_threads = false;  ///< only calls of other threads than the one that sets the fault count
 };
 
 class SimulatedDisk final : public Storage {
@@ -42,7 +46,10 @@ class SimulatedDisk final : public Storage {
   void set_locks(bool supported) { locks_ = supported; }
   void set_space(std::uint64_t bytes) { space_ = bytes; }
   void write(const std::string& path, const std::string& contents);  ///< synced; folders are made
-  [[nodiscard]] std::string read(const std::string& path) const;     ///< "" for none
+  void set_owner(const std::string& path, unsigned owner);
+  void set_mode(const std::string& path, unsigned mode);
+  [[nodiscard]] unsigned mode(const std::string& path) const;
+  [[nodiscard]] std::string read(const std::string& path) const;  ///< "" for none
   [[nodiscard]] std::vector<std::string> files() const;  ///< paths, sorted; empty folders with a slash
 
   std::error_code open(const std::string& path, OpenFor use, StoredFilePtr& file) override;
@@ -62,6 +69,7 @@ class SimulatedDisk final : public Storage {
   struct Place;
 
   /// Of the call that begins now: an error, or none, but `how` a write goes wrong.
+  /// Lets go of the mutex, which the caller holds, where it hangs.
   std::error_code begin(DiskFault::Kind* how = nullptr);
   [[nodiscard]] Place place_of(const std::string& path) const;
   static NodePtr copied(const NodePtr& node, std::map<const Node*, NodePtr>& done);
@@ -69,10 +77,13 @@ class SimulatedDisk final : public Storage {
   static void collect(const Node& node, const std::string& path, std::vector<std::string>& found);
 
   mutable std::mutex mutex_;
+  std::condition_variable_any never_;
   NodePtr root_;
   DiskFault fault_;
   std::int64_t calls_ = 0;
+  std::thread::id setter_;
   bool dead_ = false;
+  bool hangs_ = false;
   bool locks_ = true;
   std::uint64_t space_ = std::uint64_t{1} << 40U;
 };
