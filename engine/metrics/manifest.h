@@ -30,6 +30,7 @@ void describe(V& v, CheckpointFile& f) {
 
 struct Manifest {
   int format = 1;
+  std::string run;  ///< identity of the run, of all its sessions: "run.<16 random hex digits>"
   std::int64_t step = 0;
   std::int64_t epoch = 0;
   std::int64_t epoch_step = 0;
@@ -42,10 +43,12 @@ struct Manifest {
   std::string data;  ///< fingerprints
   std::string model;
   std::vector<CheckpointFile> files;
+  std::string hash;  ///< of all other keys; manifest_text() puts it in
 };
 template <class V>
 void describe(V& v, Manifest& m) {
   v.required("format", m.format, "1");
+  v.required("run", m.run, "the run that wrote it: it removes no other's checkpoints");
   v.required("step", m.step, "optimizer steps made", json::at_least(0));
   v.required("epoch", m.epoch, "passes over the data completed", json::at_least(0));
   v.required("epoch_step", m.epoch_step, "steps made in the pass under way", json::at_least(0));
@@ -60,12 +63,16 @@ void describe(V& v, Manifest& m) {
   v.required("data", m.data, "fingerprint of the data");
   v.required("model", m.model, "fingerprint of the model");
   v.required("files", m.files, "one per layer with state");
+  v.required("hash", m.hash, "FNV-1a of all other keys, as compact JSON");
   v.require(m.format == 1, "format", "expected 1; this checkpoint is of another version of Stagecraft");
 }
 
 inline constexpr const char* kManifestName = "manifest.json";
 
-/// Throws InputError: missing, broken.
+/// What is in the file, with the hash that it must have.
+[[nodiscard]] std::string manifest_text(const Manifest& manifest);
+
+/// Throws InputError: missing, broken, changed since it was written.
 [[nodiscard]] Manifest read_manifest(const std::string& checkpoint);
 
 }  // namespace stagecraft

@@ -35,13 +35,16 @@ Json pipeline_of(const Plan& plan) {
   return json;
 }
 
-/// Hands the file's bytes to `take` in pieces. Throws InputError: missing, or it cannot be read, which says
-/// nothing of what is in it.
+/// Hands the file's bytes to `take` in pieces. Throws InputError: missing, or no file, or it cannot be read, which
+/// says nothing of what is in it.
 void read_through(const std::string& path, const std::function<void(std::string_view)>& take) {
   StoredFilePtr file;
   const std::error_code closed = storage().open(path, OpenFor::reading, file);
   if (closed == std::errc::no_such_file_or_directory) throw InputError({path, ""}, "is missing");
   if (closed) throw InputError({path, ""}, "cannot be opened: " + closed.message());
+  FileFacts facts;
+  if (const std::error_code unknown = file->facts(facts)) throw unreadable(path, unknown);
+  if (!facts.is_file()) throw InputError({path, ""}, "is no file");
   std::vector<char> buffer(1 << 20);
   for (std::size_t got = 1; got > 0;) {
     if (const std::error_code error = file->read(buffer.data(), buffer.size(), got)) {
@@ -111,9 +114,10 @@ CheckpointFile write_layer(const std::string& folder, const Model& model, int in
   return file;
 }
 
-Manifest manifest_of(const RunSetup& setup, std::int64_t step, bool validation_owed) {
+Manifest manifest_of(const RunSetup& setup, const std::string& run, std::int64_t step, bool validation_owed) {
   const std::int64_t epoch = steps_per_epoch(setup.shape());
   Manifest manifest;
+  manifest.run = run;
   manifest.step = step;
   manifest.epoch = step / epoch;
   manifest.epoch_step = step % epoch;
@@ -136,10 +140,6 @@ std::string first_difference(const Json& before, const Json& now) {
     return json.contains(at) ? json::brief(json.at(at)) : std::string("nothing");
   };
   return fmt::format("{}: {} there, {} in this run", pointer, value(before), value(now));
-}
-
-std::string text_of(const Manifest& manifest) {
-  return json::write(manifest).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 /// The file of a layer, held against the manifest when there is one, and those of the layers that own its tied
@@ -313,55 +313,55 @@ std::uint64_t checkpoint_bytes(const RunSetup& setup) {
   return static_cast<std::uint64_t>(bytes);
 }
 
-Saved save_checkpoint(const RunSetup& setup, const std::string& folder, const Worker& worker,
-                      Transport& transport, std::int64_t step, bool validation_owed, OlderCheckpoints older) {
+Saved save_checkpoint(const RunSetup& setup, const RunPaths& paths, const Worker& worker,
+                      Transport& transport, std::int64_t step, bool validation_owed, std::string& unfinished,
+                      OlderCheckpoints older) {
   const bool first = transport.rank() == Rank{0};
+  const std::string folder = paths.checkpoints();
   Saved saved{checkpoint_path(folder, step), {}};
-  std::string aside;
-  try {
-    if (first) {
-      saved.notes = sweep_checkpoints(folder);
-      aside = begin_checkpoint(folder, step);
+  if (first) {
+    saved.notes = sweep_checkpoints(folder);
+    unfinished = begin_checkpoint(folder, step);
+  }
+  unfinished = transport.broadcast(unfinished);
+  Json mine = Json::array();
+  for (const StageId stage : setup.placement().stages_of(transport.rank())) {
+    if (setup.placement().ranks[stage.index()].front() != transport.rank()) continue;  // replicas are equal
+    const auto [begin, end] = setup.layers_of_stages()[stage.index()];
+    for (int layer = begin; layer < end; ++layer) {
+      const Layer& that = *setup.materials().model.layers[static_cast<std::size_t>(layer)];
+      if (has_state(that))
+        mine.push_back(
+            json::write(write_layer(unfinished, setup.materials().model, layer, worker.state(layer))));
     }
-    aside = transport.broadcast(aside);
-    Json mine = Json::array();
-    for (const StageId stage : setup.placement().stages_of(transport.rank())) {
-      if (setup.placement().ranks[stage.index()].front() != transport.rank()) continue;  // replicas are equal
-      const auto [begin, end] = setup.layers_of_stages()[stage.index()];
-      for (int layer = begin; layer < end; ++layer) {
-        const Layer& that = *setup.materials().model.layers[static_cast<std::size_t>(layer)];
-        if (has_state(that))
-          mine.push_back(
-              json::write(write_layer(aside, setup.materials().model, layer, worker.state(layer))));
-      }
-    }
-    sync_folder(aside);
-    const std::vector<std::string> all = transport.all_gather_text(mine.dump());
-    if (!first) return saved;
-    Manifest manifest = manifest_of(setup, step, validation_owed);
+  }
+  sync_folder(unfinished);
+  const std::vector<std::string> all = transport.all_gather_text(mine.dump());
+  if (first) {
+    Manifest manifest = manifest_of(setup, paths.run, step, validation_owed);
     manifest.loss_scale = worker.loss_scale();
     for (const std::string& files : all) {
       for (const Json& file : Json::parse(files)) {
         manifest.files.push_back(json::read<CheckpointFile>(file, {}));
       }
     }
-    write_compared(aside + "/" + kManifestName, {text_of(manifest)});
-    publish_checkpoint(folder, aside, step);
-  } catch (...) {
-    if (!aside.empty()) (void)remove_tree(aside);  // gigabytes, maybe on a full disk
-    throw;
+    write_compared(unfinished + "/" + kManifestName, {manifest_text(manifest)});
+    std::string note = publish_checkpoint(folder, unfinished, step);
+    if (!note.empty()) saved.notes.push_back(std::move(note));
+    if (older == OlderCheckpoints::go) {
+      for (std::string& old : remove_older_checkpoints(folder, setup.config().checkpoint.keep, paths.run)) {
+        saved.notes.push_back(std::move(old));
+      }
+    }
   }
-  if (older == OlderCheckpoints::stay) return saved;
-  for (std::string& note : remove_older_checkpoints(folder, setup.config().checkpoint.keep)) {
-    saved.notes.push_back(std::move(note));
-  }
+  unfinished.clear();
   return saved;
 }
 
 void note_validation(const std::string& checkpoint) {
   Manifest manifest = read_manifest(checkpoint);
   manifest.validation_owed = false;
-  const std::string text = text_of(manifest);
+  const std::string text = manifest_text(manifest);
   write_file_atomically(checkpoint + "/" + kManifestName, {text}, Links::replace,
                         [&](const std::string& aside) { compare(aside, {text}); });
 }

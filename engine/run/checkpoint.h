@@ -4,13 +4,13 @@
 //
 //   checkpoints/step-00000100/
 //     <layer>.safetensors   "parameter/weight", "buffer/running_mean", "optimizer/weight/exp_avg", ...
-//     manifest.json         what the files are of, with a hash each
-//     complete              empty; there once everything else is on disk
+//     manifest.json         what the files are of, with a hash each; written when they are on disk
 //
 // A layer's state has a file of its own and knows no stage, so a synchronous run can go on with other stages.
 // The folder's own life, written aside and put in its place, is checkpoint_folder.h's.
 
 #include "stagecraft/engine/metrics/manifest.h"
+#include "stagecraft/engine/run/run_dir.h"
 #include "stagecraft/engine/run/setup.h"
 #include "stagecraft/engine/transport/transport.h"
 #include "stagecraft/engine/worker.h"
@@ -30,10 +30,11 @@ struct Saved {
 enum class OlderCheckpoints : std::uint8_t { go, stay };
 
 /// Collective: a stage's first replica writes its layers, rank 0 the rest; older ones beyond checkpoint.keep
-/// go, unless they are to stay. Every file is read back and compared with memory before the folder counts. Throws InputError when
-/// something cannot be written; what was there stays, and nothing is left aside.
-Saved save_checkpoint(const RunSetup& setup, const std::string& folder, const Worker& worker,
-                      Transport& transport, std::int64_t step, bool validation_owed,
+/// go, unless they are to stay. Every file is read back and compared with memory before the folder counts. Throws
+/// InputError when something cannot be written; what was there stays. `unfinished`: the folder that is being
+/// written, until it is whole. On an error it stays: other ranks write into it still, and the disk may hang.
+Saved save_checkpoint(const RunSetup& setup, const RunPaths& paths, const Worker& worker,
+                      Transport& transport, std::int64_t step, bool validation_owed, std::string& unfinished,
                       OlderCheckpoints older = OlderCheckpoints::go);
 
 /// The validation that `checkpoint` says is owed was made: its manifest says so from now on.

@@ -1,10 +1,10 @@
 #include "stagecraft/engine/run/checkpoint_folder.h"
 
 #include "stagecraft/base/files.h"
+#include "stagecraft/engine/metrics/manifest.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
 #include <map>
 #include <optional>
@@ -13,23 +13,40 @@
 namespace stagecraft {
 namespace {
 
-constexpr const char* kComplete = "complete";
-constexpr const char* kAside = ".part";
 constexpr std::string_view kPrefix = "step-";
 
-/// The step in a checkpoint's name; nothing for any other name.
+std::string name_of(std::int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
+
+/// The step whose checkpoint has this name; nothing for any other name.
 std::optional<std::int64_t> step_of(std::string_view name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
-  name.remove_prefix(kPrefix.size());
+  const std::string_view digits = name.substr(kPrefix.size());
   std::int64_t step = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  if (error != std::errc() || end != name.data() + name.size() || name.front() == '-') return std::nullopt;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (error != std::errc() || step < 0 || name != name_of(step)) return std::nullopt;
   return step;
 }
 
-bool is_complete(const std::string& checkpoint) { return is_there(checkpoint + "/" + kComplete); }
+/// Of what is being written here: a checkpoint, or the try to save before a run begins.
+bool is_aside(std::string_view name) {
+  const std::string_view whole = named_aside(name);
+  return whole == "probe" || step_of(whole);
+}
 
-/// Folders with a step's name, by step, complete or not.
+/// Links not followed.
+FileFacts facts_of(const std::string& path) {
+  FileFacts facts;
+  if (const std::error_code error = storage().facts(path, /*follow=*/false, facts)) {
+    throw unreadable(path, error);
+  }
+  return facts;
+}
+
+bool is_complete(const std::string& checkpoint) {
+  return facts_of(checkpoint).is_folder() && is_there(checkpoint + "/" + kManifestName);
+}
+
+/// What has a step's name, by step, complete or not.
 std::map<std::int64_t, std::string> steps_in(const std::string& folder) {
   std::map<std::int64_t, std::string> found;
   if (!is_there(folder)) return found;
@@ -44,7 +61,7 @@ void remove(const std::string& folder, const std::string& checkpoint, std::vecto
   const auto note = [&](const std::string& why) {
     notes.push_back(fmt::format("{} cannot be removed: {}", checkpoint, why));
   };
-  const std::string aside = unique_name(checkpoint) + kAside;
+  const std::string aside = name_aside(checkpoint);
   if (const std::error_code error = storage().rename(checkpoint, aside)) return note(error.message());
   try {
     sync_folder(folder);
@@ -54,21 +71,20 @@ void remove(const std::string& folder, const std::string& checkpoint, std::vecto
   if (const std::error_code error = remove_tree(aside)) note(error.message());
 }
 
-/// What a killed process was writing.
-void remove_parts(const std::string& folder, std::vector<std::string>& notes) {
-  for (const std::string& name : names_in(folder)) {
-    if (!name.ends_with(kAside)) continue;
-    const std::string path = folder + "/" + name;
-    if (const std::error_code error = remove_tree(path)) {
-      notes.push_back(fmt::format("{} cannot be removed: {}", path, error.message()));
-    }
-  }
+/// Gives what is at `path` another name.
+std::string make_room(const std::string& path) {
+  int number = 1;
+  const auto earlier = [&] { return fmt::format("{}.earlier-{}", path, number); };
+  FileFacts facts;
+  while (!storage().facts(earlier(), /*follow=*/false, facts)) ++number;
+  if (const std::error_code error = storage().rename(path, earlier())) throw unwritable(earlier(), error);
+  return fmt::format("{} was there already, and is {} now", path, earlier());
 }
 
 }  // namespace
 
 std::string checkpoint_path(const std::string& folder, std::int64_t step) {
-  return fmt::format("{}/{}{:08}", folder, kPrefix, step);
+  return fmt::format("{}/{}", folder, name_of(step));
 }
 
 std::vector<std::string> complete_checkpoints(const std::string& folder) {
@@ -85,7 +101,8 @@ std::string newest_checkpoint(const std::string& folder) {
 }
 
 std::string begin_checkpoint(const std::string& folder, std::int64_t step) {
-  std::string aside = unique_name(checkpoint_path(folder, step)) + kAside;
+  require_own_folder(folder);
+  std::string aside = name_aside(checkpoint_path(folder, step));
   try {
     make_folder(aside);
   } catch (const InputError&) {
@@ -96,32 +113,44 @@ std::string begin_checkpoint(const std::string& folder, std::int64_t step) {
 }
 
 std::string publish_checkpoint(const std::string& folder, const std::string& aside, std::int64_t step) {
-  std::string path = checkpoint_path(folder, step);
-  write_new_file(aside + "/" + kComplete, {});
+  const std::string path = checkpoint_path(folder, step);
   sync_folder(aside);
-  const auto rename = [](const std::string& from, const std::string& to) {
-    if (const std::error_code error = storage().rename(from, to)) {
-      throw InputError({to, ""}, "cannot be written: " + error.message());
-    }
-  };
-  std::string before;  // of a step that is made again
-  if (is_there(path)) rename(path, before = unique_name(path) + kAside);
-  rename(aside, path);
+  FileFacts facts;
+  std::string note;
+  if (!storage().facts(path, /*follow=*/false, facts)) note = make_room(path);
+  if (const std::error_code error = storage().rename(aside, path)) throw unwritable(path, error);
   sync_folder(folder);
-  if (!before.empty()) (void)remove_tree(before);
-  return path;
+  return note;
+}
+
+std::vector<std::string> strangers_in(const std::string& folder) {
+  std::vector<std::string> notes;
+  for (const std::string& name : names_in(folder)) {
+    const std::string path = folder + "/" + name;
+    if (!name.starts_with(kPrefix) || is_aside(name) || (step_of(name) && is_complete(path))) continue;
+    notes.push_back(
+        fmt::format("{} is no checkpoint of a run (a folder step-NNNNNNNN with a {}): it is left as "
+                    "it is",
+                    path, kManifestName));
+  }
+  return notes;
 }
 
 std::vector<std::string> sweep_checkpoints(const std::string& folder) {
   std::vector<std::string> notes;
   if (!is_there(folder)) return notes;
-  remove_parts(folder, notes);
-  for (const auto& [step, path] : steps_in(folder)) {
+  const unsigned owner = facts_of(folder).owner;
+  for (const std::string& name : names_in(folder)) {
+    const std::string path = folder + "/" + name;
     try {
-      if (is_complete(path)) {
-        remove_parts(path, notes);  // of a manifest that was being replaced
-      } else {
-        remove(folder, path, notes);
+      if (step_of(name) && is_complete(path)) {
+        sweep_asides(path + "/" + kManifestName, /*alone=*/true);  // of one that was being replaced
+      }
+      if (!is_aside(name)) continue;
+      const FileFacts facts = facts_of(path);
+      if (!facts.is_folder() || facts.owner != owner) continue;
+      if (const std::error_code error = remove_tree(path)) {
+        notes.push_back(fmt::format("{} cannot be removed: {}", path, error.message()));
       }
     } catch (const InputError& error) {
       notes.emplace_back(error.what());
@@ -130,13 +159,14 @@ std::vector<std::string> sweep_checkpoints(const std::string& folder) {
   return notes;
 }
 
-std::vector<std::string> remove_older_checkpoints(const std::string& folder, std::int64_t keep) {
-  std::vector<std::string> notes, complete;
+std::vector<std::string> remove_older_checkpoints(const std::string& folder, std::int64_t keep,
+                                                  const std::string& run) {
+  std::vector<std::string> notes, ours;
   if (keep == 0) return notes;
   try {
     for (const auto& [step, path] : steps_in(folder)) {
       try {
-        if (is_complete(path)) complete.push_back(path);
+        if (is_complete(path) && read_manifest(path).run == run) ours.push_back(path);
       } catch (const InputError& error) {
         notes.emplace_back(error.what());
       }
@@ -144,14 +174,15 @@ std::vector<std::string> remove_older_checkpoints(const std::string& folder, std
   } catch (const InputError& error) {
     notes.emplace_back(error.what());
   }
-  for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < complete.size(); ++i) {
-    remove(folder, complete[i], notes);
+  for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < ours.size(); ++i) {
+    remove(folder, ours[i], notes);
   }
   return notes;
 }
 
-std::vector<std::string> tidy_checkpoints(const std::string& folder, std::int64_t keep) {
-  std::vector<std::string> notes = remove_older_checkpoints(folder, keep);
+std::vector<std::string> tidy_checkpoints(const std::string& folder, std::int64_t keep,
+                                          const std::string& run) {
+  std::vector<std::string> notes = remove_older_checkpoints(folder, keep, run);
   for (std::string& note : sweep_checkpoints(folder)) notes.push_back(std::move(note));
   return notes;
 }

@@ -15,8 +15,7 @@ inline constexpr Seconds kExitNotePatience{2};
 
 using RecordExit = std::function<bool(const RunPaths&, const ExitRecord&)>;
 
-/// record_exit (or `record`), on a thread of its own that is waited for `patience` at most and then left
-/// behind. Returns what it returned, or nothing where it was not done by then.
+/// record_exit (or `record`), done_within(`patience`). Returns what it returned, or nothing where it was not done by then.
 [[nodiscard]] std::optional<bool> leave_exit_note(const RunPaths& paths, const ExitRecord& note,
                                                   Seconds patience = kExitNotePatience,
                                                   const RecordExit& record = record_exit) noexcept;

@@ -32,7 +32,7 @@ ExportSource source_of(const ExportRequest& request) {
   const std::string& from = request.from;
   if (!is_folder(from))
     throw InputError({from, ""}, "is no folder; expected a run directory or a checkpoint");
-  if (is_there(from + "/complete") && is_there(from + "/" + kManifestName)) {
+  if (is_there(from + "/" + kManifestName)) {
     if (request.step) throw InputError({from, ""}, "is one checkpoint: --step is for run directories");
     return {from, from + "/../../" + kConfigName};
   }

@@ -22,7 +22,7 @@ TransportOptions meeting_options(const RunConfig& config) {
 }
 
 LastSave save_last_state(const RunSetup& setup, const RunPaths& paths, const Worker& worker,
-                         Transport& meeting, const LastState& state) {
+                         Transport& meeting, const LastState& state, std::string& unfinished) {
   const auto old = [&](const std::string& why) -> LastSave {
     if (state.checkpoint.empty()) return {"", fmt::format("No state was saved{}", why)};
     return {state.checkpoint, fmt::format("The state of step {} is in {}{}: go on from it with --resume",
@@ -42,8 +42,8 @@ LastSave save_last_state(const RunSetup& setup, const RunPaths& paths, const Wor
   } catch (const NotFiniteError& error) {
     return old(fmt::format(" ({})", error.what()));
   }
-  const Saved saved = save_checkpoint(setup, paths.checkpoints(), worker, meeting, *state.step,
-                                      state.validation_owed, OlderCheckpoints::stay);
+  const Saved saved = save_checkpoint(setup, paths, worker, meeting, *state.step, state.validation_owed, unfinished,
+                                      OlderCheckpoints::stay);
   return {saved.folder, fmt::format("The state of step {} was saved in {}: go on from it with --resume",
                                     *state.step, saved.folder)};
 }

@@ -31,9 +31,10 @@ struct LastSave {
   std::string words;       ///< what there is to go on from, as a sentence for people
 };
 
-/// Collective over `meeting`. Older checkpoints stay,
-/// whatever checkpoint.keep says: what went wrong may have begun before this step. Throws what saving throws.
+/// Collective over `meeting`. Older checkpoints stay, whatever checkpoint.keep says: what went wrong may have begun
+/// before this step. `unfinished`: see save_checkpoint. Throws what saving throws.
 [[nodiscard]] LastSave save_last_state(const RunSetup& setup, const RunPaths& paths, const Worker& worker,
-                                       Transport& meeting, const LastState& state);
+                                       Transport& meeting, const LastState& state,
+                                       std::string& unfinished);
 
 }  // namespace stagecraft

@@ -81,6 +81,25 @@ void check_weights(const Model& model, const std::string& file) {
   }
 }
 
+/// A checkpoint is of the step in its name, and of one that the run has.
+void check_start(const Manifest& manifest, const std::string& checkpoint, const RunConfig& config,
+                 const std::string& file, const TrainingInputs& materials) {
+  const std::string named = checkpoint_path(folder_of(checkpoint), manifest.step);
+  if (named != checkpoint) {
+    throw InputError({checkpoint, ""},
+                     fmt::format("is of step {}, as its manifest says: rename it to {}, or move it away",
+                                 manifest.step, named));
+  }
+  const std::int64_t steps = run_shape(config, *materials.data, manifest.synchronous).steps;
+  if (manifest.step > steps) {
+    throw InputError(
+        {file, config.train_steps ? "/train_steps" : "/epochs"},
+        fmt::format("{} steps in all are fewer than the {} that {} has made: ask for more, or start "
+                    "another run with initial_checkpoint",
+                    steps, manifest.step, checkpoint));
+  }
+}
+
 }  // namespace
 
 Prepared prepare(const TrainRequest& request, RunConfig config, const std::optional<World>& world,
@@ -106,6 +125,7 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
     start.checkpoint = newest_checkpoint(RunPaths{config.run_dir}.checkpoints());
     if (!start.checkpoint.empty()) {
       manifest = read_manifest(start.checkpoint);
+      check_start(*manifest, start.checkpoint, config, file, materials);
       start.step = manifest->step;
       start.validation_owed = manifest->validation_owed;
     }
@@ -143,10 +163,13 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
 
 std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& setup) {
   const StartPoint& start = setup.start();
-  make_folder(paths.logs());
-  make_folder(paths.checkpoints());
+  for (const std::string& folder : {paths.logs(), paths.checkpoints()}) {
+    make_folder(folder);
+    require_own_folder(folder);
+  }
   std::vector<std::string> notes =
       sweep_checkpoints(paths.checkpoints());  // first: it may be what fills the disk
+  for (std::string& stranger : strangers_in(paths.checkpoints())) notes.push_back(std::move(stranger));
   write_json_file(paths.config(), json::write(setup.config()), Links::replace);
   write_json_file(paths.plan(), json::write(setup.plan()), Links::replace);
   if (start.checkpoint.empty()) {

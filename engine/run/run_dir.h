@@ -7,7 +7,8 @@
 //   summary.json     times, memory, last losses           exit.json      after a failure: who failed, and how
 //   logs/rank-N.log  one log per rank                     checkpoints/   step-00000100/, ...
 //
-// One run at a time: the directory is locked while it is used.
+// One run at a time: the directory is locked while it is used. Nothing in it is replaced or removed unless a run
+// made the directory: `.lock` says so, or a whole checkpoint does.
 
 #include "stagecraft/base/describe.h"
 #include "stagecraft/base/files.h"
@@ -20,7 +21,9 @@ namespace stagecraft {
 /// The names above, under one root. A plain value; touches no file.
 struct RunPaths {
   std::string root;
-  std::string session = {};  ///< of the RunDirectory that holds it, on the process that does; else ""
+  // Of the RunDirectory that holds it, on the process that does; else "".
+  std::string session = {};
+  std::string run = {};  ///< the run's identity, the same for all its sessions and in all its checkpoints
 
   [[nodiscard]] std::string config() const { return root + "/config.json"; }
   [[nodiscard]] std::string plan() const { return root + "/plan.json"; }
@@ -37,14 +40,17 @@ struct RunPaths {
 
 /// Holds a run directory for this process until destroyed. Made by rank 0 before anything is written.
 ///
-/// The lock is flock's on `.lock`. Where the file system has no such locks, it is a file `.owner` instead,
-/// which a run that is killed leaves behind: it is taken over where its process is gone from this machine.
+/// The lock is flock's on `.lock`, which nobody but this user can open. It has two lines: the run's identity,
+/// which was there before anything else of the run, and who holds it. Where the file system has no such locks,
+/// it is a file `.owner` instead, which a run that is killed leaves behind: it is taken over where its process is
+/// gone from this machine.
 class RunDirectory {
  public:
-  /// Makes the folder where it is missing and locks it. Throws InputError: not a folder, not writable, a link
-  /// in the lock's place, in use by another run, or, without `resume`, not empty. With `resume` an empty one
-  /// is fine: the run starts fresh. What an earlier session left of its own (exit.json, files that were being
-  /// written) is removed.
+  /// Makes the folder where it is missing and locks it. Throws InputError: not a folder, not writable, in the
+  /// lock's place something that others may have put there, in use by another run, or not empty. With `resume`
+  /// an empty one is fine, and the run starts fresh. The directory of an earlier session is taken, and what that
+  /// left of its own (exit.json, files that were being written) is removed. A folder that is refused stays as
+  /// it was.
   RunDirectory(const std::string& path, bool resume);
   ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
@@ -53,8 +59,12 @@ class RunDirectory {
   [[nodiscard]] const RunPaths& paths() const { return paths_; }
 
  private:
+  void check_contents(bool resume) const;
+  void open_lock();
   void lock();
   void claim();
+  void read_identity();
+  void sign();
   RunPaths paths_;
   StoredFilePtr lock_;
   bool claimed_ = false;  ///< `.owner` is ours

@@ -55,52 +55,48 @@ std::int64_t checkpoints_at_once(const RunSetup& setup) {
   return std::min(made, config.keep + 1);
 }
 
-Seconds try_saving(const RunSetup& setup, const RunPaths& paths, Transport& transport) {
+Seconds try_saving(const RunSetup& setup, const RunPaths& paths, Transport& transport,
+                   std::string& unfinished) {
   const auto began = std::chrono::steady_clock::now();
   const std::string folder = paths.checkpoints();
   const int me = transport.rank().value;
-  std::string probe;
-  try {
-    if (me == 0) {
-      check_space(setup, folder);
-      probe = unique_name(folder + "/probe") + ".part";
-      make_folder(probe);
-    }
-    probe = transport.broadcast(probe);
-    if (!is_folder(probe)) {
-      throw InputError(
-          {probe, ""},
-          fmt::format("rank {} does not see this folder, which rank 0 made just now: run_dir must be on a "
-                      "disk that all machines of the run share",
-                      me));
-    }
-    const std::string mine = folder_of_rank(probe, me);
-    make_folder(mine);
-    const std::string file = mine + "/" + longest_file_name(setup.materials().model);
-    const std::string contents = fmt::format("rank {} can write here\n", me);
-    write_new_file(file, {contents});
-    sync_folder(mine);
-    if (read_file(file) != contents)
-      throw InputError({file, ""}, "is not what was written to it a moment ago");
-    transport.barrier();
-    for (int other = 0; other < transport.world(); ++other) {
-      if (is_folder(folder_of_rank(probe, other))) continue;
-      throw InputError(
-          {folder_of_rank(probe, other), ""},
-          fmt::format("rank {} does not see what rank {} wrote: run_dir must be on a disk that all machines "
-                      "of the run share",
-                      me, other));
-    }
-    transport.barrier();
-  } catch (...) {
-    if (!probe.empty()) (void)remove_tree(probe);
-    throw;
+  if (me == 0) {
+    check_space(setup, folder);
+    unfinished = name_aside(folder + "/probe");
+    make_folder(unfinished);
   }
+  unfinished = transport.broadcast(unfinished);
+  const std::string& probe = unfinished;
+  if (!is_folder(probe)) {
+    throw InputError(
+        {probe, ""},
+        fmt::format("rank {} does not see this folder, which rank 0 made just now: run_dir must be on a "
+                    "disk that all machines of the run share",
+                    me));
+  }
+  const std::string mine = folder_of_rank(probe, me);
+  make_folder(mine);
+  const std::string file = mine + "/" + longest_file_name(setup.materials().model);
+  const std::string contents = fmt::format("rank {} can write here\n", me);
+  write_new_file(file, {contents});
+  sync_folder(mine);
+  if (read_file(file) != contents) throw InputError({file, ""}, "is not what was written to it a moment ago");
+  transport.barrier();
+  for (int other = 0; other < transport.world(); ++other) {
+    if (is_folder(folder_of_rank(probe, other))) continue;
+    throw InputError(
+        {folder_of_rank(probe, other), ""},
+        fmt::format("rank {} does not see what rank {} wrote: run_dir must be on a disk that all machines "
+                    "of the run share",
+                    me, other));
+  }
+  transport.barrier();
   if (me == 0) {
     if (const std::error_code error = remove_tree(probe)) {
       throw InputError({probe, ""}, "cannot be removed again: " + error.message());
     }
   }
+  unfinished.clear();
   return Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count()};
 }
 

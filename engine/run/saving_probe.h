@@ -13,9 +13,10 @@ namespace stagecraft {
 /// Collective. Every rank makes a file in checkpoints/ under the longest name that a checkpoint will have,
 /// writes, syncs, reads it back, and looks whether it sees those of all others. Rank 0 compares the space
 /// that is left with what the checkpoints of the run take that are not there yet: keep and one more, or,
-/// where all are kept, all. Nothing is left behind. Returns how long it took. Throws InputError that names
-/// path and rank.
-Seconds try_saving(const RunSetup& setup, const RunPaths& paths, Transport& transport);
+/// where all are kept, all. Returns how long it took. Throws InputError that names path and rank. `unfinished`:
+/// the folder for it, until it is removed; on an error it stays, since other ranks use it still.
+Seconds try_saving(const RunSetup& setup, const RunPaths& paths, Transport& transport,
+                   std::string& unfinished);
 
 /// Checkpoints that the run will have on disk at once, at most.
 [[nodiscard]] std::int64_t checkpoints_at_once(const RunSetup& setup);

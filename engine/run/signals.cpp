@@ -10,7 +10,8 @@
 namespace stagecraft {
 namespace {
 
-constexpr std::array kSignals{SIGTERM, SIGUSR1, SIGINT, SIGHUP};
+/// XCPU: the soft limit on processor time (ulimit -t) is used up.
+constexpr std::array kSignals{SIGTERM, SIGUSR1, SIGUSR2, SIGINT, SIGHUP, SIGXCPU, SIGPWR};
 
 std::atomic<int> received_signal{0};  // written by the handler, on whatever thread it runs
 static_assert(std::atomic<int>::is_always_lock_free, "all that a handler may touch, but sem_post");

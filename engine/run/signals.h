@@ -1,8 +1,8 @@
 #pragma once
 
-// SIGTERM, SIGUSR1, SIGINT and SIGHUP ask a run to save its state and stop. The handler sets a flag; ranks
-// look at it where the run can stop (between steps, at a drain point, between a validation's micro-batches) and
-// agree there.
+// SIGTERM, SIGUSR1, SIGUSR2, SIGINT, SIGHUP, SIGXCPU and SIGPWR ask a run to save its state and stop. The handler
+// sets a flag; ranks look at it where the run can stop (between steps, at a drain point, between a validation's
+// micro-batches) and agree there.
 
 #include <functional>
 #include <thread>

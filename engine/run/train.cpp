@@ -1,7 +1,10 @@
 #include "stagecraft/engine/run/train.h"
 
+#include "stagecraft/base/error.h"
 #include "stagecraft/base/failure.h"
+#include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
+#include "stagecraft/engine/run/bounded.h"
 #include "stagecraft/engine/run/checkpoint_folder.h"
 #include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/run/exit_note.h"
@@ -36,6 +39,13 @@ namespace {
 /// long a failed run of threads waits for those that have not failed.
 constexpr Seconds kGrace{5};
 
+/// How long a failed run takes to remove what it was writing; the next start removes the rest.
+constexpr Seconds kSweepPatience{3};
+
+void sweep_unfinished(const std::string& folder) {
+  if (!folder.empty()) (void)done_within(kSweepPatience, [folder] { (void)remove_tree(folder); });
+}
+
 void announce(const Prepared& prepared, const TrainOutput& output) {
   for (const std::string& note : prepared.notes) output.note(note);
   if (output.print) output.print(start_up_tables(*prepared.setup));
@@ -46,14 +56,16 @@ void tidy_over(const Prepared& prepared, const TrainOutput& output) {
   const RunPaths& paths = prepared.directory->paths();
   for (const std::string& remark : write_missing_results(paths, *prepared.setup)) output.note(remark);
   const std::int64_t keep = prepared.setup->config().checkpoint.keep;
-  for (const std::string& remark : tidy_checkpoints(paths.checkpoints(), keep)) output.note(remark);
+  for (const std::string& remark : tidy_checkpoints(paths.checkpoints(), keep, paths.run)) {
+    output.note(remark);
+  }
 }
 
 /// `setup`: null for a rank that failed before it had one.
-ExitRecord exit_record(const RunSetup* setup, Rank rank, const RankPhase& doing, const Failure& failure) {
+ExitRecord exit_record(const RunSetup* setup, Rank rank, const std::string& doing, const Failure& failure) {
   std::vector<StageId> stages;
   if (setup != nullptr) stages = setup->placement().stages_of(rank);
-  return {rank, std::move(stages), doing.what, failure.message, failure.code};
+  return {rank, std::move(stages), doing, failure.message, failure.code};
 }
 
 TrainResult result_without_training(const RunSetup& setup) {
@@ -63,14 +75,18 @@ TrainResult result_without_training(const RunSetup& setup) {
   return result;
 }
 
-/// Prints `error` and ends the process, whatever its other threads do.
-[[noreturn]] void leave(const std::exception_ptr& error, const TrainOutput& output) {
-  const int code = failure_of(error).code;
+void speak(const std::exception_ptr& error, const TrainOutput& output) {
   try {
     std::rethrow_exception(error);
   } catch (...) {
     output.report_exception();
   }
+}
+
+/// Prints `error` and ends the process, whatever its other threads do.
+[[noreturn]] void leave(const std::exception_ptr& error, const TrainOutput& output) {
+  const int code = failure_of(error).code;
+  speak(error, output);
   std::_Exit(code);
 }
 
@@ -137,6 +153,7 @@ class LocalRun {
     const bool ended = threads_.wait(kGrace);
     const std::scoped_lock lock(mutex_);
     if (!ended) leave(error_, output_);
+    sweep_unfinished(unfinished_);  // nobody writes there any more
     if (error_) std::rethrow_exception(error_);
     return std::move(outcomes[setup_.reporter().index()]);
   }
@@ -144,20 +161,24 @@ class LocalRun {
  private:
   void rank(Rank me, TrainOutcome& outcome) {
     RankPhase doing;
-    doing.failed = [&](const std::exception_ptr& error) { claim(me, doing, error); };
+    doing.failed = [&](const std::exception_ptr& error) { claim(me, doing.what, error); };
     try {
       auto& transport = ranks_.transports[me.index()];
       transport->waits().enter(Phase::start_up);
       const at::Device device = prepare_device(setup_.config(), "the config", me.value);
       transport = transport_for(std::move(transport), setup_, device);
-      outcome = train_rank(setup_, paths_, *transport, device, {output_.print, output_.draw}, doing);
+      outcome = train_rank(
+          setup_, paths_, *transport, device, {output_.print, output_.draw}, doing,
+          [this, me](const std::string& what, const std::exception_ptr& error) { failed(me, what, error); });
     } catch (...) {
-      failed(me, doing, std::current_exception());
+      failed(me, doing.what, std::current_exception());
+      const std::scoped_lock lock(mutex_);
+      if (!doing.unfinished.empty()) unfinished_ = doing.unfinished;
     }
   }
 
   /// The first error is the run's.
-  void claim(Rank rank, const RankPhase& doing, const std::exception_ptr& error) {
+  void claim(Rank rank, const std::string& doing, const std::exception_ptr& error) {
     {
       const std::scoped_lock lock(mutex_);
       if (error_) return;
@@ -166,11 +187,11 @@ class LocalRun {
     (void)leave_exit_note(paths_, exit_record(&setup_, rank, doing, failure_of(error)));
   }
 
-  void failed(Rank rank, const RankPhase& doing, const std::exception_ptr& error) {
+  /// May be called again for the same failure.
+  void failed(Rank rank, const std::string& doing, const std::exception_ptr& error) {
     claim(rank, doing, error);  // before the others are told, so that what they throw cannot come first
     const Failure failure = failure_of(error);
-    ranks_.fail(rank,
-                fmt::format("{} failed during {}: {}", setup_.rank_name(rank), doing.what, failure.message));
+    ranks_.fail(rank, fmt::format("{} failed during {}: {}", setup_.rank_name(rank), doing, failure.message));
     threads_.hurry();
   }
 
@@ -181,6 +202,7 @@ class LocalRun {
   RankThreads threads_;
   std::mutex mutex_;
   std::exception_ptr error_;
+  std::string unfinished_;  ///< folder that the ranks were writing
 };
 
 TrainResult train_locally(const TrainRequest& request, RunConfig config, const TrainOutput& output,
@@ -227,7 +249,7 @@ class MpiRun {
     try {
       return named([] { return ""; }, [this] { return rank(); });
     } catch (...) {
-      give_up();
+      give_up(std::current_exception());
     }
   }
 
@@ -235,9 +257,13 @@ class MpiRun {
   TrainResult rank();
   /// Rank 0's: what the others need, or "" where nothing is to be trained.
   std::string prepare_run(RunConfig config);
-  /// Says whether this rank is the one that speaks, and leaves exit.json if so.
-  void claim(const std::exception_ptr& error);
-  [[noreturn]] void give_up();
+  /// Says whether this rank is the one that speaks, and leaves exit.json if so. `second`: it only heard of another's
+  /// failure, or failed after it.
+  void claim(const std::exception_ptr& error, bool second);
+  [[noreturn]] void give_up(const std::exception_ptr& error);
+  /// The same on another thread, while the rank's own hangs.
+  [[noreturn]] void give_up_hanging(const std::string& doing, const std::exception_ptr& error);
+  [[nodiscard]] bool heard_of_failure() const;
   void compare_fingerprints(const RunSetup& setup);
   void compare_memory(const RunSetup& setup);
 
@@ -256,7 +282,7 @@ class MpiRun {
 };
 
 TrainResult MpiRun::rank() {
-  doing_.failed = [this](const std::exception_ptr& error) { claim(error); };
+  doing_.failed = [this](const std::exception_ptr& error) { claim(error, failure_of(error).secondary); };
   const bool first = session_.rank() == Rank{0};
   RunConfig config;
   if (first) {
@@ -287,7 +313,13 @@ TrainResult MpiRun::rank() {
   result = result_without_training(*setup_);
   const at::Device device = prepare_device(setup_->config(), request_.config, launch_.machine_rank);
   transport_ = transport_for(std::move(transport_), *setup_, device);
-  result.outcome = train_rank(*setup_, paths_, *transport_, device, {output_.print, output_.draw}, doing_);
+  const auto tell = [this, own = std::this_thread::get_id()](const std::string& what,
+                                                             const std::exception_ptr& error) {
+    if (std::this_thread::get_id() != own) give_up_hanging(what, error);
+    give_up(error);
+  };
+  result.outcome =
+      train_rank(*setup_, paths_, *transport_, device, {output_.print, output_.draw}, doing_, tell);
   result.is_reporter = session_.rank() == setup_->reporter();
   result.trained = true;
   transport_.reset();
@@ -336,30 +368,57 @@ void MpiRun::compare_memory(const RunSetup& setup) {
   check_memory(setup, processes);
 }
 
-void MpiRun::claim(const std::exception_ptr& error) {
+void MpiRun::claim(const std::exception_ptr& error, bool second) {
   if (first_) return;
   while (!start_up_.claim_end()) ::pause();  // a signal came first, and its thread ends the process
   const Failure failure = failure_of(error);
   const Rank rank = session_.rank();
   // A rank that only heard of a failure, or that failed second, lets the first one speak and end the job.
-  bool first = rank == Rank{0} || !failure.secondary;
+  bool first = rank == Rank{0} || !second;
   if (!paths_.root.empty()) {
-    first = leave_exit_note(paths_, exit_record(setup_, rank, doing_, failure)).value_or(first);
+    first = leave_exit_note(paths_, exit_record(setup_, rank, doing_.what, failure)).value_or(first);
   }
   first_ = first;
 }
 
-void MpiRun::give_up() {
-  claim(std::current_exception());
-  const Failure failure = failure_of(std::current_exception());
+void MpiRun::give_up(const std::exception_ptr& error) {
+  const Failure failure = failure_of(error);
+  if (!first_) claim(error, failure.secondary || heard_of_failure());
   const Rank rank = session_.rank();
   const bool first = *first_;
   if (transport_) {
     transport_->fail(fmt::format("rank {} failed during {}: {}", rank.value, doing_.what, failure.message));
   }
-  if (first) output_.report_exception();
-  if (!first) std::this_thread::sleep_for(std::chrono::duration<double>(kGrace.value));
+  if (first) {
+    speak(error, output_);
+    sweep_unfinished(doing_.unfinished);
+  } else {
+    std::this_thread::sleep_for(std::chrono::duration<double>(kGrace.value));
+  }
   session_.abort(failure.code);
+}
+
+void MpiRun::give_up_hanging(const std::string& doing, const std::exception_ptr& error) {
+  while (!start_up_.claim_end()) ::pause();
+  const Failure failure = failure_of(error);
+  const bool first =
+      leave_exit_note(paths_, exit_record(setup_, session_.rank(), doing, failure)).value_or(true);
+  if (!first) std::this_thread::sleep_for(std::chrono::duration<double>(kGrace.value));
+  if (first) speak(error, output_);
+  // The rank's own thread sits in a call that never returns, and in no call of MPI.
+  session_.abort(failure.code);
+}
+
+bool MpiRun::heard_of_failure() const {
+  try {
+    if (transport_) {
+      transport_->set_background(nullptr);
+      transport_->progress();
+    }
+    return false;
+  } catch (...) {
+    return true;
+  }
 }
 
 }  // namespace

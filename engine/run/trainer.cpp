@@ -1,9 +1,11 @@
 #include "stagecraft/engine/run/trainer.h"
 
+#include "stagecraft/base/error.h"
 #include "stagecraft/base/failure.h"
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/base/table.h"
+#include "stagecraft/engine/run/bounded.h"
 #include "stagecraft/engine/run/checkpoint.h"
 #include "stagecraft/engine/run/checkpoint_folder.h"
 #include "stagecraft/engine/run/clock_meetings.h"
@@ -67,14 +69,39 @@ spdlog::level::level_enum log_level(LogLevel level) {
   return spdlog::level::info;
 }
 
+/// While it lives and `what` takes more than twice `bound`, which the config's `key` says, the run ends: this rank's
+/// own reading or writing hangs, so that it waits for nobody.
+std::unique_ptr<Overdue> watch_disk(const RunSetup& setup, const RunPaths& paths, Transport& transport,
+                                    Seconds bound, const char* key, const std::string& what,
+                                    const TellFailure& tell) {
+  const Seconds limit = bound * 2;
+  return std::make_unique<Overdue>(limit, [=, name = setup.rank_name(transport.rank()), root = paths.root] {
+    tell(what,
+         std::make_exception_ptr(PeerError(fmt::format(
+             "{}: {} is not over after {:.1f} s (twice comms.{}): the disk of {} hangs, or is slower than "
+             "that allows",
+             name, what, limit.value, key, root))));
+  });
+}
+
+/// For as long as a rank waits for another in this phase.
+std::unique_ptr<Overdue> watch_disk(const RunSetup& setup, const RunPaths& paths, Transport& transport,
+                                    const std::string& what, const TellFailure& tell) {
+  const char* const key = transport.waits().phase() == Phase::save ? "save_timeout_s" : "start_up_timeout_s";
+  return watch_disk(setup, paths, transport, transport.waits().bound(), key, what, tell);
+}
+
 class Trainer {
  public:
   Trainer(const RunSetup& setup, const RunPaths& paths, Transport& transport, at::Device device,
-          const Screen& screen, RankPhase& doing, std::shared_ptr<spdlog::logger> log)
+          const Screen& screen, RankPhase& doing, TellFailure tell, std::shared_ptr<spdlog::logger> log,
+          std::unique_ptr<Overdue> starting)
       : setup_(setup),
         paths_(paths),
         transport_(transport),
         doing_(doing),
+        tell_(std::move(tell)),
+        starting_(std::move(starting)),
         print_(screen.print),
         log_(std::move(log)),
         worker_(setup.materials().model, *setup.materials().loss, *setup.materials().data,
@@ -145,7 +172,9 @@ class Trainer {
   const RunPaths& paths_;
   Transport& transport_;
   RankPhase& doing_;
-  Print print_;  ///< empty: no one listens
+  TellFailure tell_;
+  std::unique_ptr<Overdue> starting_;  ///< until the first step
+  Print print_;                        ///< empty: no one listens
   std::shared_ptr<spdlog::logger> log_;
   Worker worker_;
   std::optional<RunReporter> reporter_;
@@ -179,6 +208,7 @@ void Trainer::start() {
   }
   if (setup_.config().checkpoint.at_start && start.checkpoint.empty()) save(false);
   transport_.barrier();
+  starting_.reset();
   StopSignals::training_begins();
   const std::vector<std::string> machines = transport_.all_gather_text(transport::boot_id());
   several_machines_ = std::any_of(machines.begin(), machines.end(),
@@ -228,11 +258,12 @@ void Trainer::save(bool validation_owed) {
   doing_.what = fmt::format("checkpoint after step {}", outcome_.steps);
   worker_.settle();
   const InPhase saving(transport_.waits(), Phase::save);
+  const auto watch = watch_disk(setup_, paths_, transport_, doing_.what, tell_);
   if (reporter_) reporter_->sync();
   check_session(paths_);
   require_finite_state(worker_, transport_, outcome_.steps);
-  const Saved saved =
-      save_checkpoint(setup_, paths_.checkpoints(), worker_, transport_, outcome_.steps, validation_owed);
+  const Saved saved = save_checkpoint(setup_, paths_, worker_, transport_, outcome_.steps, validation_owed,
+                                      doing_.unfinished);
   for (const std::string& note : saved.notes) log_->warn("{}", note);
   outcome_.last_checkpoint = saved.folder;
   transport_.barrier();  // in a step nobody would wait so long for the one that writes the last files
@@ -250,7 +281,10 @@ std::string Trainer::save_last_state(Transport& meeting, bool not_finite) {
   // Numbers that came out of a step behind its update: the update was made of them.
   if (not_finite && state.step && *state.step != outcome_.steps) state.step.reset();
   if (reporter_) reporter_->sync();
-  LastSave saved = stagecraft::save_last_state(setup_, paths_, worker_, meeting, state);
+  const auto watch = watch_disk(setup_, paths_, meeting, meeting_options(setup_.config()).save_timeout,
+                                "save_timeout_s", "saving what can be saved", tell_);
+  LastSave saved =
+      stagecraft::save_last_state(setup_, paths_, worker_, meeting, state, doing_.unfinished);
   outcome_.last_checkpoint = std::move(saved.checkpoint);
   return std::move(saved.words);
 }
@@ -292,6 +326,7 @@ void Trainer::finish() {
   if (reporter_) reporter_->finish();
   tell_of_graphs();
   const InPhase saving(transport_.waits(), Phase::save);
+  const auto watch = watch_disk(setup_, paths_, transport_, doing_.what, tell_);
   meet();
   const RunResults results = gather_results(setup_, worker_, transport_, meetings_);
   if (reporter_) {
@@ -313,7 +348,8 @@ void Trainer::finish() {
     leave_stop_note();
   }
   if (transport_.rank() == Rank{0}) {
-    for (const std::string& note : tidy_checkpoints(paths_.checkpoints(), setup_.config().checkpoint.keep)) {
+    for (const std::string& note :
+         tidy_checkpoints(paths_.checkpoints(), setup_.config().checkpoint.keep, paths_.run)) {
       log_->warn("{}", note);
     }
   }
@@ -422,10 +458,11 @@ std::string stopped_text(const TrainOutcome& outcome) {
 }
 
 TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport& transport, at::Device device,
-                        const Screen& screen, RankPhase& doing) {
+                        const Screen& screen, RankPhase& doing, const TellFailure& tell) {
   at::set_num_threads(setup.config().threads_per_rank);  // of this thread's operators
+  std::unique_ptr<Overdue> starting = watch_disk(setup, paths, transport, "start-up", tell);
   doing.what = "trying to save";
-  const Seconds tried = try_saving(setup, paths, transport);
+  const Seconds tried = try_saving(setup, paths, transport, doing.unfinished);
   doing.what = "start-up";
   const std::shared_ptr<spdlog::logger> log =
       open_log(paths.log(transport.rank()), setup.rank_name(transport.rank()));
@@ -438,7 +475,7 @@ TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport&
   std::optional<Trainer> trainer;
   try {
     try {
-      trainer.emplace(setup, paths, transport, device, screen, doing, log);
+      trainer.emplace(setup, paths, transport, device, screen, doing, tell, log, std::move(starting));
     } catch (...) {  // what a program's actions throw is placed by the executor
       std::rethrow_exception(with_place(std::current_exception(), here()));
     }
@@ -448,6 +485,8 @@ TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport&
     log->error("{}: {}", doing.what, failure_of(error).message);
     if (const std::string whole = whole_error(error); !whole.empty()) log->error("{}", whole);
     error = LastWords(setup, transport, *meeting, trainer ? &*trainer : nullptr, doing, *log).of(error);
+    log->flush();
+    tell(doing.what, error);
     std::rethrow_exception(error);
   }
 }

@@ -28,7 +28,11 @@ struct RankPhase {
   std::string what = "start-up";
   /// Called with the error of a rank that fails, before others that heard of it end: the first one speaks.
   std::function<void(const std::exception_ptr&)> failed = [](const std::exception_ptr&) {};
+  std::string unfinished = {};  ///< a folder of the run that is being written: of no use after a failure
 };
+
+/// Tells the other ranks, and whoever else must know, that this rank fails at what it is `doing`.
+using TellFailure = std::function<void(const std::string& doing, const std::exception_ptr& error)>;
 
 /// "stopped by TERM after step 12; runs/x/checkpoints/step-00000012 has everything, go on with --resume"; ""
 /// for a run that was not stopped.
@@ -36,12 +40,15 @@ struct RankPhase {
 
 /// Collective: all ranks of the setup's world call it, each on its own thread or process, while StopSignals
 /// lives. `transport` carries tensors of `device`. A run that is stopped leaves exit.json. Throws what the
-/// layers below throw, LibTorch's errors in one line, their stack in the rank's log; the caller tells the
-/// other ranks (Transport::fail).
+/// layers below throw, LibTorch's errors in one line, their stack in the rank's log. `tell` is called with it
+/// first, while all of the rank still stands: a disk that hangs would keep the rank from closing its files, and
+/// the others from hearing. It is also called, on another thread, for a start or a save that takes more than twice
+/// its timeout (comms.start_up_timeout_s, comms.save_timeout_s); it may end the process.
 ///
 /// A run that ends by an error in a step or a validation first saves the state of the last whole step, where
 /// all ranks have one of the same step and it is finite; what the error says then names the checkpoint.
 [[nodiscard]] TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport& transport,
-                                      at::Device device, const Screen& screen, RankPhase& doing);
+                                      at::Device device, const Screen& screen, RankPhase& doing,
+                                      const TellFailure& tell);
 
 }  // namespace stagecraft

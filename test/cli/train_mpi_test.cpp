@@ -190,7 +190,7 @@ TEST_CASE("numbers that are not finite end a run with one message and exit 2, an
     CHECK(fs::is_empty(folder.path("run/checkpoints")));
     // Weights that no forward survives.
     check_refused(launched(launcher, "1e30"), 2, "step 2: the gradient of ");
-    CHECK(fs::exists(folder.path("run/checkpoints/step-00000001/complete")));
+    CHECK(fs::exists(folder.path("run/checkpoints/step-00000001/manifest.json")));
     const Json exit = json::parse_file(folder.path("run/exit.json"));
     CHECK(exit["code"] == 2);
     CHECK(says(exit["message"], folder.path("run/checkpoints/step-00000001") + " has the last good state"));

@@ -1,13 +1,16 @@
 #include "stagecraft/engine/run/checkpoint_folder.h"
 
 #include "stagecraft/base/files.h"
+#include "stagecraft/engine/metrics/manifest.h"
 #include "stagecraft/engine/run/checkpoint.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 #include "test/support/simulated_disk.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <unistd.h>
 
 using namespace stagecraft;
 using test::says;
@@ -16,10 +19,18 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr const char* kRun = "run.0123456789abcdef";
+
+std::string manifest(const std::string& run = kRun) {
+  Manifest made;
+  made.run = run;
+  made.training = made.pipeline = Json::object();
+  return manifest_text(made);
+}
+
 void write_complete(const ScratchFolder& folder, const std::string& name) {
   make_folder(folder.path(name));
-  folder.write(name + "/manifest.json", "{}");
-  folder.write(name + "/complete", "");
+  folder.write(name + "/manifest.json", manifest());
 }
 
 }  // namespace
@@ -28,10 +39,12 @@ TEST_CASE("complete checkpoints are found, by step; other names and unfinished o
           "[checkpoint_folder]") {
   const ScratchFolder folder;
   CHECK(complete_checkpoints(folder.path("none")).empty());
-  for (const char* name : {"step-00000100", "step-00000020", "step--0000005", "step-x", "step-1e3"}) {
+  for (const char* name : {"step-00000100", "step-00000020", "step--0000005", "step-x", "step-1e3",
+                           "step-500", "step-000000500", "other"}) {
     write_complete(folder, name);
   }
   make_folder(folder.path("step-00000300"));
+  fs::create_directory_symlink(folder.path("other"), folder.path("step-00000400"));
   CHECK(complete_checkpoints(folder.path("")) ==
         std::vector<std::string>{folder.path("/step-00000020"), folder.path("/step-00000100")});
   CHECK(newest_checkpoint(folder.path("")) == folder.path("/step-00000100"));
@@ -40,10 +53,10 @@ TEST_CASE("complete checkpoints are found, by step; other names and unfinished o
 TEST_CASE("a folder that cannot be listed or looked into is not one without checkpoints",
           "[checkpoint_folder]") {
   test::SimulatedDisk disk;
-  disk.write("/c/step-00000001/complete", "");
+  disk.write("/c/step-00000001/manifest.json", manifest());
   const StorageInstead instead(disk);
   REQUIRE(newest_checkpoint("/c") == "/c/step-00000001");
-  for (std::int64_t call = 0; call < 3; ++call) {
+  for (std::int64_t call = 0; call < 4; ++call) {
     for (const int error : {EACCES, EIO, ESTALE}) {
       disk.set_fault({test::DiskFault::Kind::error, call, error});
       CHECK_THROWS_WITH(newest_checkpoint("/c"), Catch::Matchers::ContainsSubstring("/c") &&
@@ -52,18 +65,68 @@ TEST_CASE("a folder that cannot be listed or looked into is not one without chec
   }
 }
 
-TEST_CASE("whatever is not complete is swept, and nothing else", "[checkpoint_folder]") {
+TEST_CASE("what a run was writing is swept, and nothing else", "[checkpoint_folder]") {
   const ScratchFolder folder;
   write_complete(folder, "step-00000001");
   folder.write("step-00000001/manifest.json.0011223344556677.part", "half");
-  make_folder(folder.path("step-00000002"));  // renamed by a version that marked it afterwards
-  folder.write("step-00000002/a.safetensors", "x");
-  make_folder(folder.path("step-00000003.part"));
   make_folder(folder.path("step-00000003.0011223344556677.part/inner"));
-  make_folder(folder.path("mine"));
+  make_folder(folder.path("probe.0011223344556677.part/rank-0"));
+  make_folder(folder.path("elsewhere"));
+  const std::vector<std::string> strangers{"mine",
+                                           "film.mkv.part",
+                                           "film.0011223344556677.part",
+                                           "step-00000002",
+                                           "step-00000003.part",
+                                           "step-3.0011223344556677.part",
+                                           "step-00000003.001122334455667.part",
+                                           "step-00000003.0011223344556677.parts",
+                                           "probe.part"};
+  for (const std::string& name : strangers) {
+    make_folder(folder.path(name));
+    folder.write(name + "/a.safetensors", "x");
+  }
+  folder.write("step-00000001/mine.part", "x");
+  folder.write("step-00000004.0011223344556677.part", "a file");
+  fs::create_directory_symlink(folder.path("elsewhere"), folder.path("step-00000005.0011223344556677.part"));
   CHECK(sweep_checkpoints(folder.path("")).empty());
-  CHECK(names_in(folder.path("")) == std::vector<std::string>{"mine", "step-00000001"});
-  CHECK(names_in(folder.path("step-00000001")) == std::vector<std::string>{"complete", "manifest.json"});
+  std::vector<std::string> left{strangers};
+  left.insert(left.end(), {"elsewhere", "step-00000001", "step-00000004.0011223344556677.part",
+                           "step-00000005.0011223344556677.part"});
+  std::sort(left.begin(), left.end());
+  CHECK(names_in(folder.path("")) == left);
+  CHECK(names_in(folder.path("step-00000001")) == std::vector<std::string>{"manifest.json", "mine.part"});
+  CHECK(fs::exists(folder.path("step-00000002/a.safetensors")));
+  const std::vector<std::string> said = strangers_in(folder.path(""));
+  CHECK(said.size() == 5);
+  CHECK(says(said.front(), "step-00000002 is no checkpoint of a run"));
+}
+
+TEST_CASE("another user's folder is not swept, whatever its name", "[checkpoint_folder]") {
+  test::SimulatedDisk disk;
+  disk.write("/c/step-00000001.0011223344556677.part/a", "x");
+  disk.set_owner("/c/step-00000001.0011223344556677.part", ::geteuid() + 1);
+  const StorageInstead instead(disk);
+  CHECK(sweep_checkpoints("/c").empty());
+  CHECK(disk.files().size() == 1);
+}
+
+TEST_CASE("of older checkpoints only the run's own go", "[checkpoint_folder]") {
+  test::SimulatedDisk disk;
+  const auto write = [&](int step, const std::string& contents) {
+    disk.write(checkpoint_path("/c", step) + "/manifest.json", contents);
+  };
+  write(1, manifest("run.another"));
+  write(2, manifest());
+  write(3, R"({"framework": "another"})");
+  write(4, manifest());
+  write(5, manifest("run.another"));
+  write(6, manifest());
+  const StorageInstead instead(disk);
+  const std::vector<std::string> notes = remove_older_checkpoints("/c", 1, kRun);
+  REQUIRE(notes.size() == 1);
+  CHECK(says(notes.front(), "/c/step-00000003/manifest.json"));
+  CHECK(complete_checkpoints("/c") == std::vector<std::string>{"/c/step-00000001", "/c/step-00000003",
+                                                               "/c/step-00000005", "/c/step-00000006"});
 }
 
 TEST_CASE("one old checkpoint that cannot be looked at stops nothing", "[checkpoint_folder]") {
@@ -71,26 +134,39 @@ TEST_CASE("one old checkpoint that cannot be looked at stops nothing", "[checkpo
     CAPTURE(call);
     test::SimulatedDisk disk;
     for (const char* step : {"1", "2", "3"})
-      disk.write(std::string("/c/step-0000000") + step + "/complete", "");
+      disk.write(std::string("/c/step-0000000") + step + "/manifest.json", manifest());
     const StorageInstead instead(disk);
     disk.set_fault({test::DiskFault::Kind::error, call, ESTALE});
-    (void)remove_older_checkpoints("/c", 1);
+    (void)remove_older_checkpoints("/c", 1, kRun);
     disk.set_fault({});
     CHECK(newest_checkpoint("/c") == "/c/step-00000003");
-    CHECK(tidy_checkpoints("/c", 1).empty());
-    CHECK(disk.files() == std::vector<std::string>{"/c/step-00000003/complete"});
+    CHECK(tidy_checkpoints("/c", 1, kRun).empty());
+    CHECK(disk.files() == std::vector<std::string>{"/c/step-00000003/manifest.json"});
   }
 }
 
-TEST_CASE("a stale folder in the place of a new checkpoint makes room, whatever is in it",
+TEST_CASE("what is in the place of a new checkpoint makes room, and is lost in no case",
           "[checkpoint_folder]") {
   const ScratchFolder folder;
-  make_folder(folder.path("step-00000005/.nfs0001"));
-  const std::string aside = begin_checkpoint(folder.path(""), 5);
-  folder.write(fs::path(aside).filename().string() + "/new", "");
-  const std::string published = publish_checkpoint(folder.path(""), aside, 5);
-  CHECK(names_in(published) == std::vector<std::string>{"complete", "new"});
-  CHECK(names_in(folder.path("")) == std::vector<std::string>{"step-00000005"});
+  for (int time = 1; time <= 2; ++time) {
+    const std::string aside = begin_checkpoint(folder.path(""), 5);
+    folder.write(fs::path(aside).filename().string() + "/new", "");
+    if (time == 1) make_folder(folder.path("step-00000005/.nfs0001"));
+    const std::string note = publish_checkpoint(folder.path(""), aside, 5);
+    CHECK(says(note, "step-00000005 was there already, and is "));
+    CHECK(says(note, "/step-00000005.earlier-" + std::to_string(time) + " now"));
+  }
+  CHECK(names_in(folder.path("step-00000005")) == std::vector<std::string>{"new"});
+  CHECK(names_in(folder.path("step-00000005.earlier-1")) == std::vector<std::string>{".nfs0001"});
+  CHECK(names_in(folder.path("step-00000005.earlier-2")) == std::vector<std::string>{"new"});
+}
+
+TEST_CASE("checkpoints are not written through a link", "[checkpoint_folder]") {
+  const ScratchFolder folder;
+  make_folder(folder.path("elsewhere"));
+  fs::create_directory_symlink(folder.path("elsewhere"), folder.path("checkpoints"));
+  CHECK_THROWS_AS(begin_checkpoint(folder.path("checkpoints"), 5), InputError);
+  CHECK(names_in(folder.path("elsewhere")).empty());
 }
 
 TEST_CASE("two processes never write into one folder", "[checkpoint_folder]") {

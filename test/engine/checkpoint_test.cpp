@@ -9,6 +9,8 @@
 #include "test/engine/trainer_cases.h"
 #include "test/support/catch.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -36,14 +38,76 @@ TEST_CASE("a broken checkpoint is refused by the name of the file", "[checkpoint
   CHECK(says(read_text_file(run.dir() + "/exit.json"), "loading"));
 }
 
-TEST_CASE("a checkpoint without its complete marker does not count", "[checkpoint]") {
+TEST_CASE("a folder without its manifest is no checkpoint, and is kept when the run comes to its step again",
+          "[checkpoint]") {
   Json config = tiny_config();
   config["train_steps"] = 6;
   const Run run(config);
   (void)run.train();
-  fs::remove(run.checkpoint(6) + "/complete");
+  const std::size_t files = names_in(run.checkpoint(6)).size();
+  fs::remove(run.checkpoint(6) + "/manifest.json");
   CHECK(newest_checkpoint(RunPaths{run.dir()}.checkpoints()) == run.checkpoint(3));
   CHECK(run.train(true).result.outcome.steps == 6);
+  CHECK(names_in(run.checkpoint(6)).size() == files);
+  CHECK(names_in(run.checkpoint(6) + ".earlier-1").size() == files - 1);
+}
+
+TEST_CASE("checkpoints/ and logs/ that lead elsewhere are refused, and nothing there is touched",
+          "[checkpoint]") {
+  Json config = tiny_config();
+  config["train_steps"] = 3;
+  for (const char* name : {"checkpoints", "logs"}) {
+    const Run run(config);
+    (void)run.train();
+    const ScratchFolder victim;
+    victim.write("film.mkv.part", "half");
+    fs::create_directory(victim.path("step-00000007"));
+    victim.write("step-00000007/data", "x");
+    fs::rename(run.dir() + "/" + name, run.dir() + "/moved");
+    fs::create_directory_symlink(victim.path(""), run.dir() + "/" + name);
+    CHECK(says(run.complaint(true, {"train_steps=6"}), fmt::format("/{}: is a link", name)));
+    CHECK(names_in(victim.path("")) == std::vector<std::string>{"film.mkv.part", "step-00000007"});
+    CHECK(read_text_file(victim.path("step-00000007/data")) == "x");
+  }
+}
+
+TEST_CASE("a manifest that was changed by hand, or is of another step, is refused", "[checkpoint]") {
+  Json config = tiny_config();
+  config["train_steps"] = 3;
+  const Run run(config);
+  (void)run.train();
+  const std::string path = run.checkpoint(3) + "/manifest.json";
+  const Json good = json::parse_file(path);
+  for (const auto& [key, value] : good.items()) {
+    CAPTURE(key);
+    Json changed = good;
+    if (value.is_number()) changed[key] = value.get<int>() == 1 ? 2 : 1;
+    if (value.is_boolean()) changed[key] = !value.get<bool>();
+    if (value.is_string()) changed[key] = "x";
+    if (value.is_object()) changed[key]["x"] = 1;
+    if (value.is_array()) changed[key].erase(0);
+    REQUIRE(changed != good);
+    write_json_file(path, changed);
+    CHECK(says(run.complaint(true, {"train_steps=6"}), "/step-00000003/manifest.json"));
+  }
+  write_json_file(path, good);
+  fs::rename(run.checkpoint(3), run.checkpoint(5));
+  CHECK(says(run.complaint(true, {"train_steps=6"}), "/step-00000005: is of step 3, as its manifest says"));
+  fs::rename(run.checkpoint(5), run.checkpoint(3));
+  CHECK(says(run.complaint(true, {"train_steps=2"}),
+             "/train_steps: 2 steps in all are fewer than the 3 that "));
+  CHECK(run.train(true, {"train_steps=6"}).result.outcome.steps == 6);
+}
+
+TEST_CASE("what is no file in a layer's place is refused, and not read for ever", "[checkpoint]") {
+  Json config = tiny_config();
+  config["train_steps"] = 3;
+  const Run run(config);
+  (void)run.train();
+  const std::string file = run.checkpoint(3) + "/" + read_manifest(run.checkpoint(3)).files.front().name;
+  fs::remove(file);
+  fs::create_symlink("/dev/zero", file);
+  CHECK(says(run.complaint(true, {"train_steps=6"}), file + ": is no file"));
 }
 
 TEST_CASE("a manifest names files of its own folder, each once", "[checkpoint]") {
@@ -226,7 +290,7 @@ TEST_CASE("the optimizer's state must be there whole, and nothing else", "[check
     file["bytes"] = bytes.size();
     file["hash"] = fingerprint(bytes);
   }
-  write_json_file(folder + "/manifest.json", manifest);
+  write_file_atomically(folder + "/manifest.json", manifest_text(json::read<Manifest>(manifest, {"", ""})));
   CHECK(says(run.complaint(true, {"train_steps=2"}), expected));
 }
 
@@ -248,7 +312,7 @@ TEST_CASE("weights start from another run's checkpoint", "[checkpoint]") {
   config["checkpoint"] = {{"at_start", true}, {"keep", 0}};
   const Run first(config);
   (void)first.train();
-  REQUIRE(fs::exists(first.checkpoint(0) + "/complete"));
+  REQUIRE(fs::exists(first.checkpoint(0) + "/manifest.json"));
   config["initial_checkpoint"] = first.checkpoint(2);
   config["seed"] = 77;
   const Run second(config);

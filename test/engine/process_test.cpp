@@ -1,6 +1,7 @@
 // What keeps a run's process from hanging: printing, exit.json and ranks that are threads.
 
 #include "stagecraft/engine/run/background_writer.h"
+#include "stagecraft/engine/run/bounded.h"
 #include "stagecraft/engine/run/exit_note.h"
 #include "stagecraft/engine/run/rank_threads.h"
 #include "test/support/catch.h"
@@ -14,8 +15,11 @@
 #include <csignal>
 #include <fcntl.h>
 #include <future>
+#include <memory>
 #include <sstream>
+#include <stdexcept>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
 
 using namespace stagecraft;
@@ -176,4 +180,29 @@ TEST_CASE("a thread that cannot be had is an error, and the others are still wai
   threads.hurry();
   CHECK(threads.wait(Seconds{5}));
   CHECK(ran == 1);
+}
+
+TEST_CASE("work that hangs is left behind, and work that throws is done", "[bounded]") {
+  const auto go_on = std::make_shared<std::promise<void>>();
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK_FALSE(done_within(Seconds{0.05}, [go_on] { go_on->get_future().wait(); }));
+  CHECK(seconds_since(begin) < 5);
+  go_on->set_value();
+  CHECK(done_within(Seconds{60}, [] { throw std::runtime_error("dropped"); }));
+  bool ran = false;
+  CHECK(done_within(Seconds{60}, [&] { ran = true; }));
+  CHECK(ran);
+}
+
+TEST_CASE("what takes too long is called overdue, once; what does not is not", "[bounded]") {
+  std::atomic<int> calls = 0;
+  {
+    const Overdue watch(Seconds{0.01}, [&] { ++calls; });
+    for (int i = 0; i < 1000 && calls == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  CHECK(calls == 1);
+  {
+    const Overdue watch(Seconds{60}, [&] { ++calls; });
+  }
+  CHECK(calls == 1);
 }

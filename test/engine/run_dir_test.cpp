@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/json.h"
+#include "stagecraft/engine/metrics/manifest.h"
 #include "stagecraft/engine/metrics/metrics.h"
 #include "stagecraft/engine/run/progress.h"
 #include "test/support/catch.h"
@@ -53,11 +54,103 @@ TEST_CASE("a run directory is made, locked while used, and free again afterwards
 
 TEST_CASE("one that holds a run is refused without --resume, and taken with it", "[run_dir]") {
   const ScratchFolder folder;
+  CHECK(run_dir_refusal(folder.path(""), true).empty());  // an empty one
   folder.write("metrics.jsonl", "");
   CHECK(says(run_dir_refusal(folder.path(""), false), "--resume"));
   CHECK(run_dir_refusal(folder.path(""), true).empty());
-  const ScratchFolder empty;
-  CHECK(run_dir_refusal(empty.path(""), true).empty());
+}
+
+TEST_CASE("a folder that no run made is refused and stays as it was, whatever lies in it", "[run_dir]") {
+  // Each of a run's own names, and of what is swept, as somebody else might have it.
+  const std::vector<std::string> places{"config.json",
+                                        "plan.json",
+                                        "metrics.jsonl",
+                                        "timeline.json",
+                                        "summary.json",
+                                        "exit.json",
+                                        ".lock",
+                                        "film.mkv.part",
+                                        "plan.json.0123456789abcdef.part",
+                                        "backup.part/x",
+                                        "logs/rank-0.log",
+                                        "checkpoints/film.part",
+                                        "checkpoints/step-00000100/pytorch_model.bin",
+                                        "checkpoints/step-00000100.0123456789abcdef.part/x",
+                                        "checkpoints/probe.0123456789abcdef.part/x"};
+  for (const std::string& place : places) {
+    for (const bool resume : {true, false}) {
+      CAPTURE(place, resume);
+      test::SimulatedDisk disk;
+      disk.write("/dl/" + place, "mine");
+      const StorageInstead instead(disk);
+      const std::string said = run_dir_refusal("/dl", resume);
+      CHECK(says(said, "/dl: "));
+      CHECK((says(said, "no run made this folder") || says(said, ".lock is no run's")));
+      CHECK(disk.files() == std::vector<std::string>{"/dl/" + place});
+      CHECK(disk.read("/dl/" + place) == "mine");
+    }
+  }
+  CHECK(says(run_dir_refusal("/", true), "no run made this folder"));
+}
+
+TEST_CASE("a run's folder is known by its .lock, or by a whole checkpoint", "[run_dir]") {
+  test::SimulatedDisk disk;
+  const StorageInstead instead(disk);
+  std::string run;
+  {
+    const RunDirectory directory("/run", false);
+    run = directory.paths().run;
+    CHECK(disk.read("/run/.lock").starts_with("Stagecraft " + run + "\n"));
+  }
+  disk.write("/run/config.json", "{}");
+  {
+    const RunDirectory again("/run", true);
+    CHECK(again.paths().run == run);
+  }
+  // A power cut may leave any beginning of a first line, in a folder that holds nothing else yet.
+  for (std::size_t kept = 0; kept < 30; ++kept) {
+    test::SimulatedDisk cut;
+    const StorageInstead second(cut);
+    cut.write("/run/.lock", ("Stagecraft " + run).substr(0, kept));
+    CHECK(run_dir_refusal("/run", false).empty());
+  }
+  // `.lock` was lost, as where only plain names are copied.
+  test::SimulatedDisk copied;
+  Manifest manifest;
+  manifest.run = run;
+  manifest.training = manifest.pipeline = Json::object();
+  copied.write("/run/checkpoints/step-00000004/manifest.json", manifest_text(manifest));
+  const StorageInstead third(copied);
+  const RunDirectory from_checkpoint("/run", true);
+  CHECK(from_checkpoint.paths().run == run);
+}
+
+TEST_CASE("the lock is for its user alone, and who holds it is said as it is", "[run_dir]") {
+  const ScratchFolder folder;
+  const std::string path = folder.path("run"), lock = path + "/.lock";
+  { const RunDirectory directory(path, false); }
+  const auto mode = [&] { return std::filesystem::status(lock).permissions(); };
+  using std::filesystem::perms;
+  CHECK(mode() == (perms::owner_read | perms::owner_write));
+  std::filesystem::permissions(lock, perms::owner_all | perms::others_read);
+  StoredFilePtr stranger;
+  REQUIRE_FALSE(storage().open(lock, OpenFor::reading, stranger));
+  REQUIRE_FALSE(stranger->lock());
+  // The run that `.lock` names has ended.
+  std::string text = test::read_text_file(lock);
+  const std::size_t number = text.find('\n') + 1;
+  text.replace(number, text.find(' ', number) - number, "999999999");
+  std::ofstream(lock) << text;
+  const std::string said = run_dir_refusal(path, true);
+  CHECK(says(said, "its .lock is held by some process, but not by the run that it names (process 999999999"));
+  stranger.reset();
+  CHECK(run_dir_refusal(path, true).empty());
+  CHECK(mode() == (perms::owner_read | perms::owner_write));
+  test::SimulatedDisk disk;
+  const StorageInstead instead(disk);
+  { const RunDirectory directory("/run", false); }
+  disk.set_owner("/run/.lock", ::geteuid() + 1);
+  CHECK(says(run_dir_refusal("/run", true), "/run/.lock: belongs to user "));
 }
 
 TEST_CASE("a file in its place, or a place that is none, is said", "[run_dir]") {
@@ -79,7 +172,7 @@ TEST_CASE("a lock that is a link to somebody's file is refused, and the file sta
   }
   SECTION("hard") {
     std::filesystem::create_hard_link(precious, run + "/.lock");
-    CHECK(says(run_dir_refusal(run, false), "its .lock is no file of its own"));
+    CHECK(says(run_dir_refusal(run, false), ".lock: has 2 names (hard links)"));
   }
   CHECK(test::read_text_file(precious) == "all my work");
 }
@@ -95,10 +188,15 @@ TEST_CASE("metrics are not written through a link", "[metrics]") {
 
 TEST_CASE("what a killed process was writing is gone when the directory is taken again", "[run_dir]") {
   const ScratchFolder folder;
+  CHECK(run_dir_refusal(folder.path(""), false).empty());
   folder.write("metrics.jsonl", "");
   folder.write("plan.json.0123456789abcdef.part", "half");
+  folder.write("film.0123456789abcdef.part", "mine");
+  folder.write("plan.json.part", "mine");
   CHECK(run_dir_refusal(folder.path(""), true).empty());
   CHECK_FALSE(std::filesystem::exists(folder.path("plan.json.0123456789abcdef.part")));
+  CHECK(std::filesystem::exists(folder.path("film.0123456789abcdef.part")));
+  CHECK(std::filesystem::exists(folder.path("plan.json.part")));
 }
 
 TEST_CASE("where the file system has no locks, a file keeps the second run out until the first is gone",
@@ -141,6 +239,7 @@ TEST_CASE("a directory that another run has taken meanwhile is not saved into", 
 
 TEST_CASE("of several failing ranks the first writes exit.json", "[run_dir]") {
   const ScratchFolder folder;
+  CHECK(run_dir_refusal(folder.path(""), false).empty());
   const RunPaths paths{folder.path("")};
   CHECK(record_exit(paths, {Rank{1}, {StageId{1}}, "step 12", "the disk is gone", 2}));
   CHECK_FALSE(record_exit(paths, {Rank{0}, {StageId{0}}, "step 12", "rank 1 failed", 4}));
@@ -152,7 +251,7 @@ TEST_CASE("of several failing ranks the first writes exit.json", "[run_dir]") {
   CHECK(json["code"] == 2);
   std::size_t files = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder.path(""))) ++files;
-  CHECK(files == 1);  // nothing left aside
+  CHECK(files == 2);  // .lock, and nothing left aside
   const RunDirectory again(folder.path(""), true);
   CHECK_FALSE(std::filesystem::exists(paths.exit_record()));
 }

@@ -132,7 +132,9 @@ struct PlantedRun {
       run_ranks(2, {.timeout = Seconds{60}}, [&](Transport& transport) {
         RankPhase doing;
         try {
-          outcomes[transport.rank().index()] = train_rank(*made, paths, transport, at::kCPU, Screen{}, doing);
+          outcomes[transport.rank().index()] =
+              train_rank(*made, paths, transport, at::kCPU, Screen{}, doing,
+                         [](const std::string&, const std::exception_ptr&) {});
         } catch (const PeerError&) {
           throw;
         } catch (const std::exception& error) {

@@ -2,6 +2,7 @@
 // go on to the same bits from the newest whole checkpoint, with all its history and nothing left lying about.
 
 #include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
 #include "stagecraft/engine/metrics/manifest.h"
 #include "stagecraft/engine/metrics/metrics.h"
 #include "stagecraft/engine/run/checkpoint_folder.h"
@@ -13,10 +14,16 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
+#include <fcntl.h>
 #include <functional>
 #include <iostream>
 #include <map>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
 
 using namespace stagecraft;
 using test::DiskFault;
@@ -255,4 +262,125 @@ TEST_CASE("a disk without room for the checkpoints of a run is refused before th
   const auto resumed = interrupted_disk();
   resumed->set_space(each);
   CHECK(session(*resumed, true).empty());
+}
+
+TEST_CASE("what a run did not make stays as it is through a resume, whatever its name and place",
+          "[storage_faults]") {
+  const auto before = interrupted_disk();
+  const std::vector<std::string> names{"film.mkv.part",
+                                       "config.json.part",
+                                       "film.0123456789abcdef.part",
+                                       "backup.part/x",
+                                       "notes",
+                                       "logs/mine.log",
+                                       "logs/film.part",
+                                       "checkpoints/film.part",
+                                       "checkpoints/step-00000100.part/x",
+                                       "checkpoints/step-100.0123456789abcdef.part/x",
+                                       "checkpoints/step-00000100/pytorch_model.bin",
+                                       "checkpoints/step-7/data",
+                                       "checkpoints/mine/manifest.json"};
+  for (const std::string& name : names) {
+    CAPTURE(name);
+    const auto disk = before->copy();
+    const std::string path = "/runs/one/" + name;
+    disk->write(path, "mine");
+    CHECK(session(*disk, true) == "");
+    CHECK(disk->read(path) == "mine");
+    const Left left = left_on(*disk);
+    CHECK(left.state == undisturbed().state);
+  }
+  // In the place of a checkpoint to come it gets another name.
+  const auto disk = before->copy();
+  disk->write("/runs/one/checkpoints/step-00000004/pytorch_model.bin", "mine");
+  CHECK(session(*disk, true) == "");
+  CHECK(disk->read("/runs/one/checkpoints/step-00000004.earlier-1/pytorch_model.bin") == "mine");
+}
+
+TEST_CASE("a failed save says why it failed first, whichever rank meets the full disk", "[storage_faults]") {
+  const auto before = fresh_disk();
+  const std::int64_t calls = calls_of(*before, false);
+  for (std::int64_t call = calls / 3; call < calls; call += 7) {
+    const auto disk = before->copy();
+    disk->set_fault({DiskFault::Kind::error, call, ENOSPC});
+    const std::string said = session(*disk, false);
+    INFO(fmt::format("call {}: {}", call, said));
+    if (said.empty()) continue;
+    CHECK((said.find("No space left on device") != std::string::npos ||
+           said.find("corrupt") != std::string::npos));
+    CHECK(said.find("No such file") == std::string::npos);
+  }
+}
+
+// A disk that hangs leaves threads that never end, so each such session is a process of its own.
+
+TEST_CASE("a session on a disk that hangs", "[.hanging_session]") {
+  const char* const call = std::getenv("HANG_CALL");
+  REQUIRE(call != nullptr);
+  const auto disk = std::make_unique<SimulatedDisk>();
+  Json config = json::parse_text(kConfig, "config");
+  config["comms"] = {{"timeout_s", 1}, {"save_timeout_s", 1}, {"start_up_timeout_s", 1}};
+  disk->write("/run.json", config.dump());
+  const bool all = std::getenv("HANG_ALL") != nullptr;
+  disk->set_fault({all ? DiskFault::Kind::hang_all : DiskFault::Kind::hang, std::atoll(call), 0,
+                   /*on_other_threads=*/true});
+  const std::string said = session(*disk, false);
+  std::_Exit(said.empty() ? 0 : 2);
+}
+
+TEST_CASE("a disk that hangs ends the run within its timeouts, whichever call it is", "[hung_disk]") {
+  const auto counted = fresh_disk();
+  counted->set_fault({DiskFault::Kind::none, 0, 0, /*on_other_threads=*/true});
+  REQUIRE(session(*counted, false).empty());
+  const std::int64_t calls = counted->calls();
+  const std::int64_t step = std::getenv("STORAGE_SWEEP") != nullptr ? 1 : 17;
+  struct Child {
+    std::int64_t call;
+    bool all;
+    pid_t process;
+    std::chrono::steady_clock::time_point begun;
+  };
+  constexpr std::size_t kAtOnce = 8;  // they wait, mostly
+  constexpr double kLongest = 40;     // seconds: two saves, the grace for other threads, a busy machine
+  std::vector<Child> running;
+  std::map<int, int> codes;
+  const auto reap = [&] {
+    std::erase_if(running, [&](const Child& child) {
+      int status = 0;
+      if (::waitpid(child.process, &status, WNOHANG) == 0) {
+        const std::chrono::duration<double> age = std::chrono::steady_clock::now() - child.begun;
+        if (age.count() < kLongest) return false;
+        ::kill(child.process, SIGKILL);
+        ::waitpid(child.process, &status, 0);
+      }
+      INFO(fmt::format("call {} of {}, {}", child.call, calls, child.all ? "and all behind it" : "alone"));
+      const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+      CHECK((code == 0 || code == 2 || code == 4));
+      ++codes[code];
+      return true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  };
+  for (const bool all : {false, true}) {
+    for (std::int64_t call = all ? step / 2 : 0; call < calls; call += all ? 2 * step : step) {
+      while (running.size() >= kAtOnce) reap();
+      ::setenv("HANG_CALL", std::to_string(call).c_str(), 1);
+      if (all) ::setenv("HANG_ALL", "1", 1);
+      std::cout.flush();
+      const pid_t process = ::fork();
+      REQUIRE(process >= 0);
+      if (process == 0) {
+        const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+        ::dup2(nowhere, STDOUT_FILENO);
+        ::dup2(nowhere, STDERR_FILENO);
+        ::execl("/proc/self/exe", "test_storage", "[.hanging_session]", static_cast<char*>(nullptr));
+        ::_exit(127);
+      }
+      running.push_back({call, all, process, std::chrono::steady_clock::now()});
+    }
+  }
+  while (!running.empty()) reap();
+  CHECK(codes[4] > 0);
+  std::cout << fmt::format("hung disk: {} calls, codes 0: {}, 2: {}, 4: {}, none: {}\n", calls, codes[0],
+                           codes[2], codes[4], codes[-1]);
 }
