@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import re
 import sys
 import tempfile
 import time
@@ -13,7 +14,7 @@ from stagecraft_tools.output import OutputFolder
 from .capture import SIZES, capture
 from .check import check
 from .compile import compile_graphs, write
-from .errors import CaptureError
+from .errors import CaptureError, NotEqualError
 from .folder import Captured, graph_name, write_folder
 from .keep import BUDGET
 from .own_gpt import LAYERS
@@ -47,6 +48,7 @@ def parse(given=None):
     parser.add_argument("--compile", type=positive_numbers, metavar="SIZES", help="adds native code for micro-batches of these sizes (4, or 4,8) and for processors as this one, which runs may load (model.compiled); needs g++")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="with --compile: threads per rank of the runs (default: 1)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of initial weights (default: 0)")
+    parser.add_argument("--allow-inexact", action="store_true", help="writes the folder also where the self-check finds that its layers do not equal eager; the folder says so, and each run of it does")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="the model folder to write")
     add_traceback(parser)
     arguments = parser.parse_args(given)
@@ -146,16 +148,25 @@ def strip_prefix(layers, prefix):
 
 
 def all_equal(checked):
-    return all(checked.get(part, "equal") == "equal" for part in ("output", "loss")) and checked["equal"] == checked["gradients"]
+    counts = checked["equal"] == checked["gradients"] and checked["buffers_equal"] == checked["buffers"]
+    return counts and all(checked.get(part, "equal") == "equal" for part in ("output", "loss", "evaluation"))
 
 
 def said(checked):
     parts = [part for part in ("output", "loss") if part in checked]
     text = ", ".join(f"{part} {'equals' if checked[part] == 'equal' else 'DIFFERS from'} eager's" for part in parts)
+    text += ", output in evaluation DIFFERS from eager's" if checked["evaluation"] != "equal" else ""
     text += f", {checked['equal']} of {checked['gradients']} gradients equal eager's"
     if checked["buffers"]:
         text += f", {checked['buffers_equal']} of {checked['buffers']} buffers"
     return text + (f" (largest difference {checked['worst']:.2g})" if checked["worst"] else "")
+
+
+def refuse_unequal(whole, shorter):
+    for at, captured in (("", whole), *((f", samples of {length}", each) for length, each in shorter.items())):
+        if captured.checked and not all_equal(captured.checked):
+            why = "".join(f"; {reason}" for reason in captured.model.changes.in_evaluation)
+            raise NotEqualError(f"the captured layers do not equal eager PyTorch{at}: {said(captured.checked)}{why}; nothing is written: --allow-inexact writes the folder, and runs of it say so")
 
 
 def one_sample(module, model, batch):
@@ -170,7 +181,7 @@ def check_sizes(module, model, batch):
     """`checked` and `sizes` of the manifest, and the lines that say so."""
     checked = check(module, model, batch.at(4))
     single = one_sample(module, model, batch)
-    lines = [f"checked with a micro-batch of 4: {said(checked)}"]
+    lines = [f"checked with a micro-batch of 4: {said(checked)}", *model.changes.in_evaluation]
     if single and all_equal(single):
         return checked, sorted([1, *SIZES, 4]), lines
     return checked, sorted([*SIZES, 4]), [*lines, f"a micro-batch of one sample {said(single) if single else 'cannot be trained in eager mode'}: train with two or more"]
@@ -241,6 +252,8 @@ def capture_into(output, arguments):
     for length in sorted(set(arguments.lengths or []) - set(batch.fields[batch.input].shape[:1])):
         shorter[length], said_of_length = captured_at(length, module, batch, has_loss, captured, prefix)
         lines += [f"samples of {length}:", *said_of_length]
+    if not arguments.allow_inexact:
+        refuse_unequal(whole, shorter)
     name = getattr(module, "stated_name", type(getattr(module, "wrapped", module)).__name__)
     with tempfile.TemporaryDirectory(prefix="stagecraft-") if arguments.compile else contextlib.nullcontext() as folder:
         made, said_of_code = compiled_for(arguments, [part for each in (whole, *shorter.values()) for part in each.model.parts], folder) if arguments.compile else (None, [])
@@ -250,6 +263,9 @@ def capture_into(output, arguments):
     print(f"{name}: {len(layers)} layers, {len({graph_name(layer.graph) for layer in layers})} graphs, captured in {time.monotonic() - begin:.1f} s")
     table(layers)
     print("\n".join([*lines, *said_of_code]))
+    if left_out := model.changes.left_out:
+        names = sorted({re.split(r"[\[]", path.removeprefix(prefix))[0] for path in left_out})
+        print(f"left out, since no forward reads it before it sets it: {', '.join(names[:5])}{f' and {len(names) - 5} more' if names[5:] else ''}")
     if narrow := narrow_statistics(module):
         print(f"running statistics of {narrow} batch norms are {arguments.dtype}: --full '*BatchNorm*' keeps them in float32")
     if arguments.dtype == "float32" and getattr(module, "stated_dtype", None) in NARROW:

@@ -17,10 +17,12 @@ from .keep import BUDGET, choose, kept_bytes
 from .layers import blocks_of, checked
 from .layouts import gradients_between
 from .losses import units_of
+from .memory import refuse_shared_with_parameters
 from .multiply_adds import multiply_adds
 from .no_weights import mode_of
 from .small_twin import structure
 from .split import split
+from .state import examined
 
 SIZES = (2, 3, 5)  # two make a line, the third must lie on it
 
@@ -53,6 +55,7 @@ class Model:
     units: dict = None  # what a mean counts, as the manifest has it; None: samples
     reduction: str = "mean"
     unread: dict = None  # by micro-batch size, of composite.py
+    changes: object = None  # of state.py
 
     @property
     def parts(self):
@@ -103,6 +106,7 @@ def capture(module, batch, has_loss=False, sizes=SIZES, budget=BUDGET["cheap"], 
     """`module` takes the fields of `batch` and returns its output; with `has_loss` (output, loss). `budget`: of keep.py. `choice`: of
     layers.py."""
     checked(choice, module)
+    changes = examined(module, batch)
     exported, fake = {}, mode_of(module)
     given = lambda b: {name: fake.from_tensor(t) if fake else t for name, t in batch.at(b).items()}
     exported[True] = {b: export(module.train(), given(b), has_loss) for b in sizes}
@@ -112,6 +116,10 @@ def capture(module, batch, has_loss=False, sizes=SIZES, budget=BUDGET["cheap"], 
     else:
         exported[False] = {b: exported[False].get(b) or export(module, given(b), has_loss) for b in sizes}
     module.train()
+    refuse_shared_with_parameters(module, exported[True][max(sizes)])
+    changing = set().union(*(composite.changing for composite in exported[True].values()))
+    for composite in (c for at in exported.values() for c in at.values()):
+        composite.changing = changing  # evaluation reads what training changes
     blocks = blocks_of(module)
     cuts = {mode: {b: cut(c, choice, getattr(module, "PREFIX", ""), blocks) for b, c in at.items()} for mode, at in exported.items()}
     names = [piece.name for piece in cuts[True][sizes[0]]]
@@ -134,7 +142,7 @@ def capture(module, batch, has_loss=False, sizes=SIZES, budget=BUDGET["cheap"], 
                 graphs[about] = capture_graph(name, index, exported, cuts, sizes, budget, chosen, tensors)
         layers.append(Layer(name, *values[index], tensors=tensors, **graphs[about]))
     loss = layers.pop() if has_loss else None
-    return Model(layers, loss, units, reduction, {b: composite.unread for b, composite in exported[True].items()})
+    return Model(layers, loss, units, reduction, {b: composite.unread for b, composite in exported[True].items()}, changes)
 
 
 def values_between(pieces):

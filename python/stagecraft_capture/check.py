@@ -1,19 +1,23 @@
 """The self-check: the captured layers beside the module itself, in eager mode, with the same random numbers."""
 
 import contextlib
-import copy
 
 import torch
 
 from . import replay
 from .capture import MODEL_INPUT
+from .errors import CaptureError
 from .layouts import memory_order
 from .noise import draw_of
+from .reach import Snapshot
 from .replay import Replayed
+from .state import is_followed, may_be_left_out, refusal, same_results, where
 
 
 def same(a, b):
-    return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)
+    """A NaN is itself."""
+    alike = a.shape == b.shape and a.dtype == b.dtype
+    return alike and (torch.equal(a, b) or (a.is_floating_point() and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)))
 
 
 def difference(a, b):
@@ -39,17 +43,6 @@ class Comparison:
     def equal(self, found, expected):
         self.worst = max(self.worst, difference(found, expected))
         return same(found, expected)
-
-    def word(self, found, expected):
-        return "equal" if self.equal(found, expected) else "differs"
-
-
-def beside(module):
-    """A copy with gradients and buffers of its own; parameters have the same memory."""
-    same = {id(p): torch.nn.Parameter(p.detach(), requires_grad=p.requires_grad) for p in module.parameters()}
-    made = [value for part in module.modules() for value in vars(part).values() if isinstance(value, torch.Tensor) and value.grad_fn is not None]
-    same |= {id(t): t.detach() for t in made}  # by torch.nn.utils.weight_norm, and again in each forward
-    return copy.deepcopy(module, same)
 
 
 def handed_to_loss(output):
@@ -91,67 +84,153 @@ def drawing_as_eager(unread, b):
         replay.before_draw = None
 
 
-def check(module, model, batch):
-    """What manifest.json says under `checked`. `batch`: fields by name."""
-    module, compare = beside(module), Comparison()
-    replayed = [Replayed(layer.graph, layer.tensors) for layer in model.layers]
-    loss = Replayed(model.loss.graph, model.loss.tensors) if model.loss else None
-    results = lambda made: (handed_to_loss(made[0]), made[1]) if loss else (made, None)
+class Layers:
+    """The captured layers, as a run has them."""
 
-    def layers_of(run):
-        """The output. Each layer reads what others have left, and what goes through it is its own output from then on."""
+    def __init__(self, model):
+        self.model = model
+        self.replayed = [Replayed(layer.graph, layer.tensors) for layer in model.layers]
+        self.loss = Replayed(model.loss.graph, model.loss.tensors) if model.loss else None
+
+    def outputs(self, run, batch):
+        """The output, and the loss. Each layer reads what others have left, and what goes through it is its own output from then on. `run`:
+        of Replayed."""
         values = {MODEL_INPUT: next(iter(batch.values()))}
-        for layer, replay in zip(model.layers, replayed):
+        for layer, replay in zip(self.model.layers, self.replayed):
             made = run(replay)([values.pop(n) for n in layer.reads], batch)
             values.update(zip(layer.makes, made))
         (found,) = values.values()
-        return found
+        return found, run(self.loss)([found], batch)[0] if self.loss else None
 
-    module.eval()
-    with torch.no_grad(), without_fast_path():
-        output, expected_loss = results(module(**batch))
-        found = layers_of(lambda layer: layer.evaluate)
-        evaluation = compare.equal(found, output)
-        if loss:
-            evaluation &= compare.equal(loss.evaluate([found], batch)[0], expected_loss)
-
-    module.train()
-    torch.manual_seed(1)
-    output, expected_loss = results(module(**batch))
-    torch.manual_seed(1)
-    with torch.no_grad(), drawing_as_eager(model.unread, next(iter(batch.values())).shape[0]):
-        found = layers_of(lambda layer: layer.forward)
-    checked = {"output": compare.word(found, output.detach())}
-    if loss:
-        with torch.no_grad():
-            (found,) = loss.forward([found], batch)
-            checked["loss"] = compare.word(found, expected_loss.detach())
-            (g,), _ = loss.backward([torch.ones_like(found)])
-        expected_loss.backward()
-    else:
-        g = torch.randn(output.shape, generator=torch.Generator().manual_seed(2)).to(output.dtype)
-        output.backward(g)
-    checked["evaluation"] = "equal" if evaluation else "differs"
-    expected = expected_gradients(module, {name for layer in model.layers for name in layer.tensors.names["p"]})
-    of_both, found_of = set(expected), {}
-    with torch.no_grad():
-        gradients = {model.layers[-1].makes[0]: g}
-        for layer, run in reversed(list(zip(model.layers, replayed))):
+    def gradients(self, g):
+        """Of parameters by name. `g`: of the loss, or of the output where there is none."""
+        if self.loss:
+            (g,), _ = self.loss.backward([g])
+        found, gradients = {}, {self.model.layers[-1].makes[0]: g}
+        for layer, run in reversed(list(zip(self.model.layers, self.replayed))):
             of_inputs, of_parameters = run.backward([gradients.pop(n, None) for n in layer.makes])
             gradients.update((n, g) for n, g in zip(layer.reads, of_inputs) if g is not None)
             for name, gradient in zip(layer.tensors.names["p"], of_parameters):
                 if gradient is not None:  # of a tied weight the last layer's comes first, as eager adds them
-                    found_of[name] = found_of[name] + gradient if name in found_of else gradient
-        of_both |= set(found_of)  # where eager has none, it differs
-        equal = sum(name in expected and compare.equal(gradient, expected[name]) for name, gradient in found_of.items())
-    buffers = dict(module.named_buffers())
-    changed = [(n, run.fixed[f"u{i}"]) for layer, run in zip(model.layers, replayed) for i, n in enumerate(layer.tensors.names["u"]) if n in buffers]
-    buffers_equal = sum(compare.equal(value, buffers[n]) for n, value in changed)
-    return {
-        **checked,
-        "gradients": len(of_both),
-        "equal": equal,
-        "buffers": len(changed),
-        "buffers_equal": buffers_equal,
-        "worst": compare.worst,
-    }
+                    found[name] = found[name] + gradient if name in found else gradient
+        return found
+
+    def held(self):
+        """Buffers and frozen parameters by name."""
+        return {n: run.fixed[f"u{i}"] for layer, run in zip(self.model.layers, self.replayed) for i, n in enumerate(layer.tensors.names["u"])}
+
+
+FORWARDS = 2  # in a row: what a forward changes, the next one reads
+
+
+def in_turn(batch, forward):
+    """The samples in another order in each forward."""
+    return {name: field.roll(forward, 0) for name, field in batch.items()}
+
+
+def check(module, model, batch):
+    """What manifest.json says under `checked`. `batch`: fields by name. The module is as it was afterwards."""
+    training = module.training
+    start = Snapshot(module.train(), model.changes.parameters)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return compared(module, model, batch, start)
+    finally:
+        start.restore()
+        module.train(training)
+
+
+def compared(module, model, batch, start):
+    compare, layers, model.changes.in_evaluation = Comparison(), Layers(model), []
+    results = lambda made: (handed_to_loss(made[0]), made[1]) if model.loss else (made, None)
+    words, equal, of_both = {}, None, set()
+
+    def note(part, is_equal):
+        words[part] = "equal" if is_equal and words.get(part, "equal") == "equal" else "differs"
+
+    in_evaluation = Snapshot(module.eval(), model.changes.parameters)
+    with torch.no_grad(), without_fast_path():
+        expected = results(module(**batch))
+        found = layers.outputs(lambda layer: layer.evaluate, batch)
+    note("evaluation", all([compare.equal(f, e) for f, e in zip(found, expected) if e is not None]))
+    for path in changed_in_evaluation(in_evaluation, module, model, batch):
+        note("evaluation", False)
+        model.changes.in_evaluation.append(f"eager changes {path.removeprefix(getattr(module, 'PREFIX', ''))!r} in evaluation too, a run in training alone: change it where self.training is true")
+    start.restore()
+
+    for parameter in module.parameters():
+        parameter.grad = None
+    names = {name for layer in model.layers for name in layer.tensors.names["p"]}
+    buffers_equal = buffers = None
+    for forward in range(FORWARDS):
+        given = in_turn(batch, forward)
+        torch.manual_seed(1 + forward)
+        output, loss = results(module(**given))
+        torch.manual_seed(1 + forward)
+        with torch.no_grad(), drawing_as_eager(model.unread, next(iter(batch.values())).shape[0]):
+            found, found_loss = layers.outputs(lambda layer: layer.forward, given)
+        note("output", compare.equal(found, output.detach()))
+        if loss is not None:
+            note("loss", compare.equal(found_loss, loss.detach()))
+        g = torch.randn(output.shape, generator=torch.Generator().manual_seed(2)).to(output.dtype) if loss is None else torch.ones_like(loss)
+        differentiate(output if loss is None else loss, g, forward)
+        expected = expected_gradients(module, names)
+        with torch.no_grad():
+            gradients = layers.gradients(g)
+        of_both |= {*expected, *gradients}  # where eager has none, it differs
+        same_now = {name for name, gradient in gradients.items() if name in expected and compare.equal(gradient, expected[name])}
+        equal = same_now if equal is None else equal & same_now
+        for parameter in module.parameters():
+            parameter.grad = None
+        held, kept, state = layers.held(), updated(model), {**dict(module.named_buffers(remove_duplicate=False)), **dict(module.named_parameters(remove_duplicate=False))}
+        refuse_unheld(start, module, model, kept)
+        buffers = [name for name in held if name in kept or (name in state and not isinstance(state[name], torch.nn.Parameter))]
+        same_now = {name for name in buffers if compare.equal(held[name], state[name].detach())}
+        buffers_equal = same_now if buffers_equal is None else buffers_equal & same_now
+    words = {part: words[part] for part in ("output", "loss", "evaluation") if part in words}
+    return {**words, "gradients": len(of_both), "equal": len(equal), "buffers": len(buffers), "buffers_equal": len(buffers_equal), "worst": compare.worst}
+
+
+def differentiate(result, gradient, forward):
+    try:
+        result.backward(gradient)
+    except RuntimeError as error:
+        which = "of a second forward in a row " if forward else ""
+        again = "; something keeps the graph of the forward before: .detach() what is stored in buffers" if "second time" in str(error) else ""
+        raise CaptureError(f"the backward {which}fails in eager mode: {str(error).strip().splitlines()[0].rstrip('.')}{again}") from error
+
+
+def changed_since(start, module, model):
+    """Paths of what forwards changed, but what no forward reads."""
+    found = start.differences(Snapshot(module, model.changes.parameters))
+    return {path: pair for path, pair in found.items() if path not in model.changes.left_out}
+
+
+def changed_in_evaluation(before, module, model, batch):
+    """Paths of what a forward changed, but attributes that make no difference to the next one: a table, kept until the module trains again."""
+    found = changed_since(before, module, model)
+    attributes = {path for path, pair in found.items() if not is_followed(*pair) and may_be_left_out(*pair)}
+    if attributes:
+        with torch.no_grad(), without_fast_path():
+            behind = module(**in_turn(batch, 1))
+            before.restore()
+            if same_results(behind, module(**in_turn(batch, 1))):
+                return [path for path in found if path not in attributes]
+    return list(found)
+
+
+def updated(model):
+    """Names of what layers have a new value of after a forward."""
+    return {name for layer in model.layers for name, new in zip(layer.tensors.names["u"], layer.graph["forward"]["buffers"]) if new is not None}
+
+
+def refuse_unheld(start, module, model, kept):
+    """What eager changed is held by a layer, which then compares it."""
+    for path, (before, after) in changed_since(start, module, model).items():
+        line = model.changes.lines.get(path, "")
+        if not is_followed(before, after):
+            raise refusal(path, before, after, line, module)
+        named = [*module.named_buffers(remove_duplicate=False), *module.named_parameters(remove_duplicate=False)]
+        if not kept & {name for name, tensor in named if tensor is after.value}:
+            named = path.removeprefix(getattr(module, "PREFIX", ""))
+            raise CaptureError(f"{where(path, after, line, module)}: the forward changes {named!r} in a way that no graph has (.data, a view of another buffer, another name of it); write to it with copy_() under torch.no_grad()")

@@ -1,4 +1,4 @@
-"""The command: what it refuses is one line, and exit code 2."""
+"""The command: what it refuses is one line, and exit code 2; layers that do not equal eager are one line, and exit code 3."""
 
 import atexit
 import gc

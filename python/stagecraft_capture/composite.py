@@ -11,15 +11,17 @@ from dataclasses import dataclass, field
 import torch
 from torch import fx
 
+from .assignments import data_as_detached, returned, written_back
 from .custom_functions import as_operators
 from .eager_kernels import eager_kernels
 from .errors import CaptureError, place_of
 from .export_errors import BY_TENSORS, explained, refuse_dependent
 from .gru import grus_by_steps
 from .hugging_face import eager_masks
-from .in_place import out_of_place, storage, without_out
+from .in_place import out_of_place, storage, without_out, written_by
 from .noise import is_random
 from .lstm import lstms_by_layers
+from .reach import Snapshot
 from .real_strides import real_strides
 
 
@@ -38,6 +40,7 @@ class Composite:
     tensors: dict  # placeholder -> (kind, name, tensor); kind: parameter, frozen (which has no gradient), buffer, constant
     nodes: list  # the operators, in order
     unread: list = field(default_factory=list)  # (how many others draw before it, operator that draws what nothing reads)
+    changing: set = field(default_factory=set)  # names of buffers that a forward in training changes
 
 
 def inline_regions(module):
@@ -70,17 +73,27 @@ def inline_regions(module):
         module.graph.erase_node(node)
 
 
+def is_numbers(node):
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
 def detach_regions(graph):
     """What a no_grad region made has no gradient outside of it."""
     under_no_grad = lambda node: not node.meta.get("differentiable", True)
     for node in [n for n in graph.nodes if under_no_grad(n)]:
-        value = node.meta.get("val")
         readers = {user for user in node.users if not under_no_grad(user)}
-        if readers and isinstance(value, torch.Tensor) and value.is_floating_point():
+        if readers and is_numbers(node):
             with graph.inserting_after(node):
                 detached = graph.call_function(ATEN.detach.default, (node,))
             detached.meta = dict(node.meta)
             node.replace_all_uses_with(detached, delete_user_cb=readers.__contains__)
+    for node in [n for n in graph.nodes if under_no_grad(n) and written_by(n)]:  # nor has what it wrote to
+        for value in [n for n in node.all_input_nodes if n not in written_by(node) and is_numbers(n)]:
+            with graph.inserting_before(node):
+                detached = graph.call_function(ATEN.detach.default, (value,))
+            detached.meta = dict(value.meta)
+            node.replace_input_with(value, detached)
 
 
 def drop_broadcasts(graph):
@@ -109,8 +122,9 @@ def is_assertion(node):
 def export(module, inputs, has_loss=False):
     """The composite graph of `module` for the fields `inputs` of a batch, of which the first is the model's input."""
     logging.disable(logging.ERROR)  # what torch.export logs, the error below says in a line
+    before, assigned = Snapshot(module, values=False), []
     try:
-        with eager_kernels(), real_strides(), eager_masks(), as_operators(), lstms_by_layers(), grus_by_steps(), contextlib.redirect_stderr(io.StringIO()):
+        with returned(module, assigned), data_as_detached(), eager_kernels(), real_strides(), eager_masks(), as_operators(), lstms_by_layers(), grus_by_steps(), contextlib.redirect_stderr(io.StringIO()):
             program = torch.export.export(module, (), inputs, strict=False)
     except CaptureError:
         raise
@@ -118,10 +132,13 @@ def export(module, inputs, has_loss=False):
         raise explained(error, module, inputs) from error
     finally:
         logging.disable(logging.NOTSET)
+        before.restore()  # attributes that the forward sets hold tensors without numbers now
     inline_regions(program.graph_module)
     graph = program.graph
     refuse_branches(graph)
     without_out(graph)
+    by_name = {spec.target: spec.arg.name for spec in program.graph_signature.input_specs}
+    written_back(graph, assigned, lambda name: next(n for n in graph.nodes if n.op == "placeholder" and n.name == by_name[name]))
     detach_regions(graph)
     drop_broadcasts(graph)
     buffers, constants = dict(module.named_buffers(remove_duplicate=False)), program.constants
@@ -149,7 +166,7 @@ def export(module, inputs, has_loss=False):
             node.target, node.args = ATEN.mean.dim, (node.args[0], dims, True)
         elif node.op == "get_attr" and node.users:
             tensors[node] = ("constant", node.target, getattr(program.graph_module, node.target))
-    out_of_place(graph)
+    out_of_place(graph, {storage(n) for n in tensors})
     results = next(n for n in graph.nodes if n.op == "output").args[0]
     outputs = [n for n in results if isinstance(n, fx.Node)]
     if len(outputs) != (2 if has_loss else 1):
@@ -158,6 +175,7 @@ def export(module, inputs, has_loss=False):
     composite = Composite(graph, fields[0], dict(zip(fields, inputs)), outputs[0], outputs[1] if has_loss else None, tensors, nodes)
     drawing = [n for n in composite.nodes if is_random(n) and not is_idle_dropout(n)]
     composite.nodes = wanted(composite)
+    composite.changing = changed_by(composite)
     composite.unread = unread_draws(drawing, set(composite.nodes))
     refuse_dependent(composite.nodes)
     return composite
@@ -203,9 +221,8 @@ def wanted(composite):
     """The operators that the results need, and those that update buffers (a pooler that nobody reads is left out)."""
     needs = dependencies(composite)
     results = [n for n in (composite.output, composite.loss) if n is not None]
-    outlasting = {storage(n) for n, (kind, _, _) in composite.tensors.items() if kind == "buffer"} | {storage(n) for n in results}
-    updates = lambda n: "batch_norm" in str(n.target) or (isinstance(n.target, torch._ops.OpOverload) and n.target._schema.is_mutable and storage(n.args[0]) in outlasting)
-    todo = [*results, *(n for n in composite.nodes if updates(n))]
+    outlasting = {storage(n) for n in (*composite.tensors, composite.output, composite.loss) if n is not None}
+    todo = [*results, *(n for n in composite.nodes if any(storage(w) in outlasting for w in written_by(n)))]
     found = set()
     while todo:
         node = todo.pop()
@@ -215,12 +232,18 @@ def wanted(composite):
     return [n for n in composite.nodes if n in found]
 
 
+def changed_by(composite):
+    """Names of what a layer holds and its operators write to."""
+    written = {storage(w) for n in composite.nodes for w in written_by(n)}
+    return {name for n, (kind, name, _) in composite.tensors.items() if kind != "constant" and storage(n) in written}
+
+
 def dependencies(composite):
     """node -> the nodes it needs, those that write to what it reads (batch norm's counters) among them."""
     writers, needs = {}, {}
     for node in composite.nodes:
         reads = list(node.all_input_nodes)
         needs[node] = reads + [w for r in reads for w in writers.get(storage(r), []) if w is not node]
-        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
-            writers.setdefault(storage(node.args[0]), []).append(node)
+        for written in written_by(node):
+            writers.setdefault(storage(written), []).append(node)
     return needs

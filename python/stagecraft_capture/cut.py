@@ -14,7 +14,7 @@ import torch
 
 from .composite import dependencies
 from .errors import CaptureError, place_of
-from .in_place import storage
+from .in_place import storage, written_by
 from .layers import chosen
 from .layouts import dense_between, gradients_in_order
 from .noise import is_random
@@ -53,12 +53,12 @@ def derived(composite, needs):
 
 def constant_only(composite, needs, also=()):
     """Nodes that no input, parameter or buffer reaches, but those of `also`."""
-    constant = {*also} | {n for n, (kind, _, tensor) in composite.tensors.items() if kind == "constant" or (kind == "buffer" and not written(n))}
-    overwritten = {storage(n.args[0]) for n in composite.nodes if is_write(n)}
+    constant = {*also} | {n for n, (kind, name, _) in composite.tensors.items() if kind == "constant" or (kind == "buffer" and name not in composite.changing)}
+    overwritten = {storage(w) for n in composite.nodes for w in written_by(n)}
     random = {storage(n) for n in composite.nodes if is_random(n)}
     outside = {storage(n) for n in composite.graph.nodes if n.op != "call_function"}
     for node in composite.nodes:
-        writes = is_write(node) and storage(node.args[0]) in random | outside
+        writes = any(storage(w) in random | outside for w in written_by(node))
         changes = writes or is_random(node) or (not node.all_input_nodes and storage(node) in overwritten & random)
         if not changes and all(n in constant for n in needs[node]):
             constant.add(node)
@@ -70,13 +70,13 @@ def is_numbers(node):
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-def is_write(node):
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
-
-
-def written(placeholder):
-    """Whether an operator updates the buffer: batch norm's statistics and counters."""
-    return any(is_write(u) or str(u.target).startswith("aten.batch_norm") or "batch_norm" in str(u.target) for u in placeholder.users)
+def uses_of_changing(composite, position):
+    """Of each buffer that the forward changes, the first and the last time that it is used. Its reads and writes are one layer's."""
+    found = []
+    for placeholder, (_, name, _) in composite.tensors.items():
+        at = [i for n, i in position.items() if name in composite.changing and any(storage(r) == storage(placeholder) for r in n.all_input_nodes)]
+        found += [(min(at), max(at))] if at else []
+    return found
 
 
 def calls_of_repeated(composite, position):
@@ -114,6 +114,8 @@ def take_loss(composite, needs, order):
         raise CaptureError(f"the loss reads {len(read)} values of the model ({places}); it may read one, the output")
     if any(composite.tensors.get(n, ("",))[0] == "parameter" for node in nodes for n in node.all_input_nodes):
         raise CaptureError("the loss has parameters; make them the model's")
+    if changing := {composite.tensors[n][1] for node in nodes for n in node.all_input_nodes if n in composite.tensors} & composite.changing:
+        raise CaptureError(f"the loss reads {sorted(changing)[0]!r}, which the forward changes; a loss has no state: make what reads it the model's")
     return nodes, read.pop()
 
 
@@ -162,9 +164,10 @@ def cut(composite, choice="auto", prefix="", blocks=frozenset()):
         live = crossing(i)
         if any(map(is_numbers, live)) and all(isinstance(n.meta.get("val"), torch.Tensor) for n in live):
             candidates.append((i, live))
+    whole = uses_of_changing(composite, position)
     if choice == "auto" or choice.startswith("narrow:"):
-        repeated = calls_of_repeated(composite, position)
-        candidates = [(i, live) for i, live in candidates if not any(first <= i < last for first, last in repeated)]
+        whole += calls_of_repeated(composite, position)
+    candidates = [(i, live) for i, live in candidates if not any(first <= i < last for first, last in whole)]
     ends = [i for i, _ in chosen(candidates, order, choice, modules_of, prefix, blocks)]
 
     holds = lambda nodes: any(composite.tensors.get(n, ("",))[0] in HELD for node in nodes for n in node.all_input_nodes)

@@ -20,6 +20,12 @@ class CaptureError(Refused):
     """A model, or a part of it, that cannot be captured: what, where and what to do."""
 
 
+class NotEqualError(CaptureError):
+    """Layers that were captured, and do not equal eager."""
+
+    code = 3
+
+
 # A plain `pip install torchvision` may bring another torch along.
 PINNED = {"torch": "torch==2.11.0", "torchvision": "torchvision==0.26.0"}
 

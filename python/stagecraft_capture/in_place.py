@@ -14,6 +14,19 @@ def storage(node):
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
 
 
+def written_by(node):
+    """The nodes whose tensors an operator writes to; batch norm's statistics among them, also where it only reads them."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return []
+    schema, found = node.target._schema, []
+    statistics = "batch_norm" in schema.name or "instance_norm" in schema.name
+    for i, argument in enumerate(schema.arguments):
+        if (argument.alias_info is not None and argument.alias_info.is_write) or (statistics and argument.name.startswith("running_")):
+            given = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name)
+            found += [n for n in (given if isinstance(given, (list, tuple)) else [given]) if isinstance(n, torch.fx.Node)]
+    return found
+
+
 def functional(target):
     """The overload that returns a new tensor, or None."""
     if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
@@ -56,7 +69,8 @@ def without_out(graph):
         node.target, node.args, node.kwargs = torch.ops.aten.copy_.default, (written, detached), {}
 
 
-def out_of_place(graph):
+def out_of_place(graph, lasting):
+    """`lasting`: memory of what outlives the forward (storage()), which is written to in place."""
     position = {n: i for i, n in enumerate(graph.nodes)}
     of_storage = {}
     for node in graph.nodes:
@@ -66,6 +80,8 @@ def out_of_place(graph):
         if found is None or not isinstance(node.args[0], torch.fx.Node) or node.args[0].op != "call_function" or not keeps_type(node):
             continue
         written = node.args[0]
+        if storage(written) in lasting:
+            continue
         later = lambda n: any(position[user] > position[node] for user in n.users)
         # Results of earlier writes to the same tensor are itself, renamed already.
         if any(later(n) for n in of_storage[storage(written)] if n not in (written, node) and position[n] < position[node]):

@@ -9,7 +9,9 @@ from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
 from .eager_kernels import eager_kernels
 from .errors import CaptureError, place_of
-from .in_place import storage
+from .in_place import storage, written_by
+from .layouts import PERMUTE, memory_order
+from .nodes import owner
 from .real_strides import real_strides
 from .real_types import real_types
 from .simplify import simplify
@@ -30,11 +32,15 @@ class Joint:
     gradients: list  # of each parameter, or None
 
 
-def module_of_piece(piece, named):
-    """A module of the piece's nodes, with inputs in the order of `named`, then those of the piece."""
+def module_of_piece(piece, named, orders):
+    """A module of the piece's nodes, with inputs in the order of `named`, then those of the piece. `orders`: of those of `named` that lie
+    otherwise than files hold them, the order of their memory."""
     graph, copies = fx.Graph(), {}
     for node in [*named, *piece.inputs]:
         copies[node] = graph.placeholder(node.name)
+    for node, order in orders.items():
+        laid_out = graph.call_function(CLONE, (graph.call_function(PERMUTE, (copies[node], order)),), {"memory_format": torch.contiguous_format})
+        copies[node] = graph.call_function(PERMUTE, (laid_out, sorted(range(len(order)), key=order.__getitem__)))
     for node in piece.constant_nodes + piece.nodes:
         copies[node] = graph.node_copy(node, lambda n: copies[n])
     shared = sharing(piece, named)
@@ -59,7 +65,7 @@ def through(node, piece, graph, copies):
     gradient that comes in, as eager does."""
     value, order = piece.views.get(node, (node, None))
     clone = graph.call_function(CLONE, (copies[value],))
-    return clone if order is None else graph.call_function(torch.ops.aten.permute.default, (clone, order))
+    return clone if order is None else graph.call_function(PERMUTE, (clone, order))
 
 
 class Tensors:
@@ -82,12 +88,15 @@ def trace(piece, composite, examples, tensors, training=True):
     """The joint graph for the piece's inputs `examples`, which need gradients where eager has them. `tensors` learns names. Without
     `training` no result needs a gradient, as eager has it under no_grad: kernels of attention and of products are chosen by that."""
     used = {n for node in piece.constant_nodes + piece.nodes for n in node.all_input_nodes}
-    named, role_names, arguments = [], [], []
+    named, role_names, arguments, orders = [], [], [], {}
     for node in (n for n in composite.tensors if n in used):
         kind, name, tensor = composite.tensors[node]
         named.append(node)
         role_names.append(tensors.role(kind, name, tensor))
         value = tensor.detach().clone()
+        if not value.is_contiguous() and name not in composite.changing:
+            if (order := memory_order(value)) is not None:
+                orders[node], value = order, value.contiguous()
         arguments.append(value.requires_grad_() if kind == "parameter" else value)
     for node, name in composite.fields.items():
         if node in used and node not in piece.inputs:
@@ -103,7 +112,7 @@ def trace(piece, composite, examples, tensors, training=True):
             arguments[-1].requires_grad_()
     try:
         with contextlib.ExitStack() as stack, eager_kernels(), real_strides(), torch.set_grad_enabled(training):
-            module = module_of_piece(piece, named)
+            module = module_of_piece(piece, named, orders)
             graph = aot_export_joint_with_descriptors(stack, module, tuple(arguments), _disable_torch_fn_metadata_mode=True).graph_module.graph
     except Exception as error:
         text = str(error).strip().splitlines()
@@ -112,6 +121,9 @@ def trace(piece, composite, examples, tensors, training=True):
     roles = {}
     for node in (n for n in graph.nodes if n.op == "placeholder"):
         about = node.meta["desc"]
+        if "Tangent" in type(about).__name__ and "Mutation" in type(about.output).__name__:
+            written = role_names[about.output.mutated_input.idx]
+            raise CaptureError(f"{place_of(writers(piece)[-1])}: writes to a buffer what has a gradient; write under torch.no_grad(), or what .detach() returns" if written[0] == "u" else writes_elsewhere(piece))
         roles[node] = f"g{about.output.idx}" if "Tangent" in type(about).__name__ else role_names[about.idx]
     simplify(graph)
     real_types(graph)
@@ -129,8 +141,7 @@ def trace(piece, composite, examples, tensors, training=True):
             elif role.startswith("p"):
                 joint.gradients[int(role[1:])] = node
         elif "Mutation" in kind and not role_names[about.mutated_input.idx].startswith("u"):
-            writers = [n for n in piece.nodes if isinstance(n.target, torch._ops.OpOverload) and n.target._schema.is_mutable]
-            raise CaptureError(f"{place_of((writers or piece.nodes)[-1])}: writes in place to what another layer made, or to a constant; use the operator that returns a new tensor")
+            raise CaptureError(writes_elsewhere(piece))
         elif "Mutation" in kind:
             joint.buffers[int(role_names[about.mutated_input.idx][1:])] = node
         else:
@@ -140,6 +151,24 @@ def trace(piece, composite, examples, tensors, training=True):
     for k, node in enumerate(piece.outputs):
         if node in piece.inputs:
             joint.outputs[k] = placeholder[f"in{piece.inputs.index(node)}"]
-        elif node in shared and joint.outputs[k].target == CLONE:
+        elif node in shared and joint.outputs[k].target == CLONE and owner(joint.outputs[k].args[0]) not in changing(joint):
             joint.outputs[k] = joint.outputs[k].args[0]
+    for i, new in enumerate(joint.buffers):
+        if new is not None and owner(new).op == "placeholder":  # what is copied into a buffer lies in no other buffer
+            with graph.inserting_before(results):
+                joint.buffers[i] = graph.call_function(CLONE, (new,))
+            joint.buffers[i].meta = dict(new.meta)
     return joint
+
+
+def changing(joint):
+    """The placeholders of buffers that the forward changes."""
+    return {n for n, role in joint.roles.items() if role[0] == "u" and joint.buffers[int(role[1:])] is not None}
+
+
+def writers(piece):
+    return [n for n in piece.nodes if written_by(n)] or piece.nodes
+
+
+def writes_elsewhere(piece):
+    return f"{place_of(writers(piece)[-1])}: writes in place to what another layer made, or to a constant; use the operator that returns a new tensor"

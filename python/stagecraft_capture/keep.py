@@ -5,8 +5,9 @@ little time, at most BUDGET of the layer's, by the prices below. Random numbers,
 again. The bits are the same: the same operators run on the same values.
 """
 
+from .joint import changing
 from .nodes import VIEWS, is_element, is_view, name_of, nbytes, owner
-from .split import Splitter
+from .split import Splitter, inputs_again
 
 BUDGET = {"all": 0.0, "cheap": 0.02}
 
@@ -95,6 +96,7 @@ class Chooser:
         self.splitter = Splitter(joint)
         self.all = self.splitter.parts()
         self.limit = budget * sum(map(price, self.all.forward + self.all.backward_input + self.all.backward_weight))
+        self.changed = changing(joint)
         self.elements = {}
         for node in self.splitter.nodes:
             if is_element(node):
@@ -118,6 +120,8 @@ class Chooser:
         base = owner(node)
         step = base.args[0] if is_element(base) else base
         if step.op != "call_function" or not may_be_made_again(step) or is_view(step):
+            return None
+        if any(owner(n) in self.changed for n in inputs_again(step)):  # by then another micro-batch may have changed it again
             return None
         if name_of(step) == "native_dropout" and (base.args[1] == 1 or len(self.elements[step]) < 2):
             return None

@@ -92,8 +92,8 @@ def gradients_between(composite, pieces, inputs):
     """Of each value that goes on, by values_made(), the order of memory that its gradient has in eager mode, None where that is the value's own
     or none at all; and of each piece's inputs, whether eager has a gradient for it. The graph is run once for that. `inputs`: the
     fields of a batch."""
-    copy = lambda kind, tensor: tensor.detach().clone() if kind == "buffer" else tensor.detach().requires_grad_(kind == "parameter")
-    values = {node: copy(kind, tensor) for node, (kind, _, tensor) in composite.tensors.items()}
+    copy = lambda kind, name, tensor: tensor.detach().clone() if kind == "buffer" or name in composite.changing else tensor.detach().requires_grad_(kind == "parameter")
+    values = {node: copy(*about) for node, about in composite.tensors.items()}
     values.update({node: inputs[name] for node, name in composite.fields.items()})
     with torch.random.fork_rng(devices=[]):
         for node in composite.nodes:

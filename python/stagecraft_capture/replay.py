@@ -102,7 +102,7 @@ class Replayed:
         self.field_names = tensors.names["f"]
         for letter in "puc":
             for i, name in enumerate(tensors.names[letter]):
-                value = tensors.values[name].detach()
+                value = tensors.values[name].detach().contiguous()  # as files hold them
                 self.fixed[f"{letter}{i}"] = value.clone() if letter == "u" else value  # buffers are written to
 
     def given(self, inputs, batch):

@@ -16,6 +16,7 @@ from .losses import USUAL, WithLoss, usual
 from .no_weights import as_on_cpu, parameters_without_numbers
 from .own_gpt import gpt
 from .precision import NARROW, narrow_as_asked
+from .reach import Snapshot
 from .small_twin import small_config
 
 
@@ -99,8 +100,11 @@ def load(arguments):
     loss = None
     if arguments.loss in USUAL:
         given = {name: mode.from_tensor(t) if mode else t for name, t in Batch(fields).at(2).items()}
+        lazy, before = any(map(torch.nn.parameter.is_lazy, module.parameters())), Snapshot(module)
         with torch.no_grad():
             example = WithLoss(module.eval(), None)(**given)
+        if not lazy:  # those get their weights by it
+            before.restore()  # a forward may change state in evaluation too
         loss, target = usual(arguments.loss, example)
         fields = [*(f for f in fields if f.name != target.name), target]
     elif arguments.loss:

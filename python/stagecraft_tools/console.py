@@ -53,7 +53,7 @@ def add_traceback(parser):
 
 def run(tool, main, modules, place_of=lambda error: ""):
     """`main`'s exit code. What it refuses, a file that cannot be read or written, and a Python module that is missing are one line and exit code
-    2; anything else one line and 1. `modules`: what to install then. `place_of`: a place in the user's files that an error came by, or ""."""
+    2 or what it says; anything else one line and 1. `modules`: what to install then. `place_of`: a place in the user's files that an error came by, or ""."""
     for number in STOPS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup asks for
             signal.signal(number, stop)
@@ -73,7 +73,7 @@ def run(tool, main, modules, place_of=lambda error: ""):
 def said_of(error, tool, modules, place_of):
     """Exit code and line."""
     if isinstance(error, Refused):
-        return 2, " ".join(str(error).splitlines())
+        return error.code, " ".join(str(error).splitlines())
     if isinstance(error, ModuleNotFoundError):
         return 2, f"there is no Python module {error.name} here: scripts/setup.sh --models, or python3 -m pip install {modules}"
     if isinstance(error, OSError) and error.strerror:
