@@ -42,7 +42,7 @@ std::optional<Mount> mount_of(const std::string& mounts, CgroupVersion version,
 }
 
 /// The process's folder below the mount: "0::/job" (version 2), "4:memory:/job" (version 1).
-std::optional<std::string> folder_of(const std::string& cgroups, CgroupVersion version,
+std::optional<std::string> cgroup_folder(const std::string& cgroups, CgroupVersion version,
                                      const std::string& controller) {
   std::istringstream lines(cgroups);
   for (std::string line; std::getline(lines, line);) {
@@ -70,7 +70,7 @@ std::optional<double> share(std::istream& quota, std::istream& period) {
 std::vector<std::string> cgroup_folders(const std::string& root, CgroupVersion version,
                                         const std::string& controller) {
   const auto mount = mount_of(whole_text(root + "/proc/self/mountinfo"), version, controller);
-  auto folder = folder_of(whole_text(root + "/proc/self/cgroup"), version, controller);
+  auto folder = cgroup_folder(whole_text(root + "/proc/self/cgroup"), version, controller);
   if (!mount || !folder) return {};
   // A container may see its own folder as the mount's root while the kernel names it from the top.
   if (mount->root != "/" && folder->starts_with(mount->root)) folder->erase(0, mount->root.size());

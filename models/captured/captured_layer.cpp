@@ -1,6 +1,7 @@
 #include "stagecraft/models/captured/captured_layer.h"
 
 #include "stagecraft/models/captured/graph_estimate.h"
+#include "stagecraft/models/captured/graph_state.h"
 #include "stagecraft/models/captured/step_work.h"
 #include "stagecraft/models/layers/functional.h"
 
@@ -176,6 +177,7 @@ class CapturedLayer final : public Layer {
     const Bundle read = read_of(inputs);
     if (read[0].is_meta()) return dry_outputs(weights, inputs);
     const bool training = context.mode == Mode::train;
+    if (training && kept != nullptr && !context.commit_buffers) check_may_repeat();
     const c10::Device device = read[0].device();
     const std::int64_t b = samples_of(read, graph_.inputs, "an input");
     layer_.replay->check_fit(b, device);
@@ -271,6 +273,15 @@ class CapturedLayer final : public Layer {
   }
 
  private:
+  /// The buffers are not as this micro-batch's forward found them.
+  void check_may_repeat() const {
+    if (!captured::reads_what_it_changes(graph_)) return;
+    throw InputError({place_.file, "/activation_checkpointing/recompute"},
+                     fmt::format("the forward of layer \"{}\" reads buffers that it changes, so it cannot be "
+                                 "done again for the backward: expected none",
+                                 name()));
+  }
+
   static at::Tensor only(Bundle bundle) {
     STAGECRAFT_CHECK(bundle.size() == 1, "a layer of several tensors is asked for one");
     return std::move(bundle.front());

@@ -136,6 +136,20 @@ namespace {
 
 constexpr const char* kManifest = "manifest.json";
 
+/// As ModelFolder::differs has it.
+std::string differences(const Checked& checked) {
+  std::vector<std::string> parts;
+  if (checked.output != "equal") parts.emplace_back("the output differs");
+  if (checked.loss.value_or("equal") != "equal") parts.emplace_back("the loss differs");
+  if (checked.evaluation != "equal") parts.emplace_back("evaluation differs");
+  const auto count = [&](std::int64_t equal, std::int64_t all, const char* what) {
+    if (equal != all) parts.push_back(fmt::format("{} of {} {} are equal", equal, all, what));
+  };
+  count(checked.equal, checked.gradients, "gradients");
+  count(checked.buffers_equal, checked.buffers, "buffers");
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
 /// Of a folder's manifests together, by hash.
 struct FolderGraphs {
   std::map<std::string, std::shared_ptr<const Graph>> graphs;
@@ -160,6 +174,7 @@ class FolderMaker {
     folder_.name = manifest_.name;
     folder_.input = parse_value_type(manifest_.input, at("/input"));
     folder_.output = parse_value_type(manifest_.output, at("/output"));
+    if (manifest_.checked) folder_.differs = differences(*manifest_.checked);
     folder_.least_samples = *std::min_element(manifest_.sizes.begin(), manifest_.sizes.end());
     if (folder_.least_samples < 1) throw InputError(at("/sizes"), "expected sizes of at least 1");
     if (manifest_.layers.size() > kMostLayers) {

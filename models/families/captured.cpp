@@ -144,6 +144,18 @@ std::string note_on(const ModelFolder& folder) {
                      count > kNamed ? fmt::format(" and {} more", count - kNamed) : "");
 }
 
+/// What of the model, or of it on shorter samples, did not equal eager PyTorch when it was captured.
+std::string note_on_differences(const ModelFolder& folder) {
+  std::string differs = folder.differs;
+  for (const auto& [length, shorter] : folder.shorter) {
+    if (differs.empty() && !shorter->differs.empty())
+      differs = fmt::format("on samples of {} {}", length, shorter->differs);
+  }
+  return differs.empty() ? ""
+                         : fmt::format("Model: {} does not equal eager PyTorch, its manifest says: {}",
+                                       folder.path, differs);
+}
+
 void add_line(std::string& text, const std::string& line) {
   text += text.empty() || line.empty() ? line : "\n" + line;
 }
@@ -179,7 +191,8 @@ LayerList expand(const CapturedConfig& config, const ModelSite& site) {
   }
   LayerList list;
   list.name = folder->name;
-  if (!config.weights.empty()) list.note = note_on(*folder);
+  list.note = note_on_differences(*folder);
+  if (!config.weights.empty()) add_line(list.note, note_on(*folder));
   if (folder->compiled != nullptr) {
     add_line(list.note, note_on(*folder->compiled));
     list.compiled_for = runs_for(*folder->compiled);

@@ -785,3 +785,32 @@ class Closure(nn.Module):
 @case("a closure over children", start=starting(block=Closure()))
 def _(self, h):
     return self.block(h)
+
+
+class Beside(Stateful):
+    def forward(self, h):
+        return h + super().forward(h)
+
+
+class Rounds(nn.Sequential):
+    """Every case that equals eager in a run too, one behind the other; random draws are a run's own."""
+
+    def __init__(self):
+        torch.manual_seed(0)
+        chosen = [case for case in CASES if not (case.words or case.differs or case.alone or case.prepare or "dropout" in case.name)]
+        middle = [part for case in chosen for part in (Beside(case.start, case.step), nn.LayerNorm(WIDTH))]
+        super().__init__(nn.Linear(8, WIDTH), *middle, nn.Linear(WIDTH, 5))
+
+
+class Always(nn.Module):
+    """Changes a buffer in evaluation too."""
+
+    def __init__(self):
+        super().__init__()
+        self.f = nn.Linear(8, 5)
+        self.register_buffer("mean", torch.zeros(5))
+
+    def forward(self, x):
+        h = self.f(x)
+        self.mean = 0.9 * self.mean + 0.1 * mean(h)
+        return h - self.mean
