@@ -95,7 +95,7 @@ void run(const SimulateOptions& options) {
 }  // namespace
 
 void add_simulate(CLI::App& app) {
-  constexpr const char* kStep = "The step";
+  constexpr const char* kSimulated = "The step";
   constexpr const char* kVarying = "Times that vary";
   constexpr const char* kPictures = "Pictures";
   const auto options = std::make_shared<SimulateOptions>();
@@ -108,17 +108,17 @@ void add_simulate(CLI::App& app) {
                    "micro-batches per step (default: the plan's)")
       ->check(from_to(1, kMostMicroBatches))
       ->type_name("N")
-      ->group(kStep);
+      ->group(kSimulated);
   verb->add_option("--steps", options->request.steps,
                    "steps to simulate (default: one; without a flush, until the pipeline is steady)")
       ->check(from_to(1, 10'000))
       ->type_name("N")
-      ->group(kStep);
+      ->group(kSimulated);
   verb->add_flag(
           "--unit-costs", options->unit_costs,
           "take 1 ms for forwards and for each half of a backward, and nothing for all else; draws any "
           "schedule file (default: the plan's costs)")
-      ->group(kStep);
+      ->group(kSimulated);
   verb->add_option("--jitter", options->jitter.samples,
                    "simulate N times with times that vary, and print the median and the 95th percentile "
                    "(default: not at all)")
