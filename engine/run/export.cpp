@@ -28,11 +28,19 @@ struct ExportSource {
   std::string checkpoint, config;
 };
 
+/// A model folder has a manifest.json as well.
+bool is_checkpoint(const std::string& folder) {
+  const std::string path = folder + "/" + kManifestName;
+  if (!is_there(path)) return false;
+  const Json manifest = json::parse_file(path);
+  return manifest.is_object() && manifest.contains("training") && manifest.contains("hash");
+}
+
 ExportSource source_of(const ExportRequest& request) {
   const std::string& from = request.from;
   if (!is_folder(from))
     throw InputError({from, ""}, "is no folder; expected a run directory or a checkpoint");
-  if (is_there(from + "/" + kManifestName)) {
+  if (is_checkpoint(from)) {
     if (request.step) throw InputError({from, ""}, "is one checkpoint: --step is for run directories");
     return {from, from + "/../../" + kConfigName};
   }

@@ -66,7 +66,6 @@ TEST_CASE("a signal during a save stops the run behind that save", "[stop]") {
   config["model"]["hidden"] = std::vector<int>(60, 8);  // many files, so that a save takes a while
   config["train_steps"] = 30;
   const Run run(config);
-  fs::create_directories(run.dir() + "/checkpoints");
   const auto saving = [&] {
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(run.dir() + "/checkpoints", ignored)) {
