@@ -32,9 +32,9 @@ class EarlyEnd {
   Transport& transport_;
   std::function<bool()> asked_;
   int micro_batches_;
-  int apart_ = 1;  ///< micro-batches between marks
-  int late_ = 1;   ///< marks between a question and its answer
-  int mark_ = 0;   ///< the next mark's micro-batch
+  int apart_ = 1;   ///< micro-batches between marks
+  int late_ = 1;    ///< marks between a question and its answer
+  int mark_ = 0;    ///< the next mark's micro-batch
   int asking_ = 0;  ///< questions whose answers are to come
   bool left_ = false;
 };

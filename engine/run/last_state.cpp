@@ -30,9 +30,11 @@ LastSave save_last_state(const RunSetup& setup, const RunPaths& paths, const Wor
   };
   const auto steps = meeting.all_gather({state.step ? static_cast<double>(*state.step) : -1.0});
   const double step = steps.front().front();
-  if (step < 0 || std::any_of(steps.begin(), steps.end(), [&](const auto& its) { return its.front() != step; })) {
-    return old(setup.synchronous() ? " (ranks were between two steps, or a GPU holds weights: no state is whole)"
-                                   : " (an asynchronous run can be saved only where its pipeline drains)");
+  if (step < 0 ||
+      std::any_of(steps.begin(), steps.end(), [&](const auto& its) { return its.front() != step; })) {
+    return old(setup.synchronous()
+                   ? " (ranks were between two steps, or a GPU holds weights: no state is whole)"
+                   : " (an asynchronous run can be saved only where its pipeline drains)");
   }
   if (*state.step <= state.saved || *state.step == 0) return old("");
   meeting.waits().enter(Phase::save);

@@ -134,16 +134,16 @@ TEST_CASE("a manifest names files of its own folder, each once", "[checkpoint]")
   const auto file = [](const std::string& name, std::int64_t bytes = 5) {
     return Json{{"name", name}, {"bytes", bytes}, {"hash", "0"}};
   };
-  CHECK(refusal({file("layer1.safetensors"), file("a%zz.safetensors")}) == "");
+  CHECK(refusal(Json::array({file("layer1.safetensors"), file("a%zz.safetensors")})) == "");
   for (const std::string& name : std::vector<std::string>{
            "", "x", ".", "..", ".safetensors", "/etc/passwd", "../layer1.safetensors", "a/b.safetensors",
            "/dev/zero", "layer1.safetensors/", "..\\x.safetensors", ".hidden.safetensors", "config.json",
            std::string("a\0.safetensors", 14), std::string(300, 'a') + ".safetensors"}) {
     INFO(name);
-    CHECK(says(refusal({file(name)}),
+    CHECK(says(refusal(Json::array({file(name)})),
                "manifest.json: /files/0/name: expected the name of a .safetensors file"));
   }
-  CHECK(says(refusal({file("a.safetensors", -1)}), "/files/0/bytes"));
+  CHECK(says(refusal(Json::array({file("a.safetensors", -1)})), "/files/0/bytes"));
 }
 
 TEST_CASE("a checkpoint file is held against its size before it is read, and reading it can be ended",

@@ -65,7 +65,8 @@ TEST_CASE("a rate that changes is followed from meeting to meeting", "[clock_mee
 
 TEST_CASE("one meeting gives the offset, none gives the clock itself", "[clock_meetings]") {
   CHECK(ClockLine({}, {})(Seconds{5}) == Seconds{5});
-  const Pair pair = meet({7}, [](double time) { return time + 100; }, 0);
+  const Pair pair = meet(
+      {7}, [](double time) { return time + 100; }, 0);
   CHECK(ClockLine(pair.theirs, pair.ours)(Seconds{200}).value == Approx(100));
 }
 

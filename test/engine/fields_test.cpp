@@ -9,6 +9,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <string>
 
 namespace stagecraft::test {
@@ -73,6 +74,29 @@ TEST_CASE("a mean counts what is no padding: one big micro-batch has the same lo
   config["train_micro_batch_size_per_gpu"] = 12;
   config["pipeline"] = {{"schedule", "1f1b"}, {"stages", 1}};
   CHECK(metrics_of(config)[0].loss == Approx(small).epsilon(1e-6));
+}
+
+TEST_CASE("a validation in which no target counts has no loss, and says so", "[fields]") {
+  const ScratchFolder folder;
+  SafetensorsFile data = read_safetensors(STAGECRAFT_TEST_DATA "/captured/masked.safetensors");
+  data.tensors.at("labels").fill_(-100);
+  const std::string nothing = folder.path("nothing.safetensors");
+  write_safetensors(nothing, {data.tensors.begin(), data.tensors.end()});
+  Json config = masked_config();
+  config["data"]["validation_path"] = nothing;
+  for (const Json& pipeline : {Json{{"schedule", "1f1b"}, {"stages", 1}}, config["pipeline"],
+                               Json{{"schedule", "1f1b"}, {"cuts", {4}}, {"widths", {2, 2}}}}) {
+    config["pipeline"] = pipeline;
+    const Run run(config);
+    const Ran ran = run.train();
+    const MetricsRecord last = run.metrics().back();
+    REQUIRE(last.validation);
+    CHECK(std::isnan(last.loss));
+    CHECK(last.no_targets);
+    CHECK(says(read_text_file(RunPaths{run.dir()}.metrics()), R"("loss":null)"));
+    CHECK(says(ran.printed, "no loss: no target of the validation data counts"));
+    CHECK_FALSE(run.metrics().front().no_targets);
+  }
 }
 
 TEST_CASE("asynchronous schedules load fields, and a run resumes with them", "[fields]") {

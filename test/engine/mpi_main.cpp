@@ -67,6 +67,7 @@ void contract(MpiSession& session) {
     const auto transport = make_mpi_transport(
         session, {.timeout = Seconds{60}, .synchronous_sends = synchronous, .text_piece = 1000});
     collectives_agree(*transport);
+    agreements_come_late(*transport);
     texts_are_gathered(*transport);
     // With ranks in a ring that all send first, only posted receives let synchronous sends return.
     tags_match(*transport);
@@ -133,8 +134,8 @@ void direct(MpiSession& session, const std::vector<PipelineCase>& cases, std::si
   const auto seed = static_cast<std::uint64_t>(session.rank().value) + 1;
   transport::DirectTransport transport(make_mpi_transport(session, options),
                                        std::make_shared<FakeDevice>(std::make_shared<FakeFabric>(), seed));
-  for (const auto& promise : {collectives_agree, tags_match, equal_tags_keep_their_order, transfers_progress,
-                              posted_sends_do_not_block}) {
+  for (const auto& promise : {collectives_agree, agreements_come_late, tags_match,
+                              equal_tags_keep_their_order, transfers_progress, posted_sends_do_not_block}) {
     promise(transport);
   }
   large_messages_arrive(transport, std::int64_t{64} << 20U);

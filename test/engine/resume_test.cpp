@@ -33,6 +33,74 @@ TEST_CASE("a resumed run goes on to the bit, with other stages too", "[resume]")
   check_same_files(whole.checkpoint(9), run.checkpoint(9));
 }
 
+TEST_CASE("what only the end of a run writes is written by a resume, where it is missing", "[resume]") {
+  const Run run(tiny_config());
+  const TrainOutcome ended = run.train().result.outcome;
+  const RunPaths paths{run.dir()};
+  const std::string summary = read_text_file(paths.summary()), timeline = read_text_file(paths.timeline());
+  SECTION("nothing is") {
+    CHECK(run.train(true).result.over);
+    CHECK(read_text_file(paths.summary()) == summary);
+    CHECK(read_text_file(paths.timeline()) == timeline);
+  }
+  SECTION("both are") {
+    fs::remove(paths.summary());
+    fs::remove(paths.timeline());
+    CHECK(run.train(true).result.over);
+    const RunFiles files = read_run(run.dir());
+    CHECK(files.summary.restored);
+    CHECK(files.summary.steps == 9);
+    CHECK(files.summary.measured_steps == ended.summary.measured_steps);
+    CHECK(files.summary.step.median.value == Approx(ended.summary.step.median.value).epsilon(0.01));
+    CHECK(files.summary.last_step->loss == ended.summary.last_step->loss);
+    CHECK(files.summary.last_validation->loss == ended.summary.last_validation->loss);
+    CHECK((files.summary.proved_peak == ended.summary.proved_peak));
+    const RunReport report = make_report(files);
+    CHECK(report.step.measured.has_value());
+    CHECK_FALSE(report.bubble);
+    CHECK(says(report_text(report), "the end of the run was lost"));
+    CHECK(says(report_html(report, files), "the end of the run was lost"));
+  }
+  SECTION("the timeline is") {
+    fs::remove(paths.timeline());
+    CHECK(run.train(true).result.over);
+    CHECK(read_text_file(paths.summary()) == summary);
+    CHECK(read_run(run.dir()).timeline.events.empty());
+  }
+  SECTION("they are, and the history too") {
+    for (const std::string& path : {paths.summary(), paths.timeline()}) fs::remove(path);
+    fs::resize_file(paths.metrics(), 0);
+    CHECK(run.train(true).result.over);
+    CHECK_FALSE(make_report(read_run(run.dir())).step.measured);
+  }
+}
+
+TEST_CASE("a run that was killed has no figures of an earlier session, until it was resumed", "[resume]") {
+  const Run run(tiny_config());
+  const TrainResult stopped = run.stopped_at("step  9/9");  // the last validation is still to come
+  REQUIRE(stopped.outcome.stopped_by != 0);
+  const RunPaths paths{run.dir()};
+  fs::remove(paths.summary());
+  fs::remove(paths.timeline());
+  CHECK_THROWS_WITH(read_run(run.dir()), Catch::Matchers::Contains("`stagecraft train CONFIG --resume`"));
+  (void)run.train(true);
+  const RunFiles files = read_run(run.dir());
+  CHECK(files.summary.restored);
+  CHECK(files.summary.last_validation->step == 9);
+  CHECK(files.summary.stopped_by_signal == 0);
+  CHECK(make_report(files).steps == 9);
+}
+
+TEST_CASE("a session that makes no step leaves the figures of the one before", "[resume]") {
+  const Run run(tiny_config());
+  (void)run.stopped_at("step  5/9");
+  const RunPaths paths{run.dir()};
+  const std::string timeline = read_text_file(paths.timeline());
+  CHECK_FALSE(run.complaint(true, {"train_steps=2"}).empty());
+  CHECK(read_text_file(paths.timeline()) == timeline);
+  CHECK(read_run(run.dir()).summary.steps == 5);
+}
+
 TEST_CASE("runs in mixed precision resume to the bit, in the middle of a changing loss scale", "[resume]") {
   Json config = tiny_config();
   const bool half = GENERATE(false, true);

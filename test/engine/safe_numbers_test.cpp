@@ -363,9 +363,15 @@ void check_same_runs(const PlantedRun& a, const PlantedRun& b) {
 
 TEST_CASE("a run that an error ends saves the state of the last whole step", "[safe_numbers]") {
   const char* schedule = GENERATE("1f1b", "fill_drain");
+  const bool statistics = GENERATE(false, true);  // which forwards change
   const ScratchFolder folder;
   PlantedRun whole{.config = tiny(folder.path("whole")), .schedule = schedule};
   whole.config["checkpoint"] = {{"every_steps", 0}};
+  if (statistics) {
+    whole.config["model"] = Json::parse(R"({"family": "sequential", "layers": [
+      {"type": "linear", "features": 12}, {"type": "batch_norm"}, {"type": "relu"}, {"type": "batch_norm"},
+      {"type": "linear", "features": 4}]})");
+  }
   REQUIRE(whole.run() == "");
   for (const int step : {0, 1, 4}) {
     INFO(schedule << " step " << step);

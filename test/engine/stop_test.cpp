@@ -101,6 +101,44 @@ TEST_CASE("a signal during a validation stops the run behind it", "[stop]") {
   check_same_files(whole.checkpoint(9), run.checkpoint(9));
 }
 
+TEST_CASE("a signal during a validation ends it at once, and it is made from its beginning on resume",
+          "[stop]") {
+  Json config = tiny_config();
+  config["data"]["validation_samples"] = 40'000;
+  config["steps_per_print"] = 0;
+  config["log"] = {{"level", "debug"}};
+  config["model"]["hidden"] = {16, 12, 12, 12, 12, 12};
+  SECTION("straight") {}
+  SECTION("not saved behind the step before") { config["checkpoint"]["every_steps"] = 4; }
+  SECTION("loops") { config["pipeline"] = {{"schedule", "interleaved_1f1b"}, {"cuts", {2, 4, 6}}}; }
+  SECTION("a V") { config["pipeline"] = {{"schedule", "zb_v"}, {"cuts", {2, 4, 6}}}; }
+  SECTION("replicas") { config["pipeline"] = {{"schedule", "1f1b"}, {"cuts", {2}}, {"widths", {2, 1}}}; }
+  SECTION("replicas of the last stage") {
+    config["pipeline"] = {{"schedule", "1f1b"}, {"cuts", {2}}, {"widths", {1, 3}}};
+  }
+  SECTION("one stage") { config["pipeline"] = {{"schedule", "1f1b"}, {"stages", 1}}; }
+  const Run whole(config);
+  (void)whole.train();
+  const Run run(config);
+  std::atomic<bool> over = false;
+  std::thread watcher([&] {
+    const std::string log = RunPaths{run.dir()}.log(Rank{0});
+    while (!over && !says(read_text_file(log), "validation after step 4")) std::this_thread::yield();
+    if (!over) ::kill(::getpid(), SIGTERM);
+  });
+  const TrainOutcome outcome = run.train().result.outcome;
+  over = true;
+  watcher.join();
+  CHECK(outcome.stopped_by == SIGTERM);
+  CHECK(outcome.steps == 4);
+  CHECK_FALSE(run.metrics().back().validation);
+  CHECK(read_manifest(outcome.last_checkpoint).step == 4);
+  CHECK(read_manifest(outcome.last_checkpoint).validation_owed);
+  (void)run.train(true);
+  check_same(whole.metrics(), run.metrics());
+  check_same_files(whole.checkpoint(9), run.checkpoint(9));
+}
+
 TEST_CASE("a validation that a signal left owing is made up for, and the step times stay", "[stop]") {
   const Run run(tiny_config());
   const TrainResult stopped = run.stopped_at("step  9/9");

@@ -136,6 +136,22 @@ void collectives_agree(Transport& transport) {
   }
 }
 
+void agreements_come_late(Transport& transport) {
+  constexpr int kQuestions = 50, kLate = 4;
+  const int me = transport.rank().value, world = transport.world();
+  // In question q rank q % world brings q, the others less. Answers are heard kLate questions later, and whoever
+  // is ahead waits for the others no sooner.
+  for (int q = 0; q < kQuestions + kLate; ++q) {
+    if (q < kQuestions) transport.begin_agreement(q % world == me ? q : q / 2);
+    if (q % 7 == me) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (q < kLate) continue;
+    const int answer = transport.finish_agreement();
+    demand(answer == q - kLate,
+           fmt::format("rank {}: the answer to question {} is {}", me, q - kLate, answer));
+  }
+  transport.barrier();
+}
+
 void texts_are_gathered(Transport& transport) {
   const int me = transport.rank().value;
   const auto text_of = [](int rank) {

@@ -23,6 +23,8 @@ void texts_are_gathered(Transport& transport);
 /// A rank that starts up or saves is waited for longer than one in a step.
 void phases_have_bounds(Transport& transport);
 void collectives_agree(Transport& transport);
+/// Questions are answered the same on all ranks, while ranks are at different ones.
+void agreements_come_late(Transport& transport);
 /// Under synchronous sends, start_send returns only after the receive was posted. Needs two ranks.
 void synchronous_sends_block(Transport& transport);
 /// post_send returns before its receive is posted, under synchronous sends too.

@@ -6,7 +6,10 @@
 
 #include <ATen/ATen.h>
 
+#include <atomic>
+#include <memory>
 #include <set>
+#include <thread>
 
 using namespace stagecraft;
 using namespace stagecraft::test;
@@ -28,6 +31,7 @@ TEST_CASE("local transport keeps the contract", "[transport]") {
   REQUIRE_NOTHROW(run_ranks(world, options, equal_tags_keep_their_order));
   REQUIRE_NOTHROW(run_ranks(world, options, transfers_progress));
   REQUIRE_NOTHROW(run_ranks(world, options, collectives_agree));
+  REQUIRE_NOTHROW(run_ranks(world, options, agreements_come_late));
   REQUIRE_NOTHROW(run_ranks(world, options, texts_are_gathered));
   REQUIRE_NOTHROW(run_ranks(world, options, posted_sends_do_not_block));
   if (world > 1) REQUIRE_NOTHROW(run_ranks(world, options, background_work_goes_on));
@@ -115,6 +119,37 @@ TEST_CASE("a rank that fails wakes all others with its reason", "[transport]") {
                     "the disk is full");
   for (int rank = 1; rank < 5; ++rank) CHECK(contains(heard[rank], "rank 0 failed: the disk is full"));
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+}
+
+TEST_CASE("a rank that calls the others off meets them again elsewhere", "[transport]") {
+  constexpr int kRanks = 3;
+  auto ranks = make_local_transports(kRanks, {.timeout = Seconds{60}});
+  std::atomic<int> met = 0;
+  std::vector<std::thread> threads;
+  for (int r = 0; r < kRanks; ++r) {
+    threads.emplace_back([&, r] {
+      Transport& transport = *ranks[static_cast<std::size_t>(r)];
+      const std::unique_ptr<Transport> meeting = transport.meeting_place({.timeout = Seconds{60}});
+      try {
+        if (r == 1) transport.call_off("a label");
+        transport.barrier();
+      } catch (const MeetAgainError& error) {
+        const std::string text = error.what();
+        if (text.find("rank 1 failed: a label") == std::string::npos) return;
+      }
+      for (const auto& step : meeting->all_gather({7.0})) met += step.front() == 7 ? 1 : 0;
+      if (r == 2) meeting->fail("no more");
+      try {
+        meeting->barrier();
+      } catch (const MeetAgainError&) {
+        met = -1000;
+      } catch (const PeerError&) {
+        ++met;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(met == kRanks * kRanks + kRanks);
 }
 
 TEST_CASE("programmer errors are found", "[transport]") {
