@@ -74,7 +74,8 @@ def main(arguments=None):
     options = parse(arguments)
     tokenizer, writer = tokenize(options)
     name = f"{options.output}.bin"
-    print(f"{len(writer.lengths):,} documents, {writer.tokens:,} tokens of {tokenizer.vocabulary:,}: {name}, {os.path.getsize(name) / 1e6:.1f} MB")
+    count = len(writer.lengths)
+    print(f"{count:,} document{'' if count == 1 else 's'}, {writer.tokens:,} tokens of {tokenizer.vocabulary:,}: {name}, {os.path.getsize(name) / 1e6:.1f} MB")
     print('"data": ' + json.dumps({"type": "tokens", "path": name, "sequence": 1024, "vocabulary": tokenizer.vocabulary, "validation": 0.01}, allow_nan=False))
     return 0
 

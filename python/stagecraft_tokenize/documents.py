@@ -3,12 +3,14 @@
 import gzip
 import json
 import os
+import zlib
 
 from .errors import TokenizeError
 
 
 def opened(path):
-    return gzip.open(path, "rt", encoding="utf-8") if path.endswith(".gz") else open(path, encoding="utf-8")
+    """As UTF-8, without the mark that some editors put before it."""
+    return gzip.open(path, "rt", encoding="utf-8-sig") if path.endswith(".gz") else open(path, encoding="utf-8-sig")
 
 
 def lines_of(file, path, key):
@@ -20,6 +22,8 @@ def lines_of(file, path, key):
         except json.JSONDecodeError as error:
             raise TokenizeError(f"{path}, line {number}: {error}") from None
         if not isinstance(record, dict) or not isinstance(record.get(key), str):
+            if isinstance(record, dict) and key in record:
+                raise TokenizeError(f"{path}, line {number}: {key!r} is {json.dumps(record[key])[:60]}, not a text; leave the line out, or name another --key")
             has = ", ".join(record) if isinstance(record, dict) else type(record).__name__
             raise TokenizeError(f"{path}, line {number}: has no text under {key!r}; it has {has} (--key)")
         yield record[key], len(line.encode())
@@ -39,6 +43,8 @@ def documents(paths, key, split=None):
                     yield from pieces_of(file, split)
         except UnicodeDecodeError as error:
             raise TokenizeError(f"{path}: is no UTF-8 at byte {error.start}") from None
+        except (EOFError, zlib.error) as error:
+            raise TokenizeError(f"{path}: truncated or corrupt gzip file: {error}") from None
         except OSError as error:
             raise TokenizeError(f"{path}: {error.strerror or error}") from None
 

@@ -46,7 +46,7 @@ def test_text_and_training(tokenizer):
     with open(TEXT, encoding="utf-8") as file:
         expected = tokenizer.encode(file.read()).ids + [tokenizer.token_to_id("<end>")]
     assert numpy.fromfile("out/text.bin", dtype=numpy.uint16).tolist() == expected
-    assert f"1 documents, {len(expected):,} tokens of 600" in said
+    assert f"1 document, {len(expected):,} tokens of 600" in said
     data = json.loads("{" + said.splitlines()[-1] + "}")["data"]
     config = {
         "model": {"family": "gpt", "blocks": 1, "width": 16, "heads": 2}, "loss": {"type": "token_cross_entropy"},
@@ -72,13 +72,23 @@ def test_documents(tokenizer):
     assert numpy.frombuffer(index, numpy.int32, 3, 34).tolist() == [len(i) for i in ids]
     with open("split.txt", "w") as file:
         file.write("to be\n%\nor not\n%\n")
+    with open("marked.txt", "w", encoding="utf-8-sig") as file:
+        file.write("to be")
+    command("marked.txt", "--tokenizer", ".", "-o", "marked")
+    assert numpy.fromfile("marked.bin", dtype=numpy.uint16).tolist() == ids[0], "a mark of UTF-8 is no token"
     assert "2 documents" in command("split.txt", "--split", "%", "--tokenizer", ".", "-o", "split")
 
 
 def test_refusals():
     with open("d.jsonl", "w") as file:
         file.write('{"text": "to be"}\n{"txt": 1}\n')
+    with open("null.jsonl", "w") as file:
+        file.write('{"text": null}\n')
+    with open("cut.txt.gz", "wb") as file:
+        file.write(gzip.compress(b"to be" * 100)[:-9])
     for arguments, message in (
+        (["null.jsonl", "--tokenizer", "."], "null.jsonl, line 1: 'text' is null, not a text"),
+        (["cut.txt.gz", "--tokenizer", "."], "cut.txt.gz: truncated or corrupt gzip file"),
         (["none.txt", "--tokenizer", "."], "none.txt: No such file"),
         (["d.jsonl", "--tokenizer", "."], "d.jsonl, line 2: has no text under 'text'; it has txt (--key)"),
         (["d.jsonl", "--tokenizer", "nope"], "--tokenizer nope: expected a tokenizer.json"),
