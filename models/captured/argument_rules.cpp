@@ -248,6 +248,8 @@ template <std::size_t dimensions>
 std::string adaptive(const StepView& view) {
   const Sizes gradient = view.sizes("grad_output");
   if (gradient.size() < dimensions) return fmt::format("grad_output has less than {} dimensions", dimensions);
+  const Sizes self = view.sizes("self");
+  if (std::ranges::find(self, 0) != self.end()) return "self has no elements";
   return last_sizes(view, dimensions,
                     [&](std::size_t i, std::int64_t) { return gradient[gradient.size() - dimensions + i]; });
 }
@@ -272,6 +274,14 @@ std::string indexed(const StepView& view) {
     if (type.dtype == at::kBool) return fmt::format("an index is {}, expected integers", type.text());
   }
   return "";
+}
+
+/// One for each sample where the forward does not reduce, else one.
+std::string margin_loss(const StepView& view) {
+  const Sizes self = view.sizes("self");
+  const bool of_samples = view.integers("reduction")[0] == 0 && self.size() == 2;
+  return first_of({must_be(view, "grad_output", of_samples ? Sizes{self[0]} : Sizes{}),
+                   must_be(view, "is_target", view.sizes("target"))});
 }
 
 std::string softmax(const StepView& view) { return must_be(view, "grad_output", view.sizes("output")); }
@@ -305,6 +315,8 @@ const std::unordered_map<std::string_view, Rule>& rules() {
       {"aten::_adaptive_avg_pool2d_backward", adaptive<2>},
       {"aten::_adaptive_avg_pool3d_backward", adaptive<3>},
       {"aten::unfold_backward", unfolded},
+      {"aten::multi_margin_loss_backward", margin_loss},
+      {"aten::multilabel_margin_loss_backward", margin_loss},
       {"aten::index.Tensor", indexed},
       {"aten::_softmax_backward_data", softmax},
       {"aten::_log_softmax_backward_data", softmax},

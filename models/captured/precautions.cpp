@@ -26,14 +26,17 @@ const std::unordered_map<std::string_view, Layouts>& layouts() {
   static const Layouts batch_norm{{"weight", Order::dense},       {"bias", Order::dense},
                                   {"running_mean", Order::dense}, {"running_var", Order::dense},
                                   {"save_mean", Order::dense},    {"save_invstd", Order::dense}};
-  static const Layouts group_norm{{"weight", Order::dense}, {"bias", Order::dense}, {"mean", Order::dense},
-                                  {"rstd", Order::dense},   {"input", Order::same}, {"grad_out", Order::same}};
+  static const Layouts group_norm{{"weight", Order::dense}, {"bias", Order::dense},
+                                  {"mean", Order::dense},   {"rstd", Order::dense},
+                                  {"input", Order::same},   {"grad_out", Order::same}};
+  static const Layouts layer_norm{
+      {"weight", Order::dense}, {"bias", Order::dense}, {"mean", Order::dense}, {"rstd", Order::dense}};
   static const Layouts weight_norm{{"v", Order::dense},       {"g", Order::dense},
                                    {"grad_w", Order::dense},  {"saved_v", Order::dense},
                                    {"saved_g", Order::dense}, {"saved_norms", Order::dense}};
-  static const Layouts attention{{"query", Order::dense_rows},     {"key", Order::dense_rows},
-                                 {"value", Order::dense_rows},     {"out", Order::dense_rows},
-                                 {"grad_out", Order::dense_rows},  {"attn_mask", Order::dense_rows},
+  static const Layouts attention{{"query", Order::dense_rows},    {"key", Order::dense_rows},
+                                 {"value", Order::dense_rows},    {"out", Order::dense_rows},
+                                 {"grad_out", Order::dense_rows}, {"attn_mask", Order::dense_rows},
                                  {"logsumexp", Order::dense_rows}};
   static const auto& all = *new std::unordered_map<std::string_view, Layouts>{
       {"aten::native_batch_norm", batch_norm},
@@ -43,6 +46,8 @@ const std::unordered_map<std::string_view, Layouts>& layouts() {
       {"aten::_native_batch_norm_legit_no_training", batch_norm},
       {"aten::native_group_norm", group_norm},
       {"aten::native_group_norm_backward", group_norm},
+      {"aten::native_layer_norm", layer_norm},
+      {"aten::native_layer_norm_backward", layer_norm},
       {"aten::_weight_norm_interface", weight_norm},
       {"aten::_weight_norm_interface_backward", weight_norm},
       {"aten::_scaled_dot_product_flash_attention_for_cpu", attention},

@@ -60,17 +60,24 @@ bool is_of_a_device(const c10::Error& error) {
 constexpr const char* kMm = "aten::mm";
 constexpr const char* kAddmm = "aten::addmm";
 
-/// x W, or x W + b with a row of b.
+/// x W, or x W + b with a row of b, of sizes that fit: LibTorch's operator refuses others.
 bool is_product(const Step& step, const std::vector<Value>& values) {
-  const auto is_value = [](const Argument& argument) { return argument.kind == Argument::Kind::value; };
-  if (step.name == kMm) return std::ranges::all_of(step.arguments, is_value);
+  if (step.name != kMm && step.name != kAddmm) return false;
+  const std::size_t left = step.name == kMm ? 0 : 1;
+  for (std::size_t i = 0; i < left + 2; ++i) {
+    if (step.arguments[i].kind != Argument::Kind::value) return false;
+  }
+  const auto sizes = [&](std::size_t i) -> const std::vector<AffineSize>& {
+    return values[static_cast<std::size_t>(step.arguments[i].values[0])].type.sizes;
+  };
+  const std::vector<AffineSize>&x = sizes(left), &w = sizes(left + 1);
+  if (x.size() != 2 || w.size() != 2 || x[1] != w[0]) return false;
+  if (step.name == kMm) return true;
   const auto one = [&](std::size_t i) {
     const Argument& argument = step.arguments[i];
     return argument.kind == Argument::Kind::constant && argument.constant.toScalar().equal(1);
   };
-  const auto dimensions = [&](ValueId id) { return values[static_cast<std::size_t>(id)].type.sizes.size(); };
-  return step.name == kAddmm && std::all_of(step.arguments.begin(), step.arguments.begin() + 3, is_value) &&
-         dimensions(step.arguments[0].values[0]) == 1 && one(3) && one(4);
+  return sizes(0) == std::vector<AffineSize>{w[1]} && one(3) && one(4);
 }
 
 using Ids = std::vector<ValueId>;

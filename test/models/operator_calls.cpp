@@ -100,8 +100,10 @@ class Lines {
 // ---- Changes
 
 const std::vector<std::string> kTypes{"f32", "f64", "bf16", "f16", "i64", "i32", "bool"};
-const std::vector<std::string> kLayouts{"dense", "transposed", "sliced", "expanded", "channels_last", "behind"};
-const std::vector<std::string> kFills{"usual", "minus one", "bound", "beyond", "highest", "lowest", "not a number"};
+const std::vector<std::string> kLayouts{"dense",    "transposed",    "sliced",
+                                        "expanded", "channels_last", "behind"};
+const std::vector<std::string> kFills{"usual",   "minus one", "bound",       "beyond",
+                                      "highest", "lowest",    "not a number"};
 
 Integer near(Integer value, Random& random) {
   switch (random() % 8) {
@@ -182,8 +184,22 @@ void change_tensor(Json& spec, Random& random) {
 }
 
 void change_number(Json& value, Random& random) {
-  static const std::vector<Json> numbers{0,    -1,    1,     0.5,        -0.5,       1e-30,     1e30,     1e300,
-                                         1e-300, -1e30, 3e9, {{"float", "inf"}}, {{"float", "-inf"}}, {{"float", "nan"}}, 1e-12, true};
+  static const std::vector<Json> numbers{0,
+                                         -1,
+                                         1,
+                                         0.5,
+                                         -0.5,
+                                         1e-30,
+                                         1e30,
+                                         1e300,
+                                         1e-300,
+                                         -1e30,
+                                         3e9,
+                                         {{"float", "inf"}},
+                                         {{"float", "-inf"}},
+                                         {{"float", "nan"}},
+                                         1e-12,
+                                         true};
   value = one_of(numbers, random);
 }
 
@@ -210,13 +226,20 @@ void change_list(Json& list, const Json& call, Random& random) {
 }
 
 void change_value(Json& value, const Json& call, Random& random) {
-  static const std::vector<Json> types{nullptr,           {{"dtype", "f32"}}, {{"dtype", "f64"}},
-                                       {{"dtype", "bf16"}}, {{"dtype", "i64"}}, {{"dtype", "bool"}}};
-  static const std::vector<Json> formats{nullptr, {{"format", "contiguous"}}, {{"format", "preserve"}},
-                                         {{"format", "channels_last"}}, {{"format", "channels_last_3d"}}};
-  static const std::vector<Json> strings{{{"string", "none"}},    {{"string", "tanh"}},    {{"string", "reflect"}},
-                                         {{"string", "replicate"}}, {{"string", "circular"}}, {{"string", "trunc"}},
-                                         {{"string", "floor"}},   {{"string", "?"}}};
+  static const std::vector<Json> types{nullptr,
+                                       {{"dtype", "f32"}},
+                                       {{"dtype", "f64"}},
+                                       {{"dtype", "bf16"}},
+                                       {{"dtype", "i64"}},
+                                       {{"dtype", "bool"}}};
+  static const std::vector<Json> formats{nullptr,
+                                         {{"format", "contiguous"}},
+                                         {{"format", "preserve"}},
+                                         {{"format", "channels_last"}},
+                                         {{"format", "channels_last_3d"}}};
+  static const std::vector<Json> strings{
+      {{"string", "none"}},     {{"string", "tanh"}},  {{"string", "reflect"}}, {{"string", "replicate"}},
+      {{"string", "circular"}}, {{"string", "trunc"}}, {{"string", "floor"}},   {{"string", "?"}}};
   if (value.is_array()) return change_list(value, call, random);
   if (value.is_boolean()) {
     value = !value.get<bool>();
@@ -229,8 +252,20 @@ void change_value(Json& value, const Json& call, Random& random) {
   } else if (value.is_number()) {
     change_number(value, random);
   } else if (value.is_null()) {
-    static const std::vector<Json> others{0, 1, -1, 2, 0.5, true, {0}, {1}, {1, 2}, {{"dtype", "f64"}}, {{"dtype", "f32"}},
-                                          {{"format", "channels_last"}}, {{"string", "floor"}}, {{"float", "nan"}}};
+    static const std::vector<Json> others{0,
+                                          1,
+                                          -1,
+                                          2,
+                                          0.5,
+                                          true,
+                                          {0},
+                                          {1},
+                                          {1, 2},
+                                          {{"dtype", "f64"}},
+                                          {{"dtype", "f32"}},
+                                          {{"format", "channels_last"}},
+                                          {{"string", "floor"}},
+                                          {{"float", "nan"}}};
     value = !call["tensors"].empty() && chance(random, 50)
                 ? Json{{"tensor", random() % call["tensors"].size()}}
                 : one_of(others, random);
@@ -287,11 +322,14 @@ std::vector<Json> plain_calls(const std::string& name) {
           line.push_back(false);
           break;
         case c10::TypeKind::StringType:
-          line.push_back({{"string", argument.default_value() ? argument.default_value()->toStringRef() : "none"}});
+          line.push_back(
+              {{"string", argument.default_value() ? argument.default_value()->toStringRef() : "none"}});
           break;
         case c10::TypeKind::OptionalType:
         case c10::TypeKind::MemoryFormatType:
-          line.push_back(argument.type()->kind() == c10::TypeKind::OptionalType ? Json() : Json{{"format", "contiguous"}});
+          line.push_back(argument.type()->kind() == c10::TypeKind::OptionalType
+                             ? Json()
+                             : Json{{"format", "contiguous"}});
           break;
         default:
           known = false;
@@ -349,8 +387,10 @@ at::Tensor tensor_of(const Json& spec) {
     if (values == "bound") integer ? last.fill_(below) : last.fill_(0);
     if (values == "beyond") integer ? last.fill_(100'000'000) : last.fill_(1e30);
     if (values == "highest") integer ? last.fill_(most) : last.fill_(std::numeric_limits<double>::infinity());
-    if (values == "lowest") integer ? last.fill_(least) : last.fill_(-std::numeric_limits<double>::infinity());
-    if (values == "not a number") integer ? tensor.fill_(1'000'000) : last.fill_(std::numeric_limits<double>::quiet_NaN());
+    if (values == "lowest")
+      integer ? last.fill_(least) : last.fill_(-std::numeric_limits<double>::infinity());
+    if (values == "not a number")
+      integer ? tensor.fill_(1'000'000) : last.fill_(std::numeric_limits<double>::quiet_NaN());
     return tensor;
   };
   std::vector<Integer> shape = sizes;
@@ -367,7 +407,8 @@ at::Tensor tensor_of(const Json& spec) {
     std::fill(shape.begin(), shape.end(), 1);
     return filled(shape).expand(sizes);
   }
-  if (layout == "channels_last" && shape.size() == 4) return filled(shape).contiguous(at::MemoryFormat::ChannelsLast);
+  if (layout == "channels_last" && shape.size() == 4)
+    return filled(shape).contiguous(at::MemoryFormat::ChannelsLast);
   if (layout == "behind") {
     shape.front() += 1;
     return filled(shape).narrow(0, 1, sizes.front());

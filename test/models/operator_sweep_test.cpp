@@ -20,10 +20,6 @@
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/time.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -31,6 +27,10 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace stagecraft::test {
 namespace {
@@ -48,12 +48,29 @@ constexpr const char* kOfDevices[] = {"aten::_fused_rms_norm_backward"};
 constexpr const char* kOwn[] = {kDropout, "stagecraft::dropout_apply"};
 constexpr std::uint8_t kNotNumbers = 0xFF, kSmallNumbers = 0x3C;
 
-enum class Outcome : std::uint8_t { none, succeeded, ruled, refused, other_error, died, hung, damaged, wrote, depends };
+enum class Outcome : std::uint8_t {
+  none,
+  succeeded,
+  ruled,
+  refused,
+  other_error,
+  died,
+  hung,
+  damaged,
+  wrote,
+  depends
+};
 
 const char* text_of(Outcome outcome) {
-  constexpr const char* kTexts[] = {"not run", "succeeded", "refused by a rule", "refused by LibTorch",
-                                    "ended in an error of its own kind", "killed the process", "did not end",
-                                    "wrote beyond a tensor", "wrote to an argument",
+  constexpr const char* kTexts[] = {"not run",
+                                    "succeeded",
+                                    "refused by a rule",
+                                    "refused by LibTorch",
+                                    "ended in an error of its own kind",
+                                    "killed the process",
+                                    "did not end",
+                                    "wrote beyond a tensor",
+                                    "wrote to an argument",
                                     "has results that depend on memory outside of its arguments"};
   return kTexts[static_cast<std::size_t>(outcome)];
 }
@@ -194,7 +211,10 @@ Result tried(const Json& call) {
   for (std::size_t s = 0; s < call["steps"].size(); ++s) {
     const auto name = call["steps"][s][0].get<std::string>();
     const captured::Operator* op = captured::find_operator(name);
-    declare(types, s, op != nullptr ? captured::handle_of(*op).schema().returns().size() : name == kDropout ? 2 : 1);
+    declare(types, s,
+            op != nullptr      ? captured::handle_of(*op).schema().returns().size()
+            : name == kDropout ? 2
+                               : 1);
   }
   Tensors made;
   set_guard(Guard::behind, kNotNumbers);
@@ -235,7 +255,11 @@ Result tried(const Json& call) {
   }
   if (is_product(call)) {  // by the other library
     bool ran = false;
-    (void)Trial(call, all, types).run(false, MatrixProducts::onednn, &ran);
+    try {
+      (void)Trial(call, all, types).run(false, MatrixProducts::onednn, &ran);
+    } catch (const std::exception& error) {
+      return {Outcome::other_error, error.what()};
+    }
   }
   if (take_damaged() > 0) return {Outcome::damaged, ""};
   return {Outcome::succeeded, ""};
@@ -254,15 +278,16 @@ struct Shared {
 /// Runs calls one after the other, and goes on in another process behind one that killed the first.
 std::vector<Result> run_all(const std::vector<Json>& calls) {
   const std::size_t bytes = sizeof(Shared) + calls.size() * sizeof(Entry);
-  auto* const shared = static_cast<Shared*>(
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  auto* const shared =
+      static_cast<Shared*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   REQUIRE(shared != MAP_FAILED);
   while (shared->next < calls.size()) {
     const pid_t child = fork();
     REQUIRE(child >= 0);
     if (child == 0) {
       if (std::freopen("/dev/null", "w", stderr) == nullptr) _exit(1);
-      for (const int fatal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}) std::signal(fatal, SIG_DFL);  // not Catch's
+      for (const int fatal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL})
+        std::signal(fatal, SIG_DFL);  // not Catch's
       while (shared->next < calls.size()) {
         const itimerval limit{{0, 0}, {kSecondsPerCall, 0}};
         setitimer(ITIMER_PROF, &limit, nullptr);
@@ -367,7 +392,8 @@ TEST_CASE("no call of an operator reads or writes beyond its tensors", "[operato
                           << "): " << calls[i].dump());
     }
   }
-  fmt::print("{:<58}{:>8}{:>11}{:>9}{:>9}{:>10}\n", "operator", "calls", "succeeded", "by rule", "LibTorch", "findings");
+  fmt::print("{:<58}{:>8}{:>11}{:>9}{:>9}{:>10}\n", "operator", "calls", "succeeded", "by rule", "LibTorch",
+             "findings");
   for (const auto& [name, row] : rows) {
     if (sweep != nullptr || row.findings > 0) print(name, row);
     INFO(name);
