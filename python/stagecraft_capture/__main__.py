@@ -31,10 +31,10 @@ def parse(given=None):
     parser.add_argument("--gpt", metavar="NUMBERS", help="Stagecraft's own family gpt, as in blocks=8,width=256,heads=8, for runs of it with compiled layers (model.compiled); its weights are the run's")
     parser.add_argument("--architecture", metavar="CLASS", help="with --hf: the class of transformers, as BertForMaskedLM (default: the config's)")
     parser.add_argument("--input", metavar="SIZES", help="sizes of one sample of numbers: 3,224,224")
-    parser.add_argument("--sequence", type=int, metavar="N", help="tokens of one sample")
+    parser.add_argument("--sequence", type=positive_number, metavar="N", help="tokens of one sample")
     parser.add_argument("--lengths", type=positive_numbers, metavar="LENGTHS", help="shorter lengths of samples that runs may cut padded ones to (data.buckets), as 32,64; a graph of each layer per length")
-    parser.add_argument("--target-sequence", type=int, metavar="N", help="tokens of one sample's second text, of a model that reads two (default: as many as --sequence)")
-    parser.add_argument("--vocabulary", type=int, metavar="N", help="different tokens (default: the config's)")
+    parser.add_argument("--target-sequence", type=positive_number, metavar="N", help="tokens of one sample's second text, of a model that reads two (default: as many as --sequence)")
+    parser.add_argument("--vocabulary", type=positive_number, metavar="N", help="different tokens (default: the config's)")
     parser.add_argument("--fields", metavar="NAMES", help="what a Hugging Face model reads besides tokens: labels (its own loss), attention_mask, token_type_ids, position_ids (default: labels)")
     parser.add_argument("--field", action="append", default=[], metavar="NAME=TYPE[SIZES]", help="a field of the batch besides the input, as in mask=bool[128] or labels=i64[128]<1000")
     parser.add_argument("--loss", metavar="LOSS", help="cross_entropy or mse against the data's targets, or FILE.py:NAME, a function of (output, batch)")
@@ -47,7 +47,7 @@ def parse(given=None):
                         "patterns of module paths (model.layers.*,lm_head), or narrow:N (N layers of about equal work, cut where least goes on)")
     parser.add_argument("--compile", type=positive_numbers, metavar="SIZES", help="adds native code for micro-batches of these sizes (4, or 4,8) and for processors as this one, which runs may load (model.compiled); needs g++")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="with --compile: threads per rank of the runs (default: 1)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of initial weights (default: 0)")
+    parser.add_argument("--seed", type=seed, default=0, metavar="N", help="of initial weights (default: 0)")
     parser.add_argument("--allow-inexact", action="store_true", help="writes the folder also where the self-check finds that its layers do not equal eager; the folder says so, and each run of it does")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="the model folder to write")
     add_traceback(parser)
@@ -79,6 +79,20 @@ def as_the_family(parser, arguments):
         parser.error("--full is not for --gpt: its norms stay float32, as the library has them")
     arguments.layers = LAYERS
     arguments.full = "LayerNorm" if arguments.dtype in NARROW else None
+
+
+def number_from(least, text):
+    if not text.isdecimal() or not least <= int(text) < 2**63:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number from {least} on")
+    return int(text)
+
+
+def positive_number(text):
+    return number_from(1, text)
+
+
+def seed(text):
+    return number_from(0, text)
 
 
 def positive_numbers(text):
@@ -170,10 +184,10 @@ def refuse_unequal(whole, shorter):
 
 
 def one_sample(module, model, batch):
-    """Eager may take another path for one sample, or refuse it: batch norm over a single number."""
+    """Eager may take another path for one sample, which strides tell less of, or refuse it: batch norm over a single number."""
     try:
         return check(module, model, batch.at(1))
-    except ValueError:
+    except (ValueError, CaptureError):
         return None
 
 
@@ -184,7 +198,7 @@ def check_sizes(module, model, batch):
     lines = [f"checked with a micro-batch of 4: {said(checked)}", *model.changes.in_evaluation]
     if single and all_equal(single):
         return checked, sorted([1, *SIZES, 4]), lines
-    return checked, sorted([*SIZES, 4]), [*lines, f"a micro-batch of one sample {said(single) if single else 'cannot be trained in eager mode'}: train with two or more"]
+    return checked, sorted([*SIZES, 4]), [*lines, f"a micro-batch of one sample {said(single) if single else 'takes another path in eager mode, or none'}: train with two or more"]
 
 
 def check_twin(arguments, large, captured):

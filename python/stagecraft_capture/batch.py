@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, replace
 
 import torch
+from stagecraft_tools.console import first_line
 
 from .errors import CaptureError
 
@@ -34,6 +35,8 @@ class Field:
             drawn[torch.rand(size, generator=generator) < 0.1] = self.ignore
             drawn.view(-1)[1::3] = self.ignore  # at least these, and in no micro-batch all
             drawn.view(-1)[0] = 0
+            if self.shape:  # nor in a sample, whose first label a causal model leaves out
+                drawn[..., -1] = 0
         return drawn.to(self.dtype)
 
     def manifest(self, type_text):
@@ -72,6 +75,15 @@ class Batch:
         return Batch([replace(f, shape=[length, *f.shape[1:]]) if f.shape[:1] == whole[:1] else f for f in self.fields.values()])
 
 
+def drawn(fields):
+    """The batch, unless its samples are too large to draw."""
+    try:
+        return Batch(fields)
+    except (RuntimeError, MemoryError) as error:
+        sizes = ", ".join(f"{field.name} {field.shape}" for field in fields)
+        raise CaptureError(f"{SAMPLES} samples of {sizes} cannot be drawn: {first_line(error)}") from error
+
+
 def sizes_in(text):
     """Of --input."""
     try:
@@ -92,4 +104,6 @@ def parse_field(text):
     if found is None or found[2] not in DTYPES:
         raise CaptureError(f"--field {text}: expected NAME=TYPE[SIZES], sizes of one sample, TYPE one of {', '.join(DTYPES)}; as in mask=bool[128], or labels=i64[128]<1000 with integers below 1000")
     shape = [int(size) for size in found[3].split(",") if size]
+    if 0 in shape or not 1 <= int(found[4] or 2) < 2**63:
+        raise CaptureError(f"--field {text}: expected sizes and a bound of 1 at least")
     return Field(found[1], shape, DTYPES[found[2]], below=int(found[4] or 2))

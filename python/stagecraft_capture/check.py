@@ -1,17 +1,21 @@
 """The self-check: the captured layers beside the module itself, in eager mode, with the same random numbers."""
 
 import contextlib
+import sys
 
 import torch
 
 from . import replay
 from .capture import MODEL_INPUT
 from .errors import CaptureError
-from .layouts import memory_order
+from .layouts import order_between
 from .noise import draw_of
 from .reach import Snapshot
 from .replay import Replayed
 from .state import is_followed, may_be_left_out, refusal, same_results, where
+
+
+LARGEST = sys.float_info.max  # stands for infinite differences, and for those to what is no number
 
 
 def same(a, b):
@@ -22,8 +26,10 @@ def same(a, b):
 
 def difference(a, b):
     if a.shape != b.shape:
-        return float("inf")
-    return (a.double() - b.double()).abs().max().item() if a.numel() else 0.0
+        raise CaptureError(f"the captured layers make a tensor of {list(a.shape)} where the model makes one of {list(b.shape)}; this is a defect of the capture")
+    if not a.numel() or same(a, b):
+        return 0.0
+    return min((a.double() - b.double()).abs().nan_to_num(LARGEST).max().item(), LARGEST)
 
 
 def expected_gradients(module, named):
@@ -47,7 +53,7 @@ class Comparison:
 
 def handed_to_loss(output):
     """As layouts.py hands it on: with its dimensions in the order of its memory."""
-    order = None if output.is_contiguous() else memory_order(output)
+    order = None if output.is_contiguous() else order_between(output)
     return output if order is None else output.permute(order)
 
 

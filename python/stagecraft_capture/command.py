@@ -3,6 +3,8 @@
 import atexit
 import gc
 import signal
+import sys
+import warnings
 
 from stagecraft_tools.console import run
 
@@ -13,6 +15,8 @@ def command():
     atexit.register(gc.freeze)  # what is left then is no garbage, and the interpreter would look through it for most of a second
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it, as it ends other commands
     gc.set_threshold(50_000)  # graphs are many small objects that stay: looking for garbage as often as usual takes 7 % of a capture
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")  # of torch to those who write for it
     return run("stagecraft-capture", main, "", place_in)
 
 

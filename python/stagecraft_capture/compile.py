@@ -303,5 +303,5 @@ def write(compiled, folder):
         "graphs": compiled.graphs,
     }
     with open(f"{folder}/compiled/index.json", "w", encoding="utf-8") as file:
-        json.dump(index, file, indent=1)
+        json.dump(index, file, indent=1, allow_nan=False)
         file.write("\n")

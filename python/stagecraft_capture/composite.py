@@ -11,18 +11,21 @@ from dataclasses import dataclass, field
 import torch
 from torch import fx
 
+from .as_eager import as_eager
 from .assignments import data_as_detached, returned, written_back
 from .custom_functions import as_operators
 from .eager_kernels import eager_kernels
 from .errors import CaptureError, place_of
-from .export_errors import BY_TENSORS, explained, refuse_dependent
+from .export_errors import BY_TENSORS, explained, refuse_dependent, with_place
 from .gru import grus_by_steps
 from .hugging_face import eager_masks
 from .in_place import out_of_place, storage, without_out, written_by
 from .noise import is_random
+from .pooling import pool_by_means
 from .lstm import lstms_by_layers
 from .reach import Snapshot
 from .real_strides import real_strides
+from .stack_traces import with_users_frames
 
 
 ATEN = torch.ops.aten
@@ -124,10 +127,10 @@ def export(module, inputs, has_loss=False):
     logging.disable(logging.ERROR)  # what torch.export logs, the error below says in a line
     before, assigned = Snapshot(module, values=False), []
     try:
-        with returned(module, assigned), data_as_detached(), eager_kernels(), real_strides(), eager_masks(), as_operators(), lstms_by_layers(), grus_by_steps(), contextlib.redirect_stderr(io.StringIO()):
+        with returned(module, assigned), data_as_detached(), eager_kernels(), real_strides(), eager_masks(), as_operators(), lstms_by_layers(), grus_by_steps(), with_users_frames(), contextlib.redirect_stderr(io.StringIO()):
             program = torch.export.export(module, (), inputs, strict=False)
-    except CaptureError:
-        raise
+    except CaptureError as error:
+        raise with_place(error, module) from error
     except Exception as error:  # torch.export has many types of its own
         raise explained(error, module, inputs) from error
     finally:
@@ -160,13 +163,11 @@ def export(module, inputs, has_loss=False):
     for node in list(graph.nodes):
         if node.op == "call_function" and is_assertion(node):
             graph.erase_node(node)
-        elif node.op == "call_function" and node.target in (ATEN.adaptive_avg_pool1d.default, ATEN.adaptive_avg_pool2d.default) and all(size == 1 for size in node.args[1]):
-            # What it computes. For tensors with channels last it would besides set strides, which captured graphs cannot.
-            dims = [-1, -2][: 1 if node.target == ATEN.adaptive_avg_pool1d.default else 2]
-            node.target, node.args = ATEN.mean.dim, (node.args[0], dims, True)
         elif node.op == "get_attr" and node.users:
             tensors[node] = ("constant", node.target, getattr(program.graph_module, node.target))
     out_of_place(graph, {storage(n) for n in tensors})
+    as_eager(graph)
+    pool_by_means(graph)
     results = next(n for n in graph.nodes if n.op == "output").args[0]
     outputs = [n for n in results if isinstance(n, fx.Node)]
     if len(outputs) != (2 if has_loss else 1):

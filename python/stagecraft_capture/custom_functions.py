@@ -36,6 +36,8 @@ def graphable(arguments):
 
 def call(plain, function, arguments, named):
     """The function's results, as one operator of the graph that is being traced."""
+    if function is torch.utils.checkpoint.CheckpointFunction:
+        raise CaptureError("torch.export follows no gradient through torch.utils.checkpoint with use_reentrant=True: give use_reentrant=False, or leave it out (a run chooses itself what it makes again)")
     mode = _get_dispatch_mode_pre_dispatch(torch._C._TorchDispatchModeKey.PROXY)
     if mode is None or not graphable((arguments, named)):
         return plain(function, *arguments, **named)

@@ -23,7 +23,7 @@ def frames_of(error):
 
 def place_of_error(error, module):
     """As errors.place_of() has it, with the text of the line; or the module alone where all frames are torch's."""
-    paths = {id(part): f"{path}.".removeprefix(getattr(module, "PREFIX", "")).rstrip(".") for path, part in module.named_modules()}
+    paths = {} if module is None else {id(part): f"{path}.".removeprefix(getattr(module, "PREFIX", "")).rstrip(".") for path, part in module.named_modules()}
     path, found = None, None
     for frame, line in frames_of(error):
         file, this = frame.f_code.co_filename, frame.f_locals.get("self")
@@ -33,6 +33,12 @@ def place_of_error(error, module):
             text = traceback.linecache.getline(file, line).strip()
             found = f'{f"module {path!r}" if path else "the model itself"}, File "{file}", line {line}, in {frame.f_code.co_name} ({text})'
     return found or (f"module {path!r}" if path else "")
+
+
+def with_place(error, module):
+    """A refusal that was raised amidst the user's Python."""
+    place = place_of_error(error, module)
+    return CaptureError(f"{place}: {error}") if "File " in place and "File " not in str(error) else error
 
 
 def said(error):

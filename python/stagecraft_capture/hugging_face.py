@@ -47,7 +47,7 @@ def read_config(path):
             about = json.load(text)
     except (OSError, ValueError) as error:
         raise CaptureError(f"{file}: cannot be read as a config of transformers: {error}") from error
-    if "model_type" not in about:
+    if not isinstance(about, dict) or "model_type" not in about:
         raise CaptureError(f"{file}: has no \"model_type\", which a config of transformers has")
     return about
 
@@ -85,6 +85,8 @@ def load(arguments, numbers=True, about=None):
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     initial = about is not None or not numbers
     about = about or config_of(arguments)
+    if about["model_type"] not in transformers.CONFIG_MAPPING:
+        raise CaptureError(f"{config_file(path)}: transformers {transformers.__version__} knows no model of type {about['model_type']!r}")
     config = transformers.AutoConfig.for_model(**about)
     weights = [f for f in os.listdir(folder or ".") if f.endswith((".safetensors", ".bin"))] if os.path.isdir(path) and not initial else []
     task = task_of(about)

@@ -6,6 +6,8 @@ read later.
 
 import torch
 
+from .as_eager import BY_RESULT
+
 LEAVE = {"set_", "resize_", "resize_as_"}
 
 
@@ -31,6 +33,8 @@ def functional(target):
     """The overload that returns a new tensor, or None."""
     if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
         return None
+    if target in BY_RESULT:
+        return BY_RESULT[target]
     name = target._schema.name.removeprefix("aten::")
     if not name.endswith("_") or name in LEAVE or (torch.Tag.nondeterministic_seeded in target.tags and name != "dropout_"):  # autograd names the mask of dropout
         return None

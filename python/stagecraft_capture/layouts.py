@@ -18,6 +18,14 @@ def memory_order(value):
     return order if value.permute(order).is_contiguous() else None
 
 
+def order_between(value):
+    """The order in which a value goes on, or None for that of its dimensions: the memory's, also where the value is part of a larger one, so
+    that kernels choose as they do in eager mode."""
+    order = sorted(range(value.dim()), key=lambda d: (-value.stride(d), d))
+    overlaps = any(step == 0 and size > 1 for size, step in zip(value.shape, value.stride()))
+    return None if overlaps or order == list(range(value.dim())) else order
+
+
 def replace_between(pieces, maker, value, handed):
     """Behind piece `maker`, `handed` goes on in place of `value`. Who reads it must say so."""
     swap = lambda nodes: [handed if n is value else n for n in nodes]
@@ -35,22 +43,28 @@ def dense_between(pieces, composite, needs):
     for maker, _, value in values_made(pieces):
         if value.meta["val"].is_contiguous():
             continue
-        order = memory_order(value.meta["val"])
-        last = pieces[maker].nodes[-1]
-        with composite.graph.inserting_after(last):
-            if order is None:
-                handed = composite.graph.call_function(torch.ops.aten.clone.default, (value,), {"memory_format": torch.contiguous_format})
-                handed.meta = {**value.meta, "val": value.meta["val"].contiguous()}
-            else:
-                handed = composite.graph.call_function(PERMUTE, (value, order))
-                handed.meta = {**value.meta, "val": value.meta["val"].permute(order)}
-        needs[handed] = [value]
-        composite.nodes.insert(composite.nodes.index(last) + 1, handed)
-        pieces[maker].nodes = [*pieces[maker].nodes, handed]
+        order, handed = order_between(value.meta["val"]), value
+        if order is not None:
+            handed = append(pieces[maker], composite, needs, PERMUTE, (handed, order), {}, value.meta["val"].permute(order))
+        if memory_order(value.meta["val"]) is None:
+            contiguous = {"memory_format": torch.contiguous_format}
+            handed = append(pieces[maker], composite, needs, torch.ops.aten.clone.default, (handed,), contiguous, handed.meta["val"].contiguous())
         replace_between(pieces, maker, value, handed)
         for piece in pieces[maker + 1 :]:
             if handed in piece.inputs:
                 read_as(piece, value, handed, order, composite, needs)
+
+
+def append(piece, composite, needs, target, args, kwargs, value):
+    """A node behind the piece's last."""
+    last = piece.nodes[-1]
+    with composite.graph.inserting_after(last):
+        node = composite.graph.call_function(target, args, kwargs)
+    node.meta = {**args[0].meta, "val": value}
+    needs[node] = [args[0]]
+    composite.nodes.insert(composite.nodes.index(last) + 1, node)
+    piece.nodes = [*piece.nodes, node]
+    return node
 
 
 def read_as(piece, value, handed, order, composite, needs):
@@ -117,7 +131,7 @@ def other_order(value, gradient):
     if gradient is None or gradient.stride() == value.stride():
         return None
     order = memory_order(gradient)
-    return None if order == (memory_order(value) or list(range(value.dim()))) else order
+    return None if order == (order_between(value) or list(range(value.dim()))) else order
 
 
 def gradients_in_order(composite, pieces, found):

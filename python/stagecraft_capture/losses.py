@@ -6,9 +6,11 @@ import torch
 
 from .batch import Field
 from .errors import CaptureError
+from .nodes import name_of
 from .precision import wide
 
 USUAL = ("cross_entropy", "mse")
+COUNTING = ("cross_entropy_loss", "nll_loss", "nll_loss2d", "nll_loss_nd")  # means over labels that count
 
 
 def cross_entropy(output, batch):
@@ -27,6 +29,13 @@ def usual(name, output):
     return cross_entropy, Field("targets", list(output.shape[1:-1]), below=output.shape[-1], ignore=-100, source="targets")
 
 
+class Fields(dict):
+    """Of a batch, by name, as a loss reads them."""
+
+    def __missing__(self, name):
+        raise CaptureError(f"the loss reads {name!r}, which the batch does not have (it has {', '.join(self)}): give --field {name}=TYPE[SIZES], as in {name}=f32[1,32,32] or {name}=i64[128]<1000")
+
+
 class WithLoss(torch.nn.Module):
     """A module and its loss: from fields of the batch to (output, loss)."""
 
@@ -40,20 +49,19 @@ class WithLoss(torch.nn.Module):
 
     def forward(self, **batch):
         output = self.wrapped(**{name: batch[name] for name in self.names if name in batch})
-        if not isinstance(output, torch.Tensor):
-            raise CaptureError(f"with --loss the model returns one tensor, this one returns a {type(output).__name__}")
         if self.loss is None:
             return output
-        loss = self.loss(output, batch)
+        loss = self.loss(output, Fields(batch))
         if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
-            raise CaptureError("the loss is no tensor of one number")
+            shape = f"{list(loss.shape)}" if isinstance(loss, torch.Tensor) else ""
+            raise CaptureError(f"the loss returns a {type(loss).__name__}{shape} instead of a tensor of one number: let it return the mean or the sum")
         return output, loss
 
 
 def units_of(piece, values_of, batch):
     """What a mean counts, as the manifest has it, or None where that is samples; and the reduction. From the loss's composite operators:
     cross entropy against targets that follow from the batch alone. `values_of`: from a batch, a dictionary of fields, to node -> tensor."""
-    losses = [n for n in piece.nodes if "cross_entropy_loss" in str(n.target) or "nll_loss" in str(n.target)]
+    losses = [n for n in piece.nodes if name_of(n) in COUNTING]
     if len(losses) != 1:
         return None, "mean"
     node = losses[0]
@@ -63,19 +71,21 @@ def units_of(piece, values_of, batch):
     ignore, targets = given["ignore_index"], values_of(batch).get(given["target"])
     if given["reduction"] != 1 or targets is None or targets.is_floating_point() or given["weight"] is not None:
         return None, "mean"
-    before = int(targets.ne(ignore).sum())
+    counted = lambda fields: int(values_of(fields)[given["target"]].ne(ignore).sum())
     for name, field in batch.items():
         if field.dtype != torch.int64:
             continue
-        marked = field.clone()
+        # Nothing of what was drawn is left: which labels count is known of both.
+        whole = torch.full_like(field, 1 if ignore == 0 else 0)
+        marked = whole.clone()
         marked.view(-1)[2::3] = ignore
         try:
-            counted = int(values_of({**batch, name: marked})[given["target"]].ne(ignore).sum())
+            of_whole, of_marked = counted({**batch, name: whole}), counted({**batch, name: marked})
         except (IndexError, RuntimeError):  # no label: it is read as a place, and this is none
             continue
         for skipped in (0, 1) if field.dim() > 1 else (0,):
-            if counted != before and counted == int((marked[..., skipped:] if skipped else marked).ne(ignore).sum()):
+            if (of_whole, of_marked) == tuple(int(labels[..., skipped:].ne(ignore).sum() if skipped else labels.ne(ignore).sum()) for labels in (whole, marked)) and of_whole != of_marked:
                 return {"field": name, "ignore": ignore, **({"from": skipped} if skipped else {})}, "mean"
-    if before == targets.numel():
+    if int(targets.ne(ignore).sum()) == targets.numel():
         return None, "mean"
     raise CaptureError(f"the loss is a mean over entries that no field of the batch tells; make it a sum, or a mean over labels that are {ignore} where they do not count")

@@ -20,9 +20,14 @@ OPERATORS = [
 WRITTEN_OUT = [op for op in OPERATORS if op not in meta_table]
 
 
+def in_order(tensor):
+    """Whether its strides are those of a new tensor, those of sizes of 1 as well: kernels tell channels last by them."""
+    return tensor.is_contiguous() and tensor.stride() == torch._prims_common.make_contiguous_strides_for(tensor.shape)
+
+
 def by_real_kernel(mode, operator, *args, **kwargs):
     tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-    if all(t.is_contiguous() for t in tensors):
+    if all(map(in_order, tensors)):
         if operator not in WRITTEN_OUT:
             return NotImplemented
         with mode:

@@ -16,6 +16,7 @@ def samples_of(tensors, types):
         at = next((i for i, size in enumerate(sizes) if "b" in size), None)
         if at is not None:
             return next(b for b in range(1, tensor.shape[at] + 1) if sizes_at(type_of, b)[at] == tensor.shape[at])
+    raise CaptureError(f"a layer reads {', '.join(types)}, of which no size is that of the samples: it cannot tell how many there are; cut it elsewhere with --layers")
 
 
 def draw(name, result, arguments, b):

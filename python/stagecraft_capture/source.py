@@ -10,14 +10,14 @@ import sys
 import torch
 
 from . import hugging_face
-from .batch import Batch, Field, parse_field, sizes_in
+from .batch import Field, drawn, parse_field, sizes_in
 from .errors import CaptureError, missing
 from .losses import USUAL, WithLoss, usual
 from .no_weights import as_on_cpu, parameters_without_numbers
 from .own_gpt import gpt
 from .precision import NARROW, narrow_as_asked
-from .reach import Snapshot
 from .small_twin import small_config
+from .users_code import first_look, refuse_result, refuse_untrainable, refuse_unusual, running, unwrapped
 
 
 def function_in(path, name):
@@ -27,13 +27,14 @@ def function_in(path, name):
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     spec = importlib.util.spec_from_file_location("captured_model", path)
     module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except ModuleNotFoundError as error:
-        raise CaptureError(f"{path}: {missing(error.name.partition('.')[0])}") from error
+    with running(f"{path} cannot be imported"):
+        try:
+            spec.loader.exec_module(module)
+        except ModuleNotFoundError as error:
+            raise CaptureError(f"{path}: {missing((error.name or str(error)).partition('.')[0])}") from error
     if not hasattr(module, name):
         public = [n for n in vars(module) if not n.startswith("_")]
-        raise CaptureError(f"{path}: has no {name!r}; it has {', '.join(public)}")
+        raise CaptureError(f"{path}: has no {name!r}; it has {', '.join(public) or 'nothing'}")
     return getattr(module, name)
 
 
@@ -43,18 +44,23 @@ def from_file(text):
     if not colon or not path.endswith(".py"):
         raise CaptureError(f"{text!r}: expected FILE.py:NAME, as in model.py:build")
     found = function_in(path, name)
-    made = found if isinstance(found, torch.nn.Module) else found()
+    if not isinstance(found, torch.nn.Module) and not callable(found):
+        raise CaptureError(f"{text}: is a {type(found).__name__}; expected a torch.nn.Module, or a function that returns one")
+    with running(f"{text} fails"):
+        made = found if isinstance(found, torch.nn.Module) else found()
     if not isinstance(made, torch.nn.Module):
-        raise CaptureError(f"{text}: is a {type(made).__name__}; expected a torch.nn.Module, or a function that returns one")
-    return made
+        raise CaptureError(f"{text}: returns a {type(made).__name__}; expected a torch.nn.Module")
+    return unwrapped(made)
 
 
 def input_name(module):
     """The first argument of its forward."""
-    names = list(inspect.signature(module.forward).parameters)
-    if not names:
-        raise CaptureError("the model's forward takes no argument")
-    return names[0]
+    first = next(iter(inspect.signature(module.forward).parameters.values()), None)
+    if first is None:
+        raise CaptureError(f"{type(module).__name__}.forward takes no argument; it must take the samples")
+    if first.kind not in (first.POSITIONAL_OR_KEYWORD, first.KEYWORD_ONLY):
+        raise CaptureError(f"{type(module).__name__}.forward takes {first}, which has no name to give samples under: write its arguments out, as in def forward(self, x)")
+    return first.name
 
 
 def input_field(module, arguments):
@@ -70,6 +76,8 @@ def require_arguments(module, names):
     """Refuses a module whose forward needs more than the batch has."""
     for parameter in inspect.signature(module.forward).parameters.values():
         variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if parameter.kind == parameter.POSITIONAL_ONLY:
+            raise CaptureError(f"{type(module).__name__}.forward takes {parameter.name!r} by its place alone: leave the / out of its arguments")
         if not variadic and parameter.default is parameter.empty and parameter.name not in names:
             raise CaptureError(f"the model's forward needs {parameter.name!r}: give --field {parameter.name}=TYPE[SIZES], as in {parameter.name}=i64[128]")
 
@@ -79,7 +87,12 @@ def load_loss(text):
     path, colon, name = text.rpartition(":")
     if not colon or not path.endswith(".py"):
         raise CaptureError(f"--loss {text}: expected {', '.join(USUAL)} or FILE.py:NAME, a function of the output and the batch")
-    return function_in(path, name)
+    found = function_in(path, name)
+    if type(found).__module__ == "torch.nn.modules.loss":
+        raise CaptureError(f"--loss {text}: is a {type(found).__name__} of two tensors; write a function of (output, batch), as in lambda output, batch: {name}(output, batch['targets'])")
+    if isinstance(found, type) or not callable(found):
+        raise CaptureError(f"--loss {text}: is a {type(found).__name__ if not isinstance(found, type) else 'class'}; expected a function of (output, batch)")
+    return found
 
 
 def load(arguments):
@@ -87,29 +100,33 @@ def load(arguments):
     if arguments.hf:
         if arguments.loss:
             raise CaptureError("--hf has the model's own loss; --loss is for FILE.py:NAME")
-        return hugging_face.load_with_batch(arguments)
+        with running(f"{arguments.hf}: transformers cannot make the model"):
+            loaded = hugging_face.load_with_batch(arguments)
+        refuse_untrainable(loaded[0])
+        return loaded
     torch.manual_seed(arguments.seed)
     with parameters_without_numbers() if arguments.no_weights else contextlib.nullcontext():
         module = gpt(arguments.gpt, arguments.vocabulary, arguments.sequence) if arguments.gpt else from_file(arguments.source)
     narrow_as_asked(module, arguments)
     mode = as_on_cpu(module) if arguments.no_weights else None
+    refuse_unusual(module)
     fields = [input_field(module, arguments), *map(parse_field, arguments.field)]
     require_arguments(module, {field.name for field in fields})
+    samples = lambda: {name: mode.from_tensor(t) if mode else t for name, t in drawn(fields).at(2).items()}
+    example = first_look(WithLoss(module, None), samples())
+    refuse_result(example, module)
     if not arguments.loss and len(fields) == 1:
-        return module, Batch(fields), False
+        return module, drawn(fields), False
     loss = None
     if arguments.loss in USUAL:
-        given = {name: mode.from_tensor(t) if mode else t for name, t in Batch(fields).at(2).items()}
-        lazy, before = any(map(torch.nn.parameter.is_lazy, module.parameters())), Snapshot(module)
-        with torch.no_grad():
-            example = WithLoss(module.eval(), None)(**given)
-        if not lazy:  # those get their weights by it
-            before.restore()  # a forward may change state in evaluation too
         loss, target = usual(arguments.loss, example)
         fields = [*(f for f in fields if f.name != target.name), target]
     elif arguments.loss:
         loss = load_loss(arguments.loss)
-    return WithLoss(module, loss), Batch(fields), loss is not None
+    wrapped = WithLoss(module, loss)
+    if loss is not None:
+        first_look(wrapped, samples(), "the loss")
+    return wrapped, drawn(fields), loss is not None
 
 
 def small_twin(arguments):

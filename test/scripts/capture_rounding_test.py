@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""What rounds otherwise in a trace than in eager mode, or seems to: captured layers equal eager to the bit.
+
+    capture_rounding_test.py SOURCE_DIR          exits with 77 where torch is missing
+"""
+
+import sys
+
+import uncollected  # noqa: F401: before PyTorch
+
+from capture_cases import equal, nn, numbers, refused, torch
+
+F = torch.nn.functional
+LAST = torch.channels_last
+
+
+class Between(nn.Module):
+    """Two layers around what a function, or a module, does."""
+
+    def __init__(self, between, first, last):
+        super().__init__()
+        self.first, self.between, self.last = first, between, last
+
+    def forward(self, x):
+        return self.last(self.between(self.first(x)))
+
+
+def rows(between):
+    return Between(between, nn.Linear(8, 16), nn.Linear(16, 4))
+
+
+def images(between, channels=8):
+    return Between(between, nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(channels, 4, 1))
+
+
+# For which autograd uses the result where they write in place, and others that may come to do so.
+IN_PLACE = {
+    "ELU": nn.ELU(0.7, inplace=True),
+    "CELU": nn.CELU(0.7, inplace=True),
+    "SELU": nn.SELU(inplace=True),
+    "leaky ReLU": nn.LeakyReLU(0.1, inplace=True),
+    "hardtanh": nn.Hardtanh(inplace=True),
+    "SiLU": nn.SiLU(inplace=True),
+    "mish": nn.Mish(inplace=True),
+    "hardswish": nn.Hardswish(inplace=True),
+    "hardsigmoid": nn.Hardsigmoid(inplace=True),
+    "threshold": nn.Threshold(0.1, 0.2, inplace=True),
+    "sigmoid": lambda x: (x * 2).sigmoid_(),
+    "tanh": lambda x: (x * 2).tanh_(),
+    "exp": lambda x: (x * 2).exp_(),
+    "sqrt": lambda x: (x * x + 1).sqrt_(),
+}
+
+
+def setting(index, value):
+    def whole(x):
+        a = x * 1.5
+        a[index] = value(a)
+        return a + x
+
+    return whole
+
+
+PRODUCTS = {
+    "prod": lambda x: x * x.tanh().prod(),
+    "prod over a dimension": lambda x: x * x.view(-1, 4, 4).prod(1).repeat(1, 4),
+    "prod with one zero each": lambda x: (x * (torch.arange(16) != 5)).prod(-1, keepdim=True) + x,
+    "prod with zeros": lambda x: x.relu().view(-1, 4, 4).prod(-2, keepdim=True).flatten(1).repeat(1, 4) + x,
+    "cumprod": lambda x: x.cumprod(-1),
+    "cumprod with one zero each": lambda x: (x * (torch.arange(16) != 5)).cumprod(1) + x,
+    "cumprod with zeros": lambda x: x.relu().cumprod(-1) + x,
+    "cumprod, in place": lambda x: (x + 0).cumprod_(1),
+}
+WRITES = {
+    "a[:] =": setting(slice(None), lambda a: a * 2 + 1),
+    "a[:, 0:] =": setting((slice(None), slice(0, None)), lambda a: a * 2 + 1),
+    "a[...] =": setting(..., lambda a: a.tanh()),
+    "a[:] = a number": setting(slice(None), lambda a: 0.5),
+    "a[:] = a column": setting(slice(None), lambda a: a[:, :1]),
+    "a[:, 1:9] =": setting((slice(None), slice(1, 9)), lambda a: a[:, 2:10] * 2),
+    "a[:, 3] =": setting((slice(None), 3), lambda a: a[:, 0]),
+    "copy_": lambda x: (x * 2).copy_(x.tanh()),
+}
+
+
+def nhwc(x):
+    return F.layer_norm(x.permute(0, 2, 3, 1), (8,)).permute(0, 3, 1, 2)
+
+
+def after_attention(x):
+    return x.flatten(2).transpose(1, 2).contiguous().transpose(1, 2).reshape(x.shape) + x
+
+
+def half_of_channels(x):
+    return torch.cat([x, x * 2], 1).to(memory_format=LAST).chunk(2, 1)[1]
+
+
+class Pyramid(nn.Module):
+    """Pooling to one pixel and to four, resized and put together."""
+
+    def __init__(self):
+        super().__init__()
+        self.pools = nn.ModuleList(nn.Sequential(nn.AdaptiveAvgPool2d(s), nn.Conv2d(8, 4, 1, bias=False), nn.BatchNorm2d(4), nn.ReLU()) for s in (1, 2))
+
+    def forward(self, x):
+        x = nhwc(x)
+        return torch.cat([x] + [F.interpolate(pool(x), size=x.shape[2:], mode="bilinear") for pool in self.pools], 1)
+
+
+class Do(nn.Module):
+    def __init__(self, work):
+        super().__init__()
+        self.work = work
+
+    def forward(self, x):
+        return self.work(x)
+
+
+def chain(*steps):
+    return nn.Sequential(*(step if isinstance(step, nn.Module) else Do(step) for step in steps))
+
+
+def resized(x):
+    return F.interpolate(x, size=(6, 6), mode="bilinear")
+
+
+LAYOUTS = {
+    "GroupNorm on channels last": chain(nhwc, nn.GroupNorm(4, 8)),
+    "GroupNorm behind attention": chain(after_attention, nn.GroupNorm(4, 8), nn.SiLU()),
+    "GroupNorm on half of the channels": chain(half_of_channels, nn.GroupNorm(4, 8)),
+    "GroupNorm on every other pixel": chain(lambda x: nhwc(x)[:, :, ::2, ::2], nn.GroupNorm(4, 8)),
+    "convolution of half of the channels": chain(half_of_channels, nn.Conv2d(8, 8, 3, padding=1, groups=8)),
+    "pooling to 1 x 1, batch norm, resized": chain(nhwc, nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(8), resized, nn.Conv2d(8, 8, 3, padding=1)),
+    "pooling to 1 x 1 without channels last": chain(nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 8, 1), resized),
+    "pooling of rows to 1": lambda x: F.adaptive_avg_pool1d(nhwc(x).flatten(2), 1).unsqueeze(-1).expand(x.shape) * x,
+    "pooling of volumes to 1": lambda x: x * F.adaptive_avg_pool3d(nhwc(x).unsqueeze(2).contiguous(memory_format=torch.channels_last_3d), 1).squeeze(2),
+}
+
+torch.manual_seed(0)
+for name, between in LAYOUTS.items():
+    equal(name, images(between), numbers(3, 6, 6), 1)
+for name, between in {**IN_PLACE, **PRODUCTS, **WRITES}.items():
+    equal(name, rows(between), numbers(8), 1)
+equal("a pyramid of pools", images(Pyramid(), 16), numbers(3, 6, 6), 1)
+equal("what is no number in eager mode either", rows(lambda x: x.log()), numbers(8), 1)
+refused("random slopes", rows(nn.RReLU(inplace=True)), numbers(8), "draws random numbers of a kind")
+print(f"{len(IN_PLACE) + len(PRODUCTS) + len(WRITES) + len(LAYOUTS) + 2} equal")
+sys.exit(0)
