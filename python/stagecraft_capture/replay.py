@@ -10,13 +10,12 @@ DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f
 
 
 def samples_of(tensors, types):
-    """b, for which the types, as "f32[16*b,64]", are those of the tensors."""
+    """b, for which the types, as "f32[16*b,64]", are those of the tensors; None where no size depends on it."""
     for tensor, type_of in zip(tensors, types):
         sizes = type_of[type_of.index("[") + 1 : -1].split(",")
         at = next((i for i, size in enumerate(sizes) if "b" in size), None)
         if at is not None:
             return next(b for b in range(1, tensor.shape[at] + 1) if sizes_at(type_of, b)[at] == tensor.shape[at])
-    raise CaptureError(f"a layer reads {', '.join(types)}, of which no size is that of the samples: it cannot tell how many there are; cut it elsewhere with --layers")
 
 
 def draw(name, result, arguments, b):
@@ -57,6 +56,8 @@ def value_of(argument, values, b):
     if isinstance(argument, dict):
         ((kind, what),) = argument.items()
         if kind == "size":
+            if b is None:
+                raise CaptureError("a layer makes something for each sample of what has no dimension of samples (of weights alone, as a parametrization does): choose another cut with --layers")
             return what[0] * b + what[1]
         if kind == "scalar":
             return value_of(what, values, b)
