@@ -43,7 +43,7 @@ std::optional<Mount> mount_of(const std::string& mounts, CgroupVersion version,
 
 /// The process's folder below the mount: "0::/job" (version 2), "4:memory:/job" (version 1).
 std::optional<std::string> cgroup_folder(const std::string& cgroups, CgroupVersion version,
-                                     const std::string& controller) {
+                                         const std::string& controller) {
   std::istringstream lines(cgroups);
   for (std::string line; std::getline(lines, line);) {
     const std::size_t first = line.find(':');

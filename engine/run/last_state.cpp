@@ -44,8 +44,8 @@ LastSave save_last_state(const RunSetup& setup, const RunPaths& paths, const Wor
   } catch (const NotFiniteError& error) {
     return old(fmt::format(" ({})", error.what()));
   }
-  const Saved saved = save_checkpoint(setup, paths, worker, meeting, *state.step, state.validation_owed, unfinished,
-                                      OlderCheckpoints::stay);
+  const Saved saved = save_checkpoint(setup, paths, worker, meeting, *state.step, state.validation_owed,
+                                      unfinished, OlderCheckpoints::stay);
   return {saved.folder, fmt::format("The state of step {} was saved in {}: go on from it with --resume",
                                     *state.step, saved.folder)};
 }

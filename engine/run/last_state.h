@@ -34,7 +34,6 @@ struct LastSave {
 /// Collective over `meeting`. Older checkpoints stay, whatever checkpoint.keep says: what went wrong may have begun
 /// before this step. `unfinished`: see save_checkpoint. Throws what saving throws.
 [[nodiscard]] LastSave save_last_state(const RunSetup& setup, const RunPaths& paths, const Worker& worker,
-                                       Transport& meeting, const LastState& state,
-                                       std::string& unfinished);
+                                       Transport& meeting, const LastState& state, std::string& unfinished);
 
 }  // namespace stagecraft

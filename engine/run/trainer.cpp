@@ -283,8 +283,7 @@ std::string Trainer::save_last_state(Transport& meeting, bool not_finite) {
   if (reporter_) reporter_->sync();
   const auto watch = watch_disk(setup_, paths_, meeting, meeting_options(setup_.config()).save_timeout,
                                 "save_timeout_s", "saving what can be saved", tell_);
-  LastSave saved =
-      stagecraft::save_last_state(setup_, paths_, worker_, meeting, state, doing_.unfinished);
+  LastSave saved = stagecraft::save_last_state(setup_, paths_, worker_, meeting, state, doing_.unfinished);
   outcome_.last_checkpoint = std::move(saved.checkpoint);
   return std::move(saved.words);
 }

@@ -19,9 +19,9 @@ struct Odd {
   double bytes;                        // of parameters and outputs
   int layers;
 };
-constexpr Odd kOdd[] = {{"no time", 0, 0, 0, 1000, 6},    {"no time, no bytes", 0, 0, 0, 0, 6},
+constexpr Odd kOdd[] = {{"no time", 0, 0, 0, 1000, 6},          {"no time, no bytes", 0, 0, 0, 0, 6},
                         {"time in the last", 0, 0, 5, 1000, 6}, {"time in the first", 5, 0, 0, 0, 6},
-                        {"one layer", 0, 0, 0, 1000, 1},  {"tiny", 1e-9, 1e-9, 1e-9, 1, 6},
+                        {"one layer", 0, 0, 0, 1000, 1},        {"tiny", 1e-9, 1e-9, 1e-9, 1, 6},
                         {"huge", 1e10, 1e10, 1e10, 1e12, 6}};
 
 std::string profile_of(const Odd& odd) {
@@ -40,9 +40,11 @@ std::string profile_of(const Odd& odd) {
 /// "" or what is wrong with an answer.
 std::string wrong(const CommandResult& result) {
   static const std::regex no_number(R"((^|[^A-Za-z_])[-+]?(nan|inf)([^A-Za-z_]|$))", std::regex::icase);
-  if (result.code != 0 && result.code != 2 && result.code != 3) return fmt::format("exit code {}", result.code);
+  if (result.code != 0 && result.code != 2 && result.code != 3)
+    return fmt::format("exit code {}", result.code);
   if (std::regex_search(result.out + result.err, no_number)) return "a figure that is no number";
-  if (result.code != 0 && !std::regex_search(result.err, std::regex(R"(^stagecraft: .*\S)"))) return "no reason";
+  if (result.code != 0 && !std::regex_search(result.err, std::regex(R"(^stagecraft: .*\S)")))
+    return "no reason";
   if (std::regex_search(result.err, std::regex(R"((fits|from):\s*$)"))) return "an empty reason";
   return "";
 }
@@ -58,7 +60,8 @@ TEST_CASE("commands answer odd profiles with figures or a reason", "[odd_figures
       const std::string cluster = folder.write(
           "cluster.json",
           fmt::format(
-              R"({{"levels": [{{"count": 3, "link": {{"latency_ms": 0.01, "bytes_per_second": 1e9}}}}]{}}})", memory));
+              R"({{"levels": [{{"count": 3, "link": {{"latency_ms": 0.01, "bytes_per_second": 1e9}}}}]{}}})",
+              memory));
       const std::vector<std::vector<std::string>> commands{
           {"plan", "--schedule", "zb_h1", "-o", plan},
           {"plan", "--schedule", "pipedream", "--micro-batches", "3"},

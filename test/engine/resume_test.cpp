@@ -82,7 +82,8 @@ TEST_CASE("a run that was killed has no figures of an earlier session, until it 
   const RunPaths paths{run.dir()};
   fs::remove(paths.summary());
   fs::remove(paths.timeline());
-  CHECK_THROWS_WITH(read_run(run.dir()), Catch::Matchers::Contains("`stagecraft train CONFIG --resume`"));
+  CHECK_THROWS_WITH(read_run(run.dir()),
+                    Catch::Matchers::ContainsSubstring("`stagecraft train CONFIG --resume`"));
   (void)run.train(true);
   const RunFiles files = read_run(run.dir());
   CHECK(files.summary.restored);

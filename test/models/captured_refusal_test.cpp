@@ -346,7 +346,8 @@ TEST_CASE("results of another type than declared are found by the first run", "[
   const std::vector<c10::IValue> frame{at::ones({3, 8}), at::ones({16, 8}), at::ones({16})};
   CHECK_THROWS_WITH(
       programs.forward.run(frame, {}),
-      ContainsSubstring("/forward/steps/0: aten::t: result 0 is f32[8, 16], its declared type f32[16,8] is [16, 8]"));
+      ContainsSubstring(
+          "/forward/steps/0: aten::t: result 0 is f32[8, 16], its declared type f32[16,8] is [16, 8]"));
 }
 
 }  // namespace stagecraft::test::captured_refusal_cases

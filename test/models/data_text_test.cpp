@@ -139,9 +139,9 @@ TEST_CASE("data files: what a file holds is bounded before it is read", "[data]"
   const InputPlace place{"run.json", "/data/path"};
   folder.write_gz("zeros.gz", std::string(1U << 22U, '\0'));  // a few kilobytes
   CHECK(read_data_file(folder.path("zeros.gz"), place, {1U << 22U, ""}).size() == 1U << 22U);
-  CHECK_THROWS_WITH(
-      read_data_file(folder.path("zeros.gz"), place, {1U << 21U, "half"}),
-      ContainsSubstring("/data/path: ") && ContainsSubstring("zeros.gz: has more bytes; at most 2097152 are read, half"));
+  CHECK_THROWS_WITH(read_data_file(folder.path("zeros.gz"), place, {1U << 21U, "half"}),
+                    ContainsSubstring("/data/path: ") &&
+                        ContainsSubstring("zeros.gz: has more bytes; at most 2097152 are read, half"));
   folder.write("sparse", "");
   std::filesystem::resize_file(folder.path("sparse"), std::uintmax_t{100} << 30U);
   CHECK_THROWS_WITH(open_dataset({TextDataConfig{folder.path("sparse"), "bytes", 4, 0.1}}, place),
