@@ -71,7 +71,16 @@ class Planner {
   }
 
  private:
-  [[noreturn]] void refuse() const { throw NoPlanFits(run_.infeasible); }
+  [[noreturn]] void refuse() const {
+    if (run_.infeasible.empty()) {  // nothing was tried
+      throw InputError(
+          fmt::format("no layout has the stages, stages per rank or widths asked for: {} has none of them to "
+                      "search on {} device{} "
+                      "(several stages on a lone rank are one)",
+                      run_.schedule.name, run_.cluster.devices(), run_.cluster.devices() == 1 ? "" : "s"));
+    }
+    throw NoPlanFits(run_.infeasible);
+  }
 
   /// Before anything is searched; with what each number of stages misses, where that is soon known.
   [[noreturn]] void refuse_all(const std::vector<Layout>& plain, std::string why) {

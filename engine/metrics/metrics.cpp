@@ -93,15 +93,21 @@ MetricsWriter::MetricsWriter(std::string path) : path_(std::move(path)), file_(o
 }
 
 void MetricsWriter::append(const MetricsRecord& record) {
-  const std::string line = line_of(record);
-  if (const std::error_code error = write_all(*file_, line)) {
+  owed_ += line_of(record);
+  write_owed();
+}
+
+void MetricsWriter::write_owed() {
+  if (const std::error_code error = write_all(*file_, owed_)) {
     (void)file_->cut(bytes_);
     throw unwritable(path_, error);
   }
-  bytes_ += line.size();
+  bytes_ += owed_.size();
+  owed_.clear();
 }
 
 void MetricsWriter::sync() {
+  write_owed();
   if (const std::error_code error = file_->sync()) throw unwritable(path_, error);
 }
 

@@ -59,14 +59,17 @@ class MetricsWriter {
   explicit MetricsWriter(std::string path);
   /// Throws InputError when the line cannot be written, and leaves none of it.
   void append(const MetricsRecord& record);
-  /// All lines will be there after a power cut. Before each checkpoint, so that history reaches as far as
-  /// state.
+  /// All lines will be there after a power cut, those too that could not be written before: a run that ends for
+  /// want of one may still save its state. Before each checkpoint, so that history reaches as far as state.
   void sync();
 
  private:
+  void write_owed();
+
   std::string path_;
   StoredFilePtr file_;
   std::uint64_t bytes_ = 0;
+  std::string owed_;  ///< what could not be written yet
 };
 
 /// All lines; none where the file is missing. A broken last line is left out. Any other throws InputError with

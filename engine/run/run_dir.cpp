@@ -119,12 +119,12 @@ RunDirectory::RunDirectory(const std::string& path, bool resume)
   make_folder(path);
   FileFacts facts;
   // Before `.lock` is made: a folder that is refused stays as it was.
-  if (storage().facts(paths_.lock(), /*follow=*/false, facts)) check_contents(resume);
+  if (storage().facts(paths_.lock(), /*follow=*/false, facts)) check_contents(path, resume);
   open_lock();
   lock();
   try {
     read_identity();
-    check_contents(resume);
+    check_contents(path, resume);
     sign();
   } catch (...) {
     if (claimed_) (void)storage().remove(paths_.owner());
@@ -135,7 +135,7 @@ RunDirectory::RunDirectory(const std::string& path, bool resume)
 }
 
 /// Throws InputError where the folder holds anything and is not a run's to go on with.
-void RunDirectory::check_contents(bool resume) const {
+void RunDirectory::check_contents(const std::string& said, bool resume) const {
   std::vector<std::string> names = names_in(paths_.root);
   std::erase_if(names, [&](const std::string& name) {
     const std::string path = paths_.root + "/" + name;
@@ -143,7 +143,7 @@ void RunDirectory::check_contents(bool resume) const {
   });
   if (names.empty()) return;
   const bool is_run = !paths_.run.empty() || !run_of_checkpoints(paths_).empty();
-  const auto refuse = [&](const std::string& why) { throw InputError({paths_.root, ""}, why); };
+  const auto refuse = [&](const std::string& why) { throw InputError({said, ""}, why); };
   if (!is_run) {
     refuse(
         fmt::format("holds {}, and no run made this folder (it has neither a run's .lock nor a checkpoint): "

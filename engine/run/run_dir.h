@@ -59,7 +59,8 @@ class RunDirectory {
   [[nodiscard]] const RunPaths& paths() const { return paths_; }
 
  private:
-  void check_contents(bool resume) const;
+  /// `said`: the folder as its user names it.
+  void check_contents(const std::string& said, bool resume) const;
   void open_lock();
   void lock();
   void claim();

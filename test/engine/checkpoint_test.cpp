@@ -113,6 +113,7 @@ TEST_CASE("what is no file in a layer's place is refused, and not read for ever"
 TEST_CASE("a manifest names files of its own folder, each once", "[checkpoint]") {
   const auto refusal = [](const Json& files) {
     Json manifest = {{"format", 1},
+                     {"run", "run.0123456789abcdef"},
                      {"step", 1},
                      {"epoch", 0},
                      {"epoch_step", 1},
@@ -123,7 +124,8 @@ TEST_CASE("a manifest names files of its own folder, each once", "[checkpoint]")
                      {"pipeline", {}},
                      {"data", ""},
                      {"model", ""},
-                     {"files", files}};
+                     {"files", files},
+                     {"hash", ""}};
     try {
       (void)json::read<Manifest>(manifest, {"manifest.json", ""});
       return std::string();

@@ -172,10 +172,13 @@ TEST_CASE("measured memory is never more than was proved, and close to it", "[tr
 
 TEST_CASE("a failing rank ends the run with its own error, in exit.json too", "[trainer]") {
   Json config = tiny_config();
+  config["train_steps"] = 3;
   const Run run(config);
+  (void)run.train();
   // A folder where rank 1 wants its log.
+  fs::remove(run.dir() + "/logs/rank-1.log");
   fs::create_directories(run.dir() + "/logs/rank-1.log");
-  const std::string what = run.complaint(true);
+  const std::string what = run.complaint(true, {"train_steps=6"});
   CHECK(says(what, "rank-1.log"));
   const Json exit = json::parse_file(run.dir() + "/exit.json");
   CHECK(exit["rank"] == 1);

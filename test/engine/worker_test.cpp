@@ -228,7 +228,7 @@ TEST_CASE("an error inside an action names rank, step and action", "[worker]") {
   INFO(text);
   // Rank 0 hears of it; its message quotes rank 1's.
   CHECK(contains(text, "rank 1"));
-  CHECK(contains(text, "step 0"));
+  CHECK(contains(text, "step 1"));
   CHECK(contains(text, "forward of micro-batch 2 on stage 1"));
 }
 

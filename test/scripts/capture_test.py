@@ -387,8 +387,6 @@ def test_fields_and_losses():
     summed = WithLoss(nn.Linear(8, 5), lambda output, batch: nn.functional.cross_entropy(output, batch["targets"], reduction="sum"))
     model = equal_model("a sum", summed, numbers(8, name="input", more=[Field("targets", [], below=5)]), 1, has_loss=True)
     assert model.reduction == "sum"
-    two = WithLoss(Pair(), lambda output, batch: output.sum())
-    refused("a module of two results", two, numbers(8), "returns one tensor", has_loss=True)
     learned = nn.Linear(8, 8)
     learned.forward = lambda input: nn.functional.linear(input, learned.weight)
     refused("a loss with parameters", WithLoss(learned, lambda output, batch: (output * learned.bias).sum()), numbers(8, name="input"), "the loss has parameters", has_loss=True)
