@@ -28,15 +28,23 @@ LastSave save_last_state(const RunSetup& setup, const RunPaths& paths, const Wor
     return {state.checkpoint, fmt::format("The state of step {} is in {}{}: go on from it with --resume",
                                           state.saved, state.checkpoint, why)};
   };
-  const auto steps = meeting.all_gather({state.step ? static_cast<double>(*state.step) : -1.0});
-  const double step = steps.front().front();
-  if (step < 0 ||
-      std::any_of(steps.begin(), steps.end(), [&](const auto& its) { return its.front() != step; })) {
+  const auto ranks =
+      meeting.all_gather({state.step ? static_cast<double>(*state.step) : -1.0,
+                          state.validation_owed ? 1.0 : 0.0, static_cast<double>(state.saved)});
+  const double step = ranks.front().front();
+  const auto elsewhere = [&](const auto& its) { return its.front() != step; };
+  if (step < 0 || std::any_of(ranks.begin(), ranks.end(), elsewhere)) {
     return old(setup.synchronous()
                    ? " (ranks were between two steps, or a GPU holds weights: no state is whole)"
                    : " (an asynchronous run can be saved only where its pipeline drains)");
   }
-  if (*state.step <= state.saved || *state.step == 0) return old("");
+  // Some may have gone on from a validation, or a save, whose end another had not heard of yet.
+  bool owed = false, saved_already = step == 0;
+  for (const auto& its : ranks) {
+    owed = owed || its[1] != 0;
+    saved_already = saved_already || its[2] >= step;
+  }
+  if (saved_already) return old("");
   meeting.waits().enter(Phase::save);
   check_session(paths);
   try {
@@ -44,8 +52,8 @@ LastSave save_last_state(const RunSetup& setup, const RunPaths& paths, const Wor
   } catch (const NotFiniteError& error) {
     return old(fmt::format(" ({})", error.what()));
   }
-  const Saved saved = save_checkpoint(setup, paths, worker, meeting, *state.step, state.validation_owed,
-                                      unfinished, OlderCheckpoints::stay);
+  const Saved saved =
+      save_checkpoint(setup, paths, worker, meeting, *state.step, owed, unfinished, OlderCheckpoints::stay);
   return {saved.folder, fmt::format("The state of step {} was saved in {}: go on from it with --resume",
                                     *state.step, saved.folder)};
 }

@@ -21,7 +21,7 @@ namespace stagecraft {
 struct LastState {
   /// Whole on this rank: Worker::whole_state(). Absent: none.
   std::optional<std::int64_t> step;
-  bool validation_owed = false;  ///< after that step
+  bool validation_owed = false;  ///< after that step, as far as this rank came
   std::int64_t saved = -1;       ///< step of the newest checkpoint; -1: none
   std::string checkpoint;        ///< that one's folder; "": none
 };

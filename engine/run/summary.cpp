@@ -66,9 +66,9 @@ RunSummary restored_summary(const RunSetup& setup, const std::string& metrics, s
   StepTimeSample times;
   std::optional<MetricsRecord> last_step, last_validation;
   try {
-    for (MetricsRecord& record : read_metrics(metrics)) {
+    for (const MetricsRecord& record : read_metrics(metrics)) {
       if (!record.validation) times.add(Seconds{record.ms / 1e3});
-      (record.validation ? last_validation : last_step) = std::move(record);
+      (record.validation ? last_validation : last_step) = record;
     }
   } catch (const InputError&) {
     // A line that cannot be read: the figures are those of the lines before it.
@@ -76,8 +76,8 @@ RunSummary restored_summary(const RunSetup& setup, const std::string& metrics, s
   RunSummary summary = of_steps(setup, times);
   summary.steps = steps;
   summary.restored = true;
-  summary.last_step = std::move(last_step);
-  summary.last_validation = std::move(last_validation);
+  summary.last_step = last_step;
+  summary.last_validation = last_validation;
   return summary;
 }
 
