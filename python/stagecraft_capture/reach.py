@@ -180,8 +180,10 @@ class Snapshot:
     @staticmethod
     def parts_of_function(function):
         parts = [(name, cell) for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ())]
-        parts += [("<defaults>", function.__defaults__ or ()), ("<named defaults>", function.__kwdefaults__ or {}), ("<attributes>", vars(function))]
-        return parts + (list(globals_of(function).items()) if is_users(function.__code__.co_filename) else [])
+        parts += [("<defaults>", function.__defaults__ or ()), ("<named defaults>", function.__kwdefaults__ or {})]
+        if is_users(function.__code__.co_filename):  # packages mark their own functions
+            parts += [("<attributes>", vars(function)), *globals_of(function).items()]
+        return parts
 
     def remember(self, value):
         """What a container holds, to be put back."""

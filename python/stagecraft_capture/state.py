@@ -103,7 +103,7 @@ def first_accesses(changed):
     swapped = []
     try:
         for part, kind in classes.values():
-            with contextlib.suppress(TypeError):  # a class that lets nobody do so: what hangs on it counts as read
+            with contextlib.suppress(TypeError, AttributeError):  # a class that lets nobody do so, as those of enumerations: what hangs on it counts as read
                 object.__setattr__(part, "__class__", watching(kind))
                 swapped.append((part, kind))
         yield found
