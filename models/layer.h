@@ -13,6 +13,7 @@
 
 #include "stagecraft/models/batch_fields.h"
 #include "stagecraft/models/bundle.h"
+#include "stagecraft/models/index_check.h"
 #include "stagecraft/models/layer_estimate.h"
 
 #include <ATen/core/Tensor.h>
@@ -150,6 +151,10 @@ class Layer {
   /// and in evaluation; none for those it makes. Such a value may be undefined on this stage, its gradient then
   /// too. Empty: it makes all.
   [[nodiscard]] virtual std::vector<std::optional<std::size_t>> passes() const { return {}; }
+  /// The same of values with the numbers of one before it, read or not.
+  [[nodiscard]] virtual std::vector<std::optional<std::size_t>> carries() const { return passes(); }
+  /// What it looks up by numbers of its input, or of fields, as they are there.
+  [[nodiscard]] virtual std::vector<IndexCheck> index_checks() const { return {}; }
 
   /// Where it should bring its own values and has none: what to do about it. It can be planned and profiled,
   /// and trained from a checkpoint. Empty: nothing is missing.

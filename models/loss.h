@@ -69,6 +69,12 @@ class Loss {
   [[nodiscard]] virtual bool counts_units() const { return false; }
   [[nodiscard]] virtual std::int64_t units(const FieldTensors& fields) const;
 
+  /// What it looks up by numbers of its fields, or of the targets of such samples.
+  [[nodiscard]] virtual std::vector<IndexCheck> index_checks(const SampleSpec& sample) const {
+    (void)sample;
+    return {};
+  }
+
   /// What a micro-batch would take, as Layer::estimate says it; absent where only a run can tell.
   [[nodiscard]] virtual std::optional<LayerEstimate> estimate(std::int64_t micro_batch) const {
     (void)micro_batch;

@@ -1,9 +1,15 @@
 #include "stagecraft/models/sample.h"
 
+#include <algorithm>
+
 namespace stagecraft {
 
 std::optional<FieldSpec> SampleSpec::field(const std::string& name) const {
   if (name == "inputs") return FieldSpec{name, shape, dtype};
+  if (name == "targets" && targets != Targets::none) {
+    const auto own = std::ranges::find(fields, name, &FieldSpec::name);
+    if (own != fields.end()) return *own;
+  }
   if (name == "targets") {
     switch (targets) {
       case Targets::classes:

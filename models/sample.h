@@ -35,8 +35,8 @@ struct SampleSpec {
   Targets targets = Targets::classes;
   std::vector<FieldSpec> fields{};  ///< that the data set has besides inputs and targets
 
-  /// The field of that name, "inputs" and "targets" among them; null where there is none. Of targets that are
-  /// classes or tokens, whole numbers.
+  /// The field of that name, "inputs" and "targets" among them; null where there is none. "targets" among the
+  /// fields says more of them than their kind does.
   [[nodiscard]] std::optional<FieldSpec> field(const std::string& name) const;
   /// `its_shape`, where it begins as the sample's does, cut to `length`.
   [[nodiscard]] std::vector<std::int64_t> cut(std::vector<std::int64_t> its_shape, std::int64_t length) const;

@@ -1,6 +1,7 @@
 #include "stagecraft/engine/run/training_inputs.h"
 
 #include "stagecraft/models/data/buckets.h"
+#include "stagecraft/models/data/checked.h"
 #include "stagecraft/partitioner/plan.h"
 
 #include <fmt/format.h>
@@ -39,9 +40,12 @@ void check_loss(const Model& model, const Loss& loss, const std::string& name, c
                       "or leave the loss out where the model brings its own",
                       name));
     }
-    throw InputError({file, "/loss/type"},
-                     fmt::format("{} does not fit the data, whose targets are {}: use {}", name,
-                                 description(targets), losses_for(targets)));
+    const FieldSpec its = *model.sample.field("targets");
+    throw InputError(
+        {file, "/loss/type"},
+        fmt::format("{} does not fit the data, whose targets are {}, [{}] of each sample: use {}, or "
+                    "reshape them",
+                    name, description(targets), fmt::join(its.shape, ", "), losses_for(targets)));
   }
   const ValueSpec output = boundaries(model, 2).back().values.front();
   if (output.shape.empty()) {
@@ -156,6 +160,7 @@ TrainingInputs make_materials(const RunConfig& config, const std::string& file,
   check_loss(materials.model, *materials.loss, config.loss ? config.loss->type.name() : "its own loss", file);
   check_buckets(config, materials.model, *materials.loss, file);
   check_smallest_micro_batch(materials.model, config, *materials.data, file);
+  materials.data = checked_for(std::move(materials.data), materials.model, *materials.loss, file);
   materials.optimizer = std::make_shared<const ModelOptimizer>(config.optimizer, materials.model,
                                                                InputPlace{file, "/optimizer"});
   return materials;

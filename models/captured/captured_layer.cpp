@@ -2,10 +2,12 @@
 
 #include "stagecraft/models/captured/graph_estimate.h"
 #include "stagecraft/models/captured/graph_state.h"
+#include "stagecraft/models/captured/index_checks.h"
 #include "stagecraft/models/captured/step_work.h"
 #include "stagecraft/models/layers/functional.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
@@ -99,6 +101,24 @@ class CapturedLayer final : public Layer {
     }
     return passed;
   }
+  std::vector<std::optional<std::size_t>> carries() const override {
+    std::vector<std::optional<std::size_t>> carried;
+    for (const ValueBehind& value : layer_.behind) {
+      carried.emplace_back(value.index);
+      if (!value.made) continue;
+      const auto from = static_cast<std::size_t>(graph_.forward_outputs[value.index]);
+      carried.back() = from < layer_.reads.size() ? std::optional(layer_.reads[from]) : std::nullopt;
+    }
+    return carried;
+  }
+  std::vector<IndexCheck> index_checks() const override {
+    std::vector<IndexCheck> checks =
+        captured::index_checks(folder_, graph_, {layer_.parameters, layer_.fields, constants_});
+    for (IndexCheck& check : checks) {
+      if (check.field.empty()) check.place = layer_.reads[check.place];
+    }
+    return checks;
+  }
 
   std::vector<ParameterSpec> parameters() const override {
     std::vector<ParameterSpec> specs;
@@ -123,7 +143,15 @@ class CapturedLayer final : public Layer {
     return specs;
   }
   at::Tensor initial_parameter(int parameter) const override {
-    return stored(layer_.parameters.at(static_cast<std::size_t>(parameter)));
+    const std::string& its_name = layer_.parameters.at(static_cast<std::size_t>(parameter));
+    at::Tensor value = stored(its_name);
+    if (value.defined() && !all_finite(value)) {
+      throw InputError(place_,
+                       fmt::format("{}: \"{}\" holds numbers that are not finite; nothing can be trained "
+                                   "from there",
+                                   weights_path(), its_name));
+    }
+    return value;
   }
   at::Tensor initial_buffer(int buffer) const override {
     return stored(layer_.buffers.at(static_cast<std::size_t>(buffer)));
@@ -442,6 +470,21 @@ class CapturedLayer final : public Layer {
 
   [[nodiscard]] bool lacks_weights() const { return folder_->weights.first() == nullptr; }
 
+  [[nodiscard]] std::string weights_path() const {
+    return folder_->weights.first() == nullptr ? folder_->path : folder_->weights.first()->path();
+  }
+
+  /// One pass, piece by piece: weights lie mapped and may be larger than memory.
+  static bool all_finite(const at::Tensor& value) {
+    constexpr std::int64_t kAtOnce = std::int64_t{1} << 20U;
+    const at::Tensor flat = value.reshape({-1});
+    for (std::int64_t first = 0; first < flat.numel(); first += kAtOnce) {
+      const at::Tensor piece = flat.narrow(0, first, std::min(kAtOnce, flat.numel() - first));
+      if (!at::isfinite(piece).all().item<bool>()) return false;
+    }
+    return true;
+  }
+
   /// Undefined where there are no weights.
   at::Tensor stored(const std::string& name) const {
     if (lacks_weights() && !folder_->weights.holds(name)) return {};
@@ -486,6 +529,14 @@ class LayerOfLengths final : public Layer {
   }
   std::vector<std::string> fields() const override { return whole().fields(); }
   std::vector<std::optional<std::size_t>> passes() const override { return whole().passes(); }
+  std::vector<std::optional<std::size_t>> carries() const override { return whole().carries(); }
+  std::vector<IndexCheck> index_checks() const override {
+    std::vector<IndexCheck> checks;
+    for (const Form& form : forms_) {
+      for (IndexCheck& check : form->index_checks()) checks.push_back(std::move(check));
+    }
+    return checks;
+  }
   std::vector<ParameterSpec> parameters() const override { return whole().parameters(); }
   std::vector<BufferSpec> buffers() const override { return whole().buffers(); }
   at::Tensor initial_parameter(int parameter) const override { return whole().initial_parameter(parameter); }

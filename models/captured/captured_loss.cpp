@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/models/captured/graph_estimate.h"
+#include "stagecraft/models/captured/index_checks.h"
 #include "stagecraft/models/layers/functional.h"
 
 #include <ATen/ops/full.h>
@@ -32,6 +33,16 @@ class CapturedLoss final : public Loss {
   }
 
   std::vector<std::string> fields() const override { return loss_.fields; }
+  std::vector<IndexCheck> index_checks(const SampleSpec&) const override {
+    std::vector<IndexCheck> checks;
+    for (const Form& form : forms_) {
+      for (IndexCheck& check :
+           captured::index_checks(form.folder, form.graph(), {{}, form.loss().fields, form.constants})) {
+        if (!check.field.empty()) checks.push_back(std::move(check));
+      }
+    }
+    return checks;
+  }
   std::string details() const override {
     std::string details;
     for (const Form& form : forms_) details += (details.empty() ? "graph " : ", ") + form.graph().hash;

@@ -3,6 +3,7 @@
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/models/data/data_file.h"
+#include "stagecraft/models/data/known_format.h"
 #include "stagecraft/models/data/npy.h"
 #include "stagecraft/models/data/stored_array.h"
 #include "stagecraft/models/stored_safetensors.h"
@@ -31,6 +32,7 @@ class Arrays {
     if (is_folder(path)) {
       arrays_ = open_npy_folder(path, place);
     } else {
+      refuse_other(path, place);
       const StoredSafetensors file(path);
       for (const auto& [name, entry] : file.entries()) {
         arrays_.emplace(name, StoredArray(file.file(), path, place, file.data_begin() + entry.begin,
@@ -38,7 +40,8 @@ class Arrays {
       }
     }
     if (arrays_.empty()) {
-      throw data_file_error(place, path_, is_folder(path) ? "has no NAME.npy" : "has no arrays");
+      throw data_file_error(place, path_,
+                            is_folder(path) ? "has no NAME.npy" + others_in(path) : "has no arrays");
     }
     for (const auto& [name, array] : arrays_) {
       if (array.shape().empty()) {
@@ -56,6 +59,9 @@ class Arrays {
 
   [[nodiscard]] std::int64_t rows() const { return rows_; }
   [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] std::string file_of(const std::string& name) const {
+    return is_folder(path_) ? path_ + "/" + name + ".npy" : path_;
+  }
   [[nodiscard]] const std::map<std::string, StoredArray>& all() const { return arrays_; }
   [[nodiscard]] std::vector<std::string> names() const {
     std::vector<std::string> names;
@@ -81,13 +87,30 @@ class Arrays {
     const auto piece = static_cast<std::int64_t>(std::max<std::uint64_t>(1, kPiece / row));
     std::int64_t largest = 0;
     for (std::int64_t first = 0; array.bytes() > 0 && first < rows_; first += piece) {
-      const at::Tensor rows = array.rows(first, std::min(piece, rows_ - first));
+      at::Tensor rows = array.rows(first, std::min(piece, rows_ - first));
+      // LibTorch has no maximum of 16 bits without a sign.
+      if (rows.scalar_type() == at::kUInt16) rows = rows.to(at::kInt);
       largest = std::max(largest, rows.max().item<std::int64_t>());
     }
     return largest;
   }
 
  private:
+  static void refuse_other(const std::string& path, const InputPlace& place) {
+    const std::string other = known_format(beginning_of(path));
+    if (other.empty() || other.starts_with("a safetensors file")) return;
+    throw data_file_error(place, path, fmt::format("is no safetensors file, it is {}", other));
+  }
+
+  /// What a folder without arrays has in their place.
+  static std::string others_in(const std::string& path) {
+    for (const std::string& name : names_in(path)) {
+      const std::string other = known_format(beginning_of(path + "/" + name));
+      if (!other.empty()) return fmt::format("; its {} is {}", name, other);
+    }
+    return "";
+  }
+
   std::string path_;
   std::int64_t rows_ = -1;
   std::map<std::string, StoredArray> arrays_;
@@ -117,11 +140,12 @@ std::string fingerprint_of(const std::vector<const Arrays*>& files) {
 class ArraysDataset final : public Dataset {
  public:
   ArraysDataset(ArraysDataConfig config, const InputPlace& data)
-      : config_(std::move(config)), train_(config_.path, json::detail::child(data, "path")) {
+      : config_(std::move(config)), place_(data), train_(config_.path, json::detail::child(data, "path")) {
     if (!config_.validation_path.empty()) {
       validation_.emplace(config_.validation_path, json::detail::child(data, "validation_path"));
       require_equal_arrays(json::detail::child(data, "validation_path"));
     }
+    one_column_ = is_one_column();
     sample_ = found_sample(data);
     std::vector<const Arrays*> files{&train_};
     if (validation_) files.push_back(&*validation_);
@@ -141,7 +165,8 @@ class ArraysDataset final : public Dataset {
   }
   [[nodiscard]] at::Tensor field(Split split, const std::string& name,
                                  const std::vector<std::int64_t>& indices) const override {
-    const at::Tensor rows = of(split).batch(name, indices);
+    at::Tensor rows = of(split).batch(name, indices);
+    if (name == config_.targets && one_column_) rows = rows.squeeze(1);
     if (name == config_.inputs && mean_.defined())
       return rows.to(at::kFloat).div_(255).sub_(mean_).div_(deviation_);
     return rows.to(batch_dtype(rows.scalar_type()));
@@ -159,6 +184,15 @@ class ArraysDataset final : public Dataset {
       all.push_back(length);
     }
     return all;
+  }
+  [[nodiscard]] bool reads_quickly() const override { return true; }
+  [[nodiscard]] SampleOrigin origin(Split split, const std::string& field,
+                                    std::int64_t index) const override {
+    const std::string& name = field == "inputs"    ? config_.inputs
+                              : field == "targets" ? config_.targets
+                                                   : field;
+    const char* key = split == Split::train ? "path" : "validation_path";
+    return {json::detail::child(place_, key), of(split).file_of(name), index};
   }
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
   [[nodiscard]] std::string summary() const override {
@@ -182,6 +216,15 @@ class ArraysDataset final : public Dataset {
     }
   }
 
+  /// Classes as [rows, 1]: not one class per token, unless a sample is one token.
+  [[nodiscard]] bool is_one_column() const {
+    const std::vector<std::int64_t> one{1};
+    const std::optional<FieldSpec> inputs = train_.spec(config_.inputs),
+                                   targets = train_.spec(config_.targets);
+    return inputs && targets && !c10::isFloatingType(targets->dtype) && targets->shape == one &&
+           inputs->shape != one;
+  }
+
   [[nodiscard]] SampleSpec found_sample(const InputPlace& data) const {
     const std::optional<FieldSpec> inputs = train_.spec(config_.inputs);
     if (!inputs) {
@@ -191,9 +234,14 @@ class ArraysDataset final : public Dataset {
                       did_you_mean(config_.inputs, train_.names()), fmt::join(train_.names(), ", ")));
     }
     SampleSpec sample{inputs->shape, inputs->dtype, config_.classes, Targets::none, {}};
-    for (const std::string& name : train_.names()) sample.fields.push_back(*train_.spec(name));
-    const std::optional<FieldSpec> targets = train_.spec(config_.targets);
+    for (const std::string& name : train_.names()) {
+      sample.fields.push_back(*train_.spec(name));
+      if (name == config_.targets && one_column_) sample.fields.back().shape.clear();
+    }
+    std::optional<FieldSpec> targets = train_.spec(config_.targets);
     if (targets) {
+      if (one_column_) targets->shape.clear();
+      if (config_.targets != "targets") sample.fields.push_back({"targets", targets->shape, targets->dtype});
       const bool numbers = c10::isFloatingType(targets->dtype);
       sample.targets = numbers                  ? Targets::values
                        : targets->shape.empty() ? Targets::classes
@@ -244,9 +292,11 @@ class ArraysDataset final : public Dataset {
   }
 
   ArraysDataConfig config_;
+  InputPlace place_;
   at::Tensor mean_, deviation_;  ///< of each channel of the inputs; undefined: they stay what they are
   Arrays train_;
   std::optional<Arrays> validation_;
+  bool one_column_ = false;  ///< targets are [rows, 1] and read as [rows]
   SampleSpec sample_;
   std::string fingerprint_;
 };

@@ -33,6 +33,11 @@ class BucketedDataset final : public Dataset {
   }
   [[nodiscard]] std::vector<LengthBucket> buckets(Split split) const override { return of(split).buckets; }
   [[nodiscard]] const Dataset& uncut() const override { return data_->uncut(); }
+  [[nodiscard]] bool reads_quickly() const override { return data_->reads_quickly(); }
+  [[nodiscard]] SampleOrigin origin(Split split, const std::string& field,
+                                    std::int64_t index) const override {
+    return data_->origin(split, field, numbers(split, {index}).front());
+  }
   [[nodiscard]] std::string fingerprint() const override {
     return fmt::format("{} in buckets of {}", data_->fingerprint(), fmt::join(lengths_, ", "));
   }

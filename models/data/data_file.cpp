@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/machine_memory.h"
+#include "stagecraft/models/data/known_format.h"
 
 #include <fmt/format.h>
 #include <zlib.h>
@@ -145,6 +146,16 @@ DataLimit share_of_memory(int parts) {
   const std::uint64_t machine =
       static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   return {machine / static_cast<std::uint64_t>(parts), share + " of this machine's memory"};
+}
+
+std::string beginning_of(const std::string& path) {
+  StoredFilePtr file;
+  std::string bytes(kFormatBytes, '\0');
+  std::size_t filled = 0;
+  if (storage().open(path, OpenFor::reading, file) || file->read(bytes.data(), bytes.size(), filled))
+    return "";
+  bytes.resize(filled);
+  return bytes;
 }
 
 }  // namespace stagecraft

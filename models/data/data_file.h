@@ -55,4 +55,7 @@ struct DataLimit {
 /// (base/machine_memory.h).
 [[nodiscard]] DataLimit share_of_memory(int parts = 2);
 
+/// The first bytes of a file as it lies there, as known_format wants them. Empty where it cannot be read.
+[[nodiscard]] std::string beginning_of(const std::string& path);
+
 }  // namespace stagecraft

@@ -20,6 +20,7 @@ at::Tensor Dataset::field(Split, const std::string& name, const std::vector<std:
 
 std::vector<std::int64_t> Dataset::lengths(Split) const { return {}; }
 std::vector<LengthBucket> Dataset::buckets(Split) const { return {}; }
+SampleOrigin Dataset::origin(Split, const std::string&, std::int64_t index) const { return {{}, "", index}; }
 
 namespace {
 
@@ -34,10 +35,17 @@ at::Tensor read_field(const Dataset& data, Split split, const BatchField& wanted
   const at::Tensor read = wanted.from == "inputs"    ? data.inputs(split, indices)
                           : wanted.from == "targets" ? data.targets(split, indices)
                                                      : data.field(split, wanted.from, indices);
-  return read.to(wanted.dtype);
+  return fitted(read, wanted.shape).to(wanted.dtype);
 }
 
 }  // namespace
+
+at::Tensor fitted(const at::Tensor& read, const std::vector<std::int64_t>& shape) {
+  const auto wanted = static_cast<std::int64_t>(shape.size()) + 1;
+  if (read.dim() == wanted + 1 && read.size(-1) == 1) return read.squeeze(-1);
+  if (read.dim() + 1 == wanted && shape.back() == 1) return read.unsqueeze(-1);
+  return read;
+}
 
 FieldTensors read_fields(const Dataset& data, Split split, const std::vector<BatchField>& wanted,
                          const std::vector<std::int64_t>& indices) {

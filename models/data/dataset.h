@@ -28,6 +28,13 @@ struct LengthBucket {
   std::int64_t samples = 0;
 };
 
+/// Where a number of a sample is from, for messages.
+struct SampleOrigin {
+  InputPlace place{};       ///< the config's key; empty: nobody knows
+  std::string path{};       ///< of the file
+  std::int64_t sample = 0;  ///< its number in the file
+};
+
 /// Thread-safe for reading. Batches are fresh tensors on the CPU.
 class Dataset {
  public:
@@ -46,9 +53,17 @@ class Dataset {
   [[nodiscard]] virtual std::vector<LengthBucket> buckets(Split split) const;
   /// The same data with no sample cut, in an order of its own.
   [[nodiscard]] virtual const Dataset& uncut() const { return *this; }
+  /// Whether reading any sample takes no more than copying it, so that all may be looked through before a run.
+  [[nodiscard]] virtual bool reads_quickly() const { return false; }
+  /// Of sample `index` of `field`: "inputs", "targets" or another.
+  [[nodiscard]] virtual SampleOrigin origin(Split split, const std::string& field, std::int64_t index) const;
   [[nodiscard]] virtual std::string fingerprint() const = 0;  ///< of the bytes read; ranks compare it
   [[nodiscard]] virtual std::string summary() const = 0;      ///< one line for the start-up table
 };
+
+/// `read`, some samples of a field, as samples of `shape`: with one last dimension of 1 less or more, where that is
+/// the difference.
+[[nodiscard]] at::Tensor fitted(const at::Tensor& read, const std::vector<std::int64_t>& shape);
 
 /// What a model reads as `wanted`: of the data set, by the model's names and in its types, as long as the batch.
 [[nodiscard]] FieldTensors read_fields(const Dataset& data, Split split,

@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/files.h"
 #include "stagecraft/models/data/data_file.h"
+#include "stagecraft/models/data/known_format.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
@@ -35,9 +36,20 @@ std::uint32_t big_endian(const std::string& bytes, std::size_t at) {
   return value;
 }
 
-IdxFile read_idx(const std::string& wanted, std::uint32_t dimensions, const InputPlace& place) {
+/// `stem`-idx3-ubyte, as MNIST's are named, or `stem`.idx3-ubyte, as copies of them are.
+std::string find_idx(const std::string& stem, std::uint32_t dimensions, const InputPlace& place) {
+  const std::string ending = fmt::format("idx{}-ubyte", dimensions);
+  const std::string other = stem + "." + ending;
+  if (!is_there(stem + "-" + ending) && !is_there(stem + "-" + ending + ".gz") &&
+      (is_there(other) || is_there(other + ".gz"))) {
+    return find_data_file(other, "", place);
+  }
+  return find_data_file(stem + "-" + ending, "scripts/fetch_data.sh --fashion data", place);
+}
+
+IdxFile read_idx(const std::string& stem, std::uint32_t dimensions, const InputPlace& place) {
   IdxFile file;
-  file.path = find_data_file(wanted, "scripts/fetch_data.sh --fashion data", place);
+  file.path = find_idx(stem, dimensions, place);
   DataFile in(file.path, place);
   file.header = 4 + 4 * std::size_t{dimensions};
   in.read_onto(file.bytes, file.header);
@@ -46,9 +58,12 @@ IdxFile read_idx(const std::string& wanted, std::uint32_t dimensions, const Inpu
     throw wrong(
         fmt::format("truncated: {} bytes, its header alone takes {}", file.bytes.size(), file.header));
   const std::uint32_t magic = big_endian(file.bytes, 0);
-  if (magic != 0x0800 + dimensions)
-    throw wrong(fmt::format("not an IDX file of {}: magic 0x{:08x}, expected 0x{:08x}",
-                            dimensions == 1 ? "labels" : "images", magic, 0x0800 + dimensions));
+  if (magic != 0x0800 + dimensions) {
+    const std::string other = known_format(file.bytes + in.read(kFormatBytes));
+    throw wrong(fmt::format("not an IDX file of {}: magic 0x{:08x}, expected 0x{:08x}{}",
+                            dimensions == 1 ? "labels" : "images", magic, 0x0800 + dimensions,
+                            other.empty() ? "" : "; it is " + other));
+  }
   std::int64_t total = 1;
   for (std::size_t d = 0; d < dimensions; ++d) {
     const std::uint32_t size = big_endian(file.bytes, 4 + 4 * d);
@@ -83,8 +98,7 @@ struct LabelledImages {
 
 LabelledImages read_pair(const std::string& folder, const std::string& prefix, const InputPlace& place) {
   const std::string stem = (std::filesystem::path(folder) / prefix).string();
-  LabelledImages pair{read_idx(stem + "-images-idx3-ubyte", 3, place),
-                      read_idx(stem + "-labels-idx1-ubyte", 1, place)};
+  LabelledImages pair{read_idx(stem + "-images", 3, place), read_idx(stem + "-labels", 1, place)};
   if (pair.labels.sizes[0] != pair.count())
     throw data_file_error(
         place, pair.labels.path,
@@ -97,6 +111,7 @@ class IdxDataset final : public Dataset {
  public:
   IdxDataset(const IdxDataConfig& config, const InputPlace& place)
       : path_(config.path),
+        place_(place),
         train_(read_pair(config.path, "train", place)),
         validation_(read_pair(config.path, "t10k", place)) {
     if (train_.images.sizes[1] != validation_.images.sizes[1] ||
@@ -145,6 +160,12 @@ class IdxDataset final : public Dataset {
     return batch;
   }
 
+  [[nodiscard]] bool reads_quickly() const override { return true; }
+  [[nodiscard]] SampleOrigin origin(Split split, const std::string& field,
+                                    std::int64_t index) const override {
+    const LabelledImages& pair = of(split);
+    return {place_, field == "targets" ? pair.labels.path : pair.images.path, index};
+  }
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
 
   [[nodiscard]] std::string summary() const override {
@@ -159,6 +180,7 @@ class IdxDataset final : public Dataset {
   }
 
   std::string path_;
+  InputPlace place_;
   LabelledImages train_;
   LabelledImages validation_;
   std::string fingerprint_;

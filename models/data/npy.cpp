@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/files.h"
 #include "stagecraft/models/data/data_file.h"
+#include "stagecraft/models/data/known_format.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -114,9 +115,11 @@ StoredArray open_npy(const std::string& path, const InputPlace& place) {
   };
   // Magic, major and minor version, the header's length in two bytes, since version 2 in four.
   constexpr std::size_t kShort = kNpyMagic.size() + 4;
-  const std::string begin = read(0, std::min<std::uint64_t>(bytes, kShort + 2));
+  const std::string begin = read(0, std::min<std::uint64_t>(bytes, kFormatBytes));
   if (begin.size() < kShort + 2 || !begin.starts_with(kNpyMagic)) {
-    refuse("is no .npy file: it does not begin as numpy.save writes them");
+    const std::string other = known_format(begin);
+    refuse("is no .npy file: it does not begin as numpy.save writes them" +
+           (other.empty() ? "" : "; it is " + other));
   }
   const bool is_long = begin[kNpyMagic.size()] > 1;
   std::size_t length = 0;

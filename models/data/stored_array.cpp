@@ -30,9 +30,12 @@ void StoredArray::read(std::uint64_t offset, void* to, std::size_t bytes) const 
 at::Tensor StoredArray::rows(const std::vector<std::int64_t>& numbers) const {
   at::Tensor rows = room_for(static_cast<std::int64_t>(numbers.size()));
   auto* to = static_cast<char*>(rows.mutable_data_ptr());
-  for (const std::int64_t number : numbers) {
-    read(static_cast<std::uint64_t>(number) * row_bytes_, to, row_bytes_);
-    to += row_bytes_;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t run = 1;  // rows that lie behind each other are read at once
+    while (i + run < numbers.size() && numbers[i + run] == numbers[i + run - 1] + 1) ++run;
+    read(static_cast<std::uint64_t>(numbers[i]) * row_bytes_, to, run * row_bytes_);
+    to += run * row_bytes_;
+    i += run;
   }
   return rows;
 }

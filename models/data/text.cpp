@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/files.h"
 #include "stagecraft/models/data/data_file.h"
+#include "stagecraft/models/data/known_format.h"
 #include "stagecraft/schedules/program/segments.h"
 
 #include <ATen/ops/empty.h>
@@ -51,6 +52,25 @@ class CodePoints {
   const InputPlace& place_;
   std::size_t at_ = 0;
 };
+
+/// A text's bytes without the mark of UTF-8 at their beginning. Refuses UTF-16 and what is no text, of which bytes
+/// would be tokens as well.
+std::string text_of(const std::string& path, const InputPlace& place, const std::string& tokens) {
+  // Characters of large vocabularies take two bytes or more each, beside the text.
+  constexpr int kBytesShare = 2, kCharactersShare = 4;
+  std::string bytes =
+      read_data_file(path, place, share_of_memory(tokens == "bytes" ? kBytesShare : kCharactersShare));
+  if (bytes.starts_with("\xff\xfe") || bytes.starts_with("\xfe\xff")) {
+    throw data_file_error(place, path, "is text in UTF-16; iconv -f UTF-16 -t UTF-8 makes UTF-8 of it");
+  }
+  const std::string other = known_format(std::string_view(bytes).substr(0, kFormatBytes));
+  if (!other.empty() && !other.starts_with("a web page")) {  // which is text
+    throw data_file_error(place, path, fmt::format("is no text, it is {}", other));
+  }
+  constexpr std::string_view kMark = "\xef\xbb\xbf";
+  if (bytes.starts_with(kMark)) bytes.erase(0, kMark.size());
+  return bytes;
+}
 
 /// The tokens of a text in the fewest bytes each that hold their vocabulary: a text of bytes as it was read.
 using Tokens = std::variant<std::string, std::vector<std::uint16_t>, std::vector<std::int32_t>>;
@@ -104,12 +124,9 @@ class CharacterRanks {
 
 class TextDataset final : public Dataset {
  public:
-  TextDataset(const TextDataConfig& config, const InputPlace& place) : config_(config) {
+  TextDataset(const TextDataConfig& config, const InputPlace& place) : config_(config), place_(place) {
     const std::string path = find_data_file(config.path, "scripts/fetch_data.sh --text data", place);
-    // Characters of large vocabularies take two bytes or more each, beside the text.
-    constexpr int kBytesShare = 2, kCharactersShare = 4;
-    std::string bytes = read_data_file(
-        path, place, share_of_memory(config.tokens == "bytes" ? kBytesShare : kCharactersShare));
+    std::string bytes = text_of(path, place, config.tokens);
     fingerprint_ = Fingerprint()
                        .add(bytes)
                        .add(fmt::format("{} {} {}", config.tokens, config.sequence, config.validation))
@@ -148,6 +165,10 @@ class TextDataset final : public Dataset {
   [[nodiscard]] at::Tensor targets(Split split, const std::vector<std::int64_t>& indices) const override {
     return batch(split, indices, 1);
   }
+  [[nodiscard]] bool reads_quickly() const override { return true; }
+  [[nodiscard]] SampleOrigin origin(Split split, const std::string&, std::int64_t index) const override {
+    return {place_, config_.path, index + (split == Split::validation ? samples_[0] : 0)};
+  }
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
   [[nodiscard]] std::string summary() const override {
     return fmt::format("{}: {} {}, vocabulary {}; {} training and {} validation windows of {}", config_.path,
@@ -180,6 +201,7 @@ class TextDataset final : public Dataset {
   }
 
   TextDataConfig config_;
+  InputPlace place_;
   Tokens tokens_;
   std::int64_t vocabulary_ = 0;
   std::int64_t training_tokens_ = 0;

@@ -2,6 +2,8 @@
 
 #include "stagecraft/base/files.h"
 #include "stagecraft/models/data/data_file.h"
+#include "stagecraft/models/data/known_format.h"
+#include "stagecraft/models/data/token_width.h"
 
 #include <fmt/format.h>
 
@@ -31,7 +33,8 @@ void widen(const std::vector<char>& bytes, std::int64_t* tokens) {
 
 }  // namespace
 
-TokenFile::TokenFile(const std::string& path, int bits, InputPlace place) : place_(std::move(place)) {
+TokenFile::TokenFile(const std::string& path, const Plain& plain, InputPlace place)
+    : place_(std::move(place)) {
   FileFacts facts;
   const bool there = !storage().facts(path, /*follow=*/true, facts) && facts.is_file();
   path_ = there || path.ends_with(".bin") ? path : path + ".bin";
@@ -41,7 +44,13 @@ TokenFile::TokenFile(const std::string& path, int bits, InputPlace place) : plac
   if (!storage().facts(index_path_, /*follow=*/true, facts) && facts.is_file()) {
     read_index();
   } else {
-    read_header(bits);
+    read_header(plain);
+    if (kind_ == Kind::plain && path_ != path) {
+      throw wrong(
+          path_, fmt::format("is named without its ending, as files of Megatron are, and there is no {} that "
+                             "says what it holds; name the whole path if it is a plain file",
+                             index_path_));
+    }
   }
 }
 
@@ -72,28 +81,67 @@ void TokenFile::read_at(const StoredFile& file, const std::string& path, std::ui
   }
 }
 
-void TokenFile::read_header(int bits) {
+void TokenFile::read_header(const Plain& plain) {
   struct Known {
-    std::int32_t magic, version;
+    std::uint32_t magic, version;
     std::uint64_t width;
   };
   constexpr std::array kKnown{Known{20240520, 1, 2}, Known{20240801, 7, 4}};
-  std::array<std::int32_t, 3> header{};
-  if (bytes_ >= kLlmCHeader) read_at(*file_, path_, 0, header.data(), sizeof header);
-  width_ = static_cast<std::uint64_t>(bits) / 8;
+  std::array<std::uint32_t, 3> header{};
+  read_at(*file_, path_, 0, header.data(), std::min<std::uint64_t>(bytes_, sizeof header));
+  width_ = static_cast<std::uint64_t>(plain.bits) / 8;
   for (const Known& known : kKnown) {
-    if (header[0] != known.magic || header[1] != known.version) continue;
+    if (__builtin_bswap32(header[0]) == known.magic) throw wrong(path_, "is llm.c's in big-endian order");
+    if (header[0] != known.magic) continue;
+    if (header[1] != known.version) {
+      throw wrong(path_,
+                  fmt::format("is llm.c's of version {}; expected version {}", header[1], known.version));
+    }
+    if (bytes_ < kLlmCHeader) {
+      throw wrong(path_, fmt::format("has {} bytes, llm.c's header alone takes {}", bytes_, kLlmCHeader));
+    }
     kind_ = Kind::llm_c;
     width_ = known.width;
     first_byte_ = kLlmCHeader;
   }
+  if (kind_ == Kind::plain) refuse_misread(plain);
   const std::uint64_t bytes = bytes_ - first_byte_;
   count_ = static_cast<std::int64_t>(bytes / width_);
   if (bytes % width_ != 0) {
     throw wrong(path_, fmt::format("{} bytes of tokens are no multiple of {}", bytes, width_));
   }
-  if (kind_ == Kind::llm_c && header[2] != count_) {
+  if (kind_ == Kind::llm_c && header[2] != static_cast<std::uint64_t>(count_)) {
     throw wrong(path_, fmt::format("its header promises {} tokens, it has {}", header[2], count_));
+  }
+}
+
+void TokenFile::refuse_misread(const Plain& plain) const {
+  constexpr std::uint64_t kPiece = std::uint64_t{1} << 16U;
+  std::vector<std::uint64_t> begins{0};
+  if (bytes_ > 3 * kPiece) begins = {0, bytes_ / 2, bytes_ - kPiece};
+  TokenPieces pieces;
+  for (const std::uint64_t begin : begins) {
+    std::string& piece = pieces.emplace_back((begins.size() == 1 ? bytes_ : kPiece) / 8 * 8, '\0');
+    read_at(*file_, path_, begin / 8 * 8, piece.data(), piece.size());
+  }
+  const std::string_view beginning = std::string_view(pieces.front()).substr(0, kFormatBytes);
+  if (const std::string other = known_format(beginning); !other.empty()) {
+    throw wrong(path_, fmt::format("holds no plain tokens, it is {}", other));
+  }
+  if (std::all_of(pieces.begin(), pieces.end(), [](const auto& piece) { return is_plain_text(piece); })) {
+    throw wrong(path_,
+                "holds no tokens, it is text; data of type \"text\" reads it, and stagecraft-tokenize makes "
+                "tokens of it");
+  }
+  constexpr std::int64_t kMostOf16 = std::int64_t{1} << 16U;
+  if (plain.bits == 16 && plain.vocabulary > kMostOf16) {
+    throw wrong(path_,
+                fmt::format("its tokens have 16 bits, as long as \"bits\" does not say otherwise, and a "
+                            "vocabulary of {} needs more than those hold; write \"bits\": 32 if they have",
+                            plain.vocabulary));
+  }
+  if (const std::string misread = misread_width(pieces, plain.bits, plain.vocabulary); !misread.empty()) {
+    throw wrong(path_, misread);
   }
 }
 

@@ -20,8 +20,14 @@ namespace stagecraft {
 /// Reading is thread-safe. Errors are InputErrors at `place` that name the file.
 class TokenFile {
  public:
-  /// `path`: with or without ".bin". `bits`: of a token of a plain file, 16 or 32.
-  TokenFile(const std::string& path, int bits, InputPlace place);
+  /// What a config says of a plain file, in which nothing says it.
+  struct Plain {
+    int bits = 16;                ///< of a token, 16 or 32
+    std::int64_t vocabulary = 0;  ///< its tokens are below
+  };
+  /// `path`: of Megatron's files with or without ".bin". Refuses what cannot be a plain file of such tokens: of
+  /// another format, of another width by what its beginning, middle and end look like.
+  TokenFile(const std::string& path, const Plain& plain, InputPlace place);
 
   [[nodiscard]] const std::string& path() const { return path_; }
   /// "Megatron's, of 16 bits", for people.
@@ -45,7 +51,8 @@ class TokenFile {
   [[nodiscard]] StoredFilePtr open(const std::string& path, std::uint64_t& bytes) const;
   void read_at(const StoredFile& file, const std::string& path, std::uint64_t offset, void* to,
                std::size_t bytes) const;
-  void read_header(int bits);
+  void read_header(const Plain& plain);
+  void refuse_misread(const Plain& plain) const;
   void read_index();
 
   std::string path_, index_path_;

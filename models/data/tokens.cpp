@@ -24,10 +24,11 @@ class TokensDataset final : public Dataset {
   TokensDataset(TokensDataConfig config, const InputPlace& data)
       : config_(std::move(config)),
         place_(json::detail::child(data, "path")),
-        train_(config_.path, config_.bits, place_) {
+        validation_place_(json::detail::child(data, "validation_path")),
+        train_(config_.path, {config_.bits, config_.vocabulary}, place_) {
     if (!config_.validation_path.empty()) {
-      validation_.emplace(config_.validation_path, config_.bits,
-                          json::detail::child(data, "validation_path"));
+      validation_.emplace(config_.validation_path, TokenFile::Plain{config_.bits, config_.vocabulary},
+                          validation_place_);
     }
     const std::int64_t all = samples_in(train_);
     const auto held_back =
@@ -82,6 +83,11 @@ class TokensDataset final : public Dataset {
       all.push_back(std::max<std::int64_t>(1, document(split, i).second));
     return all;
   }
+  [[nodiscard]] bool reads_quickly() const override { return true; }
+  [[nodiscard]] SampleOrigin origin(Split split, const std::string&, std::int64_t index) const override {
+    const bool second = split == Split::validation && validation_;
+    return {second ? validation_place_ : place_, of(split).path(), number(split, index)};
+  }
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
   [[nodiscard]] std::string summary() const override {
     return fmt::format("{} ({}): {} tokens; {} training and {} validation samples of {}", train_.path(),
@@ -128,7 +134,7 @@ class TokensDataset final : public Dataset {
     const auto* const outside = std::find_if(
         tokens, tokens + count, [&](std::int64_t token) { return token < 0 || token >= config_.vocabulary; });
     if (outside == tokens + count) return;
-    throw data_file_error(place_, file.path(),
+    throw data_file_error(split == Split::validation && validation_ ? validation_place_ : place_, file.path(),
                           fmt::format("token {} is {}, outside of the vocabulary of {}",
                                       first + (outside - tokens), *outside, config_.vocabulary));
   }
@@ -150,7 +156,7 @@ class TokensDataset final : public Dataset {
   }
 
   TokensDataConfig config_;
-  InputPlace place_;
+  InputPlace place_, validation_place_;
   TokenFile train_;
   std::optional<TokenFile> validation_;
   std::array<std::int64_t, 2> samples_{};

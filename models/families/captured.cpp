@@ -109,20 +109,32 @@ class FieldFinder {
 
   static BatchField taken(const FolderField& field, const FieldSpec& spec, const InputPlace& place) {
     const bool numbers = c10::isFloatingType(spec.dtype);
-    if (spec.shape != sample_shape(field) || numbers != c10::isFloatingType(field.type.dtype)) {
+    const std::vector<std::int64_t> wanted = sample_shape(field);
+    if (!fits(spec.shape, wanted) || numbers != c10::isFloatingType(field.type.dtype)) {
+      const bool needs_numbers = c10::isFloatingType(field.type.dtype);
       throw InputError(place,
                        fmt::format("the model reads \"{}\" as {}, the data's \"{}\" is {} of shape {} "
-                                   "without the samples' own dimension",
+                                   "without the samples' own dimension; it would take {} of shape {}",
                                    field.name, field.type.text(), spec.name, numbers ? "numbers" : "integers",
-                                   functional::shape_text(spec.shape)));
+                                   functional::shape_text(spec.shape), needs_numbers ? "numbers" : "integers",
+                                   functional::shape_text(wanted)));
     }
-    return {field.name, spec.name, 0, spec.shape, field.type.dtype};
+    return {field.name, spec.name, 0, wanted, field.type.dtype};
+  }
+
+  /// But for a last dimension of 1.
+  static bool fits(std::vector<std::int64_t> shape, std::vector<std::int64_t> wanted) {
+    if (shape.size() == wanted.size() + 1) wanted.push_back(1);
+    if (wanted.size() == shape.size() + 1) shape.push_back(1);
+    return shape == wanted;
   }
 
   std::vector<std::string> data_names() const {
     std::vector<std::string> names{"inputs"};
     if (site_.sample.field("targets")) names.emplace_back("targets");
-    for (const FieldSpec& field : site_.sample.fields) names.push_back(field.name);
+    for (const FieldSpec& field : site_.sample.fields) {
+      if (std::ranges::find(names, field.name) == names.end()) names.push_back(field.name);
+    }
     return names;
   }
   std::string data_list() const { return fmt::format("{}", fmt::join(data_names(), ", ")); }

@@ -31,6 +31,10 @@ class Embedding : public Layer {
             {"positions", {positions_, hidden_size_}, normal}};
   }
 
+  std::vector<IndexCheck> index_checks() const override {
+    return {{.end = vocabulary_, .reader = fmt::format("an embedding of {} rows ({})", vocabulary_, name())}};
+  }
+
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context& context,
                      Kept* kept) const override {
     if (input.is_meta()) {  // ATen has no such kernel

@@ -53,6 +53,9 @@ class CrossEntropyLoss final : public Loss {
     return gradient.view(taken.at(3).sizes()).to(taken.at(3).scalar_type());
   }
 
+  std::vector<IndexCheck> index_checks(const SampleSpec& sample) const override {
+    return {{.end = sample.classes, .reader = fmt::format("a loss over {} classes", sample.classes)}};
+  }
   Targets targets() const override { return targets_; }
   bool has_accuracy() const override { return true; }
   std::string misfit(const std::vector<std::int64_t>& shape, const SampleSpec& sample) const override {

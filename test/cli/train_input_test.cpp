@@ -78,6 +78,32 @@ TEST_CASE("truncated data exits 2 and names the file", "[train_input]") {
   check_refused(result, 2, "train-images");
 }
 
+TEST_CASE("labels and tokens beyond the model exit 2 before the first step, with file and sample",
+          "[train_input]") {
+  const ScratchFolder folder;
+  Json config = tiny_run(folder);
+  std::string labels(8, '\0');
+  for (std::size_t row = 0; row < 8; ++row) labels[row] = static_cast<char>(row == 6 ? 5 : row % 3);
+  const auto npy = [&](const std::string& name, const std::string& type, const std::string& shape,
+                       const std::string& bytes) {
+    std::string header =
+        fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", type, shape);
+    header.resize(117, ' ');
+    folder.write(name, std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header + "\n" + bytes);
+  };
+  fs::create_directories(folder.path("rows"));
+  npy("rows/targets.npy", "|u1", "8,", labels);
+  npy("rows/inputs.npy", "<f4", "8, 2", std::string(64, '\0'));
+  config["data"] = {{"type", "arrays"}, {"path", folder.path("rows")}, {"classes", 3}};
+  config["train_batch_size"] = 4;
+  config["train_micro_batch_size_per_gpu"] = 2;
+  check_refused(train(folder, config), 2,
+                "/data/path: " + folder.path("rows/targets.npy") + ": sample 6 has 5 in its targets");
+  CHECK_FALSE(fs::exists(folder.path("run") + "/metrics.jsonl"));
+  config["data"]["classes"] = 0;  // as many as there are
+  CHECK(train(folder, config).code == 0);
+}
+
 TEST_CASE("a run directory in use, of another run, or not writable exits 2", "[train_input]") {
   const ScratchFolder folder;
   Json config = tiny_run(folder);

@@ -2,12 +2,15 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/models/captured/model_folder.h"
+#include "stagecraft/models/families/captured.h"
 #include "stagecraft/models/layer.h"
+#include "stagecraft/models/model.h"
 #include "test/models/captured_folder.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <filesystem>
 
 namespace stagecraft::test::captured_refusal_cases {
@@ -348,6 +351,21 @@ TEST_CASE("results of another type than declared are found by the first run", "[
       programs.forward.run(frame, {}),
       ContainsSubstring(
           "/forward/steps/0: aten::t: result 0 is f32[8, 16], its declared type f32[16,8] is [16, 8]"));
+}
+
+TEST_CASE("weights that are not finite are said to be so before anything is trained", "[captured_refusals]") {
+  const ScratchFolder folder;
+  CapturedConfig captured;
+  for (const double bad : {std::nan(""), HUGE_VAL}) {
+    captured.path = edited_copy(
+        folder, "tiny", {.weights = [&](auto& weights) { weights.at("0.weight").view({-1})[5] = bad; }});
+    captured.reader = {};
+    const Model model =
+        build_model(ModelConfig{captured}, {{8}, at::kFloat, 4}, at::kFloat, {"run.json", "/model"});
+    CHECK_THROWS_WITH(initial_parameters(model, 0, 1),
+                      Contains("weights.safetensors: \"0.weight\" holds numbers that are not finite"));
+    CHECK_NOTHROW(initial_parameters(model, 2, 1));
+  }
 }
 
 }  // namespace stagecraft::test::captured_refusal_cases

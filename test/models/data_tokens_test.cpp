@@ -22,7 +22,7 @@ TokensDataConfig config_of(const std::string& path, std::int64_t sequence) {
   TokensDataConfig config;
   config.path = path;
   config.sequence = sequence;
-  config.vocabulary = 100'001;
+  config.vocabulary = path.find("llama3") == std::string::npos ? 1'000 : 100'001;
   return config;
 }
 
@@ -96,6 +96,8 @@ TEST_CASE("validation is the samples at the end, or a file of its own", "[data]"
   const std::string whole = data->fingerprint();
   config.validation = 0;
   config.validation_path = stored("llmc_llama3.bin");
+  config.vocabulary = 100'001;
+  config.path = stored("llmc_gpt2.bin");
   data = open_tokens(config, kTokenData);
   CHECK(data->size(Split::train) == 7);
   CHECK(at::equal(data->targets(Split::validation, {6})[0], tokens({17, 100'000})));
