@@ -178,6 +178,14 @@ void check_range(const InputPlace& place, const Json& value, double number, cons
   if (!range.holds(number)) wrong(place, value, of + range.text());
 }
 
+/// What both hold.
+Range within(const Range& range, const Range& possible) {
+  Range both = possible;
+  if (range.min >= possible.min) both.min = range.min, both.open_min = range.open_min;
+  if (range.max <= possible.max) both.max = range.max, both.open_max = range.open_max;
+  return both;
+}
+
 /// The same, with 0 as the least where it has none.
 Range from_zero(Range range) {
   if (!std::isfinite(range.min)) range.min = 0;
@@ -358,7 +366,8 @@ void read_scalar(const Json& json, const InputPlace& place, T& value, const Rang
     using Limits = std::numeric_limits<T>;
     const Range possible{static_cast<double>(Limits::min()), static_cast<double>(Limits::max()), false,
                          sizeof(T) == 8};
-    for (const Range& within : {range, possible}) check_range(place, json, json.get<double>(), within);
+    check_range(place, json, json.get<double>(), range);
+    if (!possible.holds(json.get<double>())) wrong(place, json, within(range, possible).text());
     value = json.get<T>();
   } else if constexpr (std::is_same_v<T, double>) {
     if (!json.is_number() || !std::isfinite(json.get<double>())) wrong(place, json, "a finite number");

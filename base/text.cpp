@@ -27,6 +27,10 @@ std::string_view take_until(std::string_view& text, std::string_view ends) {
   return part;
 }
 
+std::string plural(std::int64_t n, std::string_view what) {
+  return std::to_string(n).append(" ").append(what).append(n == 1 ? "" : "s");
+}
+
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r";
   const std::size_t begin = std::min(text.find_first_not_of(kBlanks), text.size());

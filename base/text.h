@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace stagecraft {
@@ -14,6 +15,8 @@ namespace stagecraft {
 bool take(std::string_view& text, char c);
 /// Takes what stands before the first of `ends`, and that; everything where there is none.
 std::string_view take_until(std::string_view& text, std::string_view ends);
+/// "1 layer", "2 layers".
+[[nodiscard]] std::string plural(std::int64_t n, std::string_view what);
 /// Without the blanks, tabs and carriage returns around it.
 [[nodiscard]] std::string_view trimmed(std::string_view text);
 

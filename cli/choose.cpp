@@ -3,6 +3,7 @@
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/base/table.h"
+#include "stagecraft/base/text.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/cli/remedies_text.h"
 #include "stagecraft/schedules/pictures/front.h"
@@ -100,7 +101,8 @@ std::string table_of(const Shown& shown, const PlanCandidate& best) {
 }
 
 std::string label_of(const Plan& plan) {
-  return fmt::format("{}, {} stages, {} x {}{}", plan.schedule.name, plan.stages.size(), plan.micro_batches,
+  return fmt::format("{}, {}, {} x {}{}", plan.schedule.name,
+                     plural(static_cast<std::int64_t>(plan.stages.size()), "stage"), plan.micro_batches,
                      plan.micro_batch_size,
                      any_recompute(plan.recompute()) ? ", recompute " + recompute_of(plan) : "");
 }
@@ -171,9 +173,10 @@ void choose_from(const Profile& profile, const Cluster& cluster, const ChoiceReq
   leave_out_beyond(choices, machine);
   const Shown shown = options.pareto ? front_of(choices) : best_of_each(choices);
   const PlanCandidate& best = jittered_best(shown, options.output);
-  const std::string title = fmt::format(
-      "{} on {}: {} plans", profile.model.empty() ? "the model" : profile.model,
-      cluster.name.empty() ? fmt::format("{} devices", cluster.devices()) : cluster.name, choices.all.size());
+  const std::string title =
+      fmt::format("{} on {}: {}", profile.model.empty() ? "the model" : profile.model,
+                  cluster.name.empty() ? plural(cluster.devices(), "device") : cluster.name,
+                  plural(static_cast<std::int64_t>(choices.all.size()), "plan"));
   if (!options.output.path.empty()) {
     write_json_file(options.output.path, json::write(best.plan));
   }

@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/json.h"
 #include "stagecraft/base/table.h"
+#include "stagecraft/base/text.h"
 #include "stagecraft/partitioner/graph/chain.h"
 
 #include <fmt/format.h>
@@ -87,12 +88,11 @@ std::string times(double faster) { return fmt::format("{:.2f}x", faster); }
 
 std::string pipedream_text(const std::string& profile, const Cluster& cluster, const Options& options,
                            const PreparedGraph& prepared, const Result& result) {
-  std::string out =
-      fmt::format("{} on {}: {} stage{} on {} device{}, by PipeDream's cost model\n\n",
-                  std::filesystem::path(profile).filename().string(),
-                  cluster.name.empty() ? fmt::format("{} devices", result.devices) : cluster.name,
-                  result.stages.size(), result.stages.size() == 1 ? "" : "s",
-                  result.devices - result.devices_left, result.devices - result.devices_left == 1 ? "" : "s");
+  std::string out = fmt::format("{} on {}: {} on {}, by PipeDream's cost model\n\n",
+                                std::filesystem::path(profile).filename().string(),
+                                cluster.name.empty() ? plural(result.devices, "device") : cluster.name,
+                                plural(static_cast<std::int64_t>(result.stages.size()), "stage"),
+                                plural(result.devices - result.devices_left, "device"));
   out += table_text(prepared, result) + "\n";
   const auto line = [&](const char* key, const std::string& value) {
     out += fmt::format("  {:<13} {}\n", key, value);
@@ -102,13 +102,14 @@ std::string pipedream_text(const std::string& profile, const Cluster& cluster, c
        fmt::format("{} per mini-batch, {} one device ({}); with all compute spread evenly {}",
                    format_duration(Seconds{result.bottleneck}), times(result.one_device / result.bottleneck),
                    format_duration(Seconds{result.one_device}), format_duration(ideal)));
-  line("data parallel", fmt::format("{} on all {} devices, {} one device; the plan is {} that",
-                                    format_duration(Seconds{result.data_parallel}), result.devices,
-                                    times(result.one_device / result.data_parallel),
-                                    times(result.data_parallel / result.bottleneck)));
+  line("data parallel",
+       fmt::format(
+           "{} on {}, {} one device; the plan is {} that", format_duration(Seconds{result.data_parallel}),
+           result.devices == 1 ? "the one device" : fmt::format("all {} devices", result.devices),
+           times(result.one_device / result.data_parallel), times(result.data_parallel / result.bottleneck)));
   line("transfers", options.compression ? fmt::format("priced, compressed {} to 1", *options.compression)
                                         : "take no time (--activation-compression-ratio 1 prices them)");
-  if (result.devices_left > 0) line("left over", fmt::format("{} devices", result.devices_left));
+  if (result.devices_left > 0) line("left over", plural(result.devices_left, "device"));
   line("searched", fmt::format("{} places to cut", prepared.states.states.size()));
   if (prepared.is_compressed()) {
     line("coarsened", fmt::format("{} nodes to {}: chains behind forks are one node each, too many places to "

@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/json.h"
 #include "stagecraft/base/table.h"
+#include "stagecraft/base/text.h"
 #include "stagecraft/cli/planning.h"
 #include "stagecraft/partitioner/stage_memory.h"
 
@@ -12,10 +13,6 @@
 
 namespace stagecraft::cli {
 namespace {
-
-std::string plural(std::int64_t n, const char* what) {
-  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-}
 
 std::vector<int> cuts_of(const Plan& plan) {
   std::vector<int> cuts;

@@ -294,12 +294,12 @@ void add_profile(CLI::App& app) {
       ->group(kMeasured);
   verb->add_option("--tflops", arguments->tflops,
                    "with --estimate: the rate of matrix products, in 10^12 operations per second")
-      ->check(positive())
+      ->check(CLI::Range(1e-3, 1e5))
       ->type_name("N")
       ->group(kMeasured);
   verb->add_option("--memory-gbps", arguments->memory_gbps,
                    "with --estimate: the rate at which memory is read and written, in 10^9 bytes per second")
-      ->check(positive())
+      ->check(CLI::Range(1e-2, 1e6))
       ->type_name("N")
       ->group(kMeasured);
   verb->add_flag("--links", arguments->links,

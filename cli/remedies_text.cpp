@@ -1,6 +1,7 @@
 #include "stagecraft/cli/remedies_text.h"
 
 #include "stagecraft/base/table.h"
+#include "stagecraft/base/text.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -24,7 +25,7 @@ std::string what_text(const Remedy& remedy) {
       std::vector<int> counts;
       for (const NetworkLevel& level : remedy.cluster.levels) counts.push_back(level.count);
       std::reverse(counts.begin(), counts.end());
-      return fmt::format("{} devices{}", remedy.cluster.devices(),
+      return fmt::format("{}{}", plural(remedy.cluster.devices(), "device"),
                          counts.size() == 1 ? "" : fmt::format(" ({})", fmt::join(counts, " x ")));
     }
     case Remedy::Kind::more_memory:

@@ -6,6 +6,7 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/base/printable.h"
 #include "stagecraft/base/table.h"
+#include "stagecraft/base/text.h"
 #include "stagecraft/cli/commands.h"
 #include "stagecraft/cli/errors.h"
 #include "stagecraft/cli/output.h"
@@ -90,8 +91,8 @@ void show(const TrainResult& result, const TrainOptions& options, Output& output
     output.print("All programs are proved; this was a dry run.\n");
   } else if (stopped.empty()) {
     output.print(fmt::format(
-        "Done: {} steps{}, {} per step (median){}. `stagecraft report {}` compares with the plan.\n",
-        result.outcome.steps, skips(result.outcome.summary),
+        "Done: {}{}, {} per step (median){}. `stagecraft report {}` compares with the plan.\n",
+        plural(result.outcome.steps, "step"), skips(result.outcome.summary),
         format_duration(result.outcome.summary.step.median), speed(result.outcome.summary), result.run_dir));
   }
   if (!stopped.empty()) throw StoppedError(stopped);

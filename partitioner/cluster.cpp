@@ -47,9 +47,35 @@ void validate(const Cluster& cluster, const std::string& file) {
   }
 }
 
+void require_plausible(const Cluster& cluster, const std::string& file) {
+  const auto require = [&](const std::string& pointer, double found, double least, double most,
+                           const char* unit) {
+    if (found >= least && found <= most) return;
+    throw InputError({file, pointer},
+                     fmt::format("found {:.15g}, expected {:.6g} to {:.6g} {}: is it a slip in the "
+                                 "unit?",
+                                 found, least, most, unit));
+  };
+  for (std::size_t i = 0; i < cluster.levels.size(); ++i) {
+    const Link& link = cluster.levels[i].link;
+    const std::string pointer = fmt::format("/levels/{}/link", i);
+    require(pointer + "/bytes_per_second", link.bytes_per_second, 1e5, 1e18, "bytes per second");
+    const double latency_ms = link.latency.value * 1e3;
+    if (latency_ms != 0) require(pointer + "/latency_ms", latency_ms, 1e-5, 1e4, "ms");
+  }
+  if (cluster.memory) {
+    require("/memory_bytes", static_cast<double>(cluster.memory->value), 0x1p16, 1e14, "bytes per device");
+  }
+  for (std::size_t i = 0; i < cluster.speed.size(); ++i) {
+    require(fmt::format("/speed/{}", i), cluster.speed[i], kLeastSpeed, 1 / kLeastSpeed,
+            "times the usual speed");
+  }
+}
+
 Cluster read_cluster(const std::string& path) {
   auto cluster = json::read_file<Cluster>(path);
   validate(cluster, path);
+  require_plausible(cluster, path);
   return cluster;
 }
 

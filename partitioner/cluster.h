@@ -39,7 +39,10 @@ void describe(auto& v, Cluster& c) {
 /// One speed per device or none, a sane number of devices, a reserve below the memory. Throws InputError with
 /// `file` and the pointer.
 void validate(const Cluster& cluster, const std::string& file);
-[[nodiscard]] Cluster read_cluster(const std::string& path);  ///< parse, read, validate
+/// Figures that devices and links can have: others are slips in their unit, and would plan as they stand. Throws
+/// InputError likewise.
+void require_plausible(const Cluster& cluster, const std::string& file);
+[[nodiscard]] Cluster read_cluster(const std::string& path);  ///< parse, read, validate, require_plausible
 
 /// Devices in one machine behind one kind of link, memory not capped.
 [[nodiscard]] Cluster flat_cluster(const std::string& name, int devices, const Link& link);

@@ -1,5 +1,6 @@
 #include "stagecraft/partitioner/replan.h"
 
+#include "stagecraft/base/text.h"
 #include "stagecraft/partitioner/ties.h"
 
 #include <fmt/format.h>
@@ -35,9 +36,9 @@ void check_inputs(const Plan& running, const std::vector<MeasuredStage>& measure
   STAGECRAFT_CHECK(measured.size() == running.stages.size(), "measured is every stage of the plan");
   const auto layers = static_cast<int>(profile.at(running.micro_batch_size).layers.size());
   if (layers != running.layers()) {
-    throw InputError(fmt::format(
-        "the run's plan is of {} layers and the profile of {}: expected a profile of the run's model",
-        running.layers(), layers));
+    throw InputError(
+        fmt::format("the run's plan is of {} and the profile of {}: expected a profile of the run's model",
+                    plural(running.layers(), "layer"), layers));
   }
   if (!running.model_fingerprint.empty() && !profile.model_fingerprint.empty() &&
       running.model_fingerprint != profile.model_fingerprint) {
@@ -46,8 +47,9 @@ void check_inputs(const Plan& running, const std::vector<MeasuredStage>& measure
   }
   const int ranks = running.placement().world();
   if (ranks > cluster.devices()) {
-    throw InputError(fmt::format("the run has {} ranks, but the cluster{} has {} devices", ranks,
-                                 cluster.name.empty() ? "" : " " + cluster.name, cluster.devices()));
+    throw InputError(fmt::format("the run has {}, but the cluster{} has {}", plural(ranks, "rank"),
+                                 cluster.name.empty() ? "" : " " + cluster.name,
+                                 plural(cluster.devices(), "device")));
   }
   for (const StagePlan& stage : running.stages) {
     if (stage.ranks.size() > 1) throw InputError("the run's plan has replicated stages: not replanned yet");

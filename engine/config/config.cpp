@@ -8,6 +8,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 namespace stagecraft {
 namespace {
@@ -87,6 +89,18 @@ void complete_optimizer(Json& json) {
   json["optimizer"].merge_patch(given);
 }
 
+/// Numbers of a config go into float32, whoever reads them: beyond its range is a slip, and what computes with it
+/// would say so without the key.
+void require_float32(const Json& json, const InputPlace& place) {
+  constexpr double kMost = std::numeric_limits<float>::max();
+  if (json.is_number_float() && !(std::abs(json.get<double>()) <= kMost)) {
+    json::detail::wrong(place, json,
+                        fmt::format("a number from {:.3g} to {:.3g}, the range of float32", -kMost, kMost));
+  }
+  if (!json.is_structured()) return;
+  for (const auto& [key, value] : json.items()) require_float32(value, json::detail::child(place, key));
+}
+
 }  // namespace
 
 RunConfig read_run_config(const std::string& path, const std::vector<std::string>& overrides) {
@@ -101,6 +115,7 @@ RunConfig read_run_config(const std::string& path, const std::vector<std::string
   // A slip in an override shows as an unknown key; the message should not send people to the file for it.
   const std::string file = overrides.empty() ? path : fmt::format("{} with --set", path);
   complete_optimizer(json);
+  require_float32(json, {file, ""});
   auto config = json::read<RunConfig>(json, {file, ""});
   if (config.pipeline.schedule) {
     (void)find_schedule(*config.pipeline.schedule, {file, "/pipeline/schedule"});
@@ -184,6 +199,10 @@ Json training_identity(const RunConfig& config, std::int64_t steps, bool synchro
   const Json::json_pointer total("/params/total_num_steps");
   if (Json& scheduler = identity["scheduler"]; scheduler.contains(total) && scheduler[total] == 0) {
     scheduler[total] = steps;
+  }
+  if (Json& scheduler = identity["scheduler"]; scheduler["type"] == "WarmupCosineLR") {
+    Json& params = scheduler["params"];  // the only warm-up that it had once
+    if (params["warmup_type"] == "log") params.erase("warmup_type");
   }
   if (!synchronous) {
     identity["validation"] = all.at("validation");

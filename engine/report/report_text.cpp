@@ -1,4 +1,5 @@
 #include "stagecraft/base/table.h"
+#include "stagecraft/base/text.h"
 #include "stagecraft/engine/report/report.h"
 
 #include <fmt/format.h>
@@ -101,14 +102,15 @@ std::string remarks_of(const RunReport& report) {
 
 std::string report_text(const RunReport& report) {
   return fmt::format(
-      "{}, {}, {} stages, {} micro-batches per step; {} steps{}\n{}\n"
+      "{}, {}, {}, {} per step; {}{}\n{}\n"
       "Step\n{}\n"
-      "Stages: ms per step, over the last {} steps; predicted in brackets\n{}\n"
+      "Stages: ms per step, over the last {}; predicted in brackets\n{}\n"
       "Actions: single times\n{}\n"
       "Memory: peak of requested tensor bytes\n{}",
-      report.model, report.schedule, report.stages, report.micro_batches, report.steps,
-      samples_per_second_words(report), remarks_of(report), step_table(report), report.timeline_steps,
-      stage_table(report), action_table(report), memory_table(report));
+      report.model, report.schedule, plural(report.stages, "stage"),
+      plural(report.micro_batches, "micro-batch"), plural(report.steps, "step"),
+      samples_per_second_words(report), remarks_of(report), step_table(report),
+      plural(report.timeline_steps, "step"), stage_table(report), action_table(report), memory_table(report));
 }
 
 }  // namespace stagecraft

@@ -378,8 +378,10 @@ void check_resume(const Manifest& manifest, const std::string& checkpoint, const
   const std::int64_t steps = run_shape(config, *materials.data, synchronous).steps;
   const Json identity = training_identity(config, steps, manifest.synchronous);
   if (const std::string what = first_difference(manifest.training, identity); !what.empty()) refuse(what);
-  if (manifest.data != materials.data->fingerprint()) refuse("the data files have changed");
-  if (manifest.model != materials.model.fingerprint) refuse("the model has changed");
+  if (manifest.data != materials.data->fingerprint())
+    refuse("the data files have changed; a new run with \"initial_checkpoint\" starts from its weights");
+  if (manifest.model != materials.model.fingerprint)
+    refuse("the model has changed; a new run with \"initial_checkpoint\" starts from its weights");
   const std::string what = first_difference(manifest.pipeline, pipeline_of(plan));
   if (!manifest.synchronous && !what.empty()) {
     refuse(fmt::format("an asynchronous run goes on with its own pipeline only ({})", what));

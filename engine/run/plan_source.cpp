@@ -1,5 +1,6 @@
 #include "stagecraft/engine/run/plan_source.h"
 
+#include "stagecraft/base/text.h"
 #include "stagecraft/engine/links.h"
 #include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/run/launcher.h"
@@ -98,8 +99,8 @@ void check_plan(const Plan& plan, const std::string& plan_file, const RunConfig&
   }
   const int layers = static_cast<int>(model.layers.size());
   if (plan.layers() != layers && plan.layers() != layers + 1) {
-    refuse("/stages", fmt::format("the plan has {} layers, but {} has {} (and the loss)", plan.layers(),
-                                  model.name, layers));
+    refuse("/stages", fmt::format("the plan has {}, but {} has {} (and the loss)",
+                                  plural(plan.layers(), "layer"), model.name, layers));
   }
   if (plan.stages.back().first_layer >= layers) {
     refuse("/stages", "the last stage has no layer but the loss; give it one of the model's");
@@ -109,14 +110,13 @@ void check_plan(const Plan& plan, const std::string& plan_file, const RunConfig&
   }
   if (plan.micro_batch_size != config.micro_batch_size) {
     refuse("/micro_batch_size",
-           fmt::format(
-               "the plan is for micro-batches of {} samples, but {} has train_micro_batch_size_per_gpu {}",
-               plan.micro_batch_size, file, config.micro_batch_size));
+           fmt::format("the plan is for micro-batches of {}, but {} has train_micro_batch_size_per_gpu {}",
+                       plural(plan.micro_batch_size, "sample"), file, config.micro_batch_size));
   }
   const int ranks = plan.placement().world();
   if (world && world->ranks != ranks) {
-    refuse("/stages", fmt::format("the plan needs {} ranks, but {} {} launched", ranks, world->ranks,
-                                  world->ranks == 1 ? "was" : "were"));
+    refuse("/stages", fmt::format("the plan needs {}, but {} {} launched", plural(ranks, "rank"),
+                                  world->ranks, world->ranks == 1 ? "was" : "were"));
   }
   check_agreement(plan, plan_file, config, file);
 }
@@ -195,24 +195,25 @@ void check_stages(const PlanRequest& request, const PipelineConfig& pipeline, co
   if (!pipeline.widths.empty()) {
     const int needed = ranks_of(pipeline.widths);
     if (needed == world->ranks) return;
-    throw InputError({file, "/pipeline/widths"},
-                     fmt::format("stages of {} replicas need {} ranks, but {} {} launched",
-                                 fmt::join(pipeline.widths, ", "), needed, world->ranks,
-                                 world->ranks == 1 ? "was" : "were"));
+    throw InputError(
+        {file, "/pipeline/widths"},
+        fmt::format("stages of {} replicas need {}, but {} {} launched", fmt::join(pipeline.widths, ", "),
+                    plural(needed, "rank"), world->ranks, world->ranks == 1 ? "was" : "were"));
   }
   const int per_rank = stages_per_rank(pipeline);
   const bool cut = !request.cuts.empty();
   const int fitting = world->ranks * per_rank;
   const int stages = cut ? static_cast<int>(request.cuts.size()) + 1 : request.stages.value_or(fitting);
   if (stages == fitting) return;
-  std::string needed = fmt::format("{} ranks", stages);
+  std::string needed = plural(stages, "rank");
   if (per_rank > 1) needed = fmt::format("one rank per {} stages", per_rank);
   std::string remedy =
-      cut ? fmt::format("write {} cuts", fitting - 1) : fmt::format("write \"stages\": {}", fitting);
+      cut ? "write " + plural(fitting - 1, "cut") : fmt::format("write \"stages\": {}", fitting);
   if (stages % per_rank == 0) remedy = fmt::format("launch {}, or {}", stages / per_rank, remedy);
-  throw InputError({file, cut ? "/pipeline/cuts" : "/pipeline/stages"},
-                   fmt::format("{} stages need {}, but {} {} launched: {}", stages, needed, world->ranks,
-                               world->ranks == 1 ? "was" : "were", remedy));
+  throw InputError(
+      {file, cut ? "/pipeline/cuts" : "/pipeline/stages"},
+      fmt::format("{} {} {}, but {} {} launched: {}", plural(stages, "stage"), stages == 1 ? "needs" : "need",
+                  needed, world->ranks, world->ranks == 1 ? "was" : "were", remedy));
 }
 
 /// Measures, then plans.

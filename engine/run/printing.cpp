@@ -1,6 +1,7 @@
 #include "stagecraft/engine/run/printing.h"
 
 #include "stagecraft/base/table.h"
+#include "stagecraft/base/text.h"
 #include "stagecraft/engine/optimizers/staleness_advice.h"
 #include "stagecraft/schedules/rules/staleness.h"
 
@@ -36,8 +37,9 @@ std::string model_table(const RunSetup& setup) {
     table.row({fmt::format("{}", i), layer.name(), layer.type(), count_of(parameters_of(layer)),
                fmt::format("{}", fmt::join(shapes[i + 1].shape, " x "))});
   }
-  return fmt::format("Model: {}, {} parameters in {} layers, {}\n{}{}\n", model.name,
-                     format_count(static_cast<double>(model.parameter_count())), model.layers.size(),
+  return fmt::format("Model: {}, {} parameters in {}, {}\n{}{}\n", model.name,
+                     format_count(static_cast<double>(model.parameter_count())),
+                     plural(static_cast<std::int64_t>(model.layers.size()), "layer"),
                      setup.materials().model.precision.name(), table.text(),
                      model.note.empty() ? "" : model.note + "\n");
 }
@@ -135,12 +137,14 @@ std::string batch_lines(const RunSetup& setup) {
   const RunShape& shape = setup.shape();
   const int m = config.micro_batches();
   const std::int64_t rest = config.train_batch_size % config.micro_batch_size;
-  std::string text = fmt::format("Batch: {} samples per step = {} micro-batch{} of {}{}\n",
-                                 config.train_batch_size, m, m == 1 ? "" : "es", config.micro_batch_size,
-                                 rest == 0 ? "" : fmt::format(", the last one of {}", rest));
+  std::string text =
+      fmt::format("Batch: {} per step = {} micro-batch{} of {}{}\n",
+                  plural(config.train_batch_size, "sample"), m, m == 1 ? "" : "es", config.micro_batch_size,
+                  rest == 0 ? "" : fmt::format(", the last one of {}", rest));
   const std::int64_t epoch = steps_per_epoch(shape);
-  text += fmt::format("  {} training samples make {} steps per epoch; {} steps are {:.2f} epochs\n",
-                      shape.samples, epoch, shape.steps,
+  text += fmt::format("  {} {} {} per epoch; {} {} {:.2f} epochs\n", plural(shape.samples, "training sample"),
+                      shape.samples == 1 ? "makes" : "make", plural(epoch, "step"),
+                      plural(shape.steps, "step"), shape.steps == 1 ? "is" : "are",
                       static_cast<double>(shape.steps) / static_cast<double>(epoch));
   if (const auto& decay = config.optimizer.ema_decay) {
     text += fmt::format("  validation and export read averaged weights (decay {:g} per step)\n", *decay);

@@ -22,10 +22,13 @@ double linear_warmup(std::int64_t step, std::int64_t steps) {
   return static_cast<double>(step) / static_cast<double>(steps);
 }
 
+double warmup(const std::string& type, std::int64_t step, std::int64_t steps) {
+  return type == "log" ? log_warmup(step, steps) : linear_warmup(step, steps);
+}
+
 double warmup(const WarmupLRConfig& c, std::int64_t step) {
   const std::int64_t steps = warmup_steps(c.warmup_num_steps);
-  if (step >= steps) return 1;
-  return c.warmup_type == "log" ? log_warmup(step, steps) : linear_warmup(step, steps);
+  return step >= steps ? 1 : warmup(c.warmup_type, step, steps);
 }
 
 double between_rates(const WarmupLRConfig& c, double gamma) {
@@ -50,7 +53,8 @@ double warmup_then_decay(const WarmupDecayLRConfig& c, const LearningRateSite& a
 double warmup_then_cosine(const WarmupCosineLRConfig& c, const LearningRateSite& at) {
   const std::int64_t steps = warmup_steps(c.warmup_num_steps);
   if (at.step < steps) {
-    return at.optimizer_lr * (c.warmup_min_ratio + (1 - c.warmup_min_ratio) * log_warmup(at.step, steps));
+    return at.optimizer_lr *
+           (c.warmup_min_ratio + (1 - c.warmup_min_ratio) * warmup(c.warmup_type, at.step, steps));
   }
   const std::int64_t total = c.total_num_steps > 0 ? c.total_num_steps : at.total_steps;
   const double window = static_cast<double>(std::max<std::int64_t>(1, total - steps));
@@ -147,13 +151,19 @@ void describe(Fields& f, SchedulerConfig& c) {
 
 void describe(Fields&, ConstantLRConfig&) {}
 
+namespace {
+void describe_warmup_type(Fields& f, std::string& type) {
+  f.optional("warmup_type", type, "log or linear");
+  f.require(type == "log" || type == "linear", "warmup_type",
+            "expected \"log\" or \"linear\", found \"" + type + "\"");
+}
+}  // namespace
+
 void describe(Fields& f, WarmupLRConfig& c) {
   f.optional("warmup_min_lr", c.warmup_min_lr, "at step 0", json::at_least(0));
   f.optional("warmup_max_lr", c.warmup_max_lr, "after the warm-up", json::at_least(0));
   f.optional("warmup_num_steps", c.warmup_num_steps, "steps of the warm-up", json::at_least(0));
-  f.optional("warmup_type", c.warmup_type, "log or linear");
-  f.require(c.warmup_type == "log" || c.warmup_type == "linear", "warmup_type",
-            "expected \"log\" or \"linear\", found \"" + c.warmup_type + "\"");
+  describe_warmup_type(f, c.warmup_type);
 }
 
 void describe(Fields& f, WarmupDecayLRConfig& c) {
@@ -167,6 +177,7 @@ void describe(Fields& f, WarmupCosineLRConfig& c) {
              json::at_least(0));
   f.optional("warmup_min_ratio", c.warmup_min_ratio, "of the optimizer's lr, at step 0", json::between(0, 1));
   f.optional("warmup_num_steps", c.warmup_num_steps, "steps of the warm-up", json::at_least(0));
+  describe_warmup_type(f, c.warmup_type);
   f.optional("cos_min_ratio", c.cos_min_ratio, "of the optimizer's lr, at the end", json::between(0, 1));
 }
 

@@ -50,6 +50,7 @@ struct WarmupCosineLRConfig {
   std::int64_t total_num_steps = 0;  ///< 0: the run's steps
   double warmup_min_ratio = 0, cos_min_ratio = 1e-4;
   std::int64_t warmup_num_steps = 1000;
+  std::string warmup_type = "log";
 };
 /// PyTorch's. From start_factor times the optimizer's rate to end_factor times, over total_iters steps.
 struct LinearLRConfig {

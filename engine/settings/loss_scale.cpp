@@ -12,7 +12,8 @@ void LossScale::update(bool overflow) {
   if (!overflow) {
     if (fixed()) state_.patience = patience();
     if (fixed() || ++state_.good_steps < config_.loss_scale_window) return;
-    state_ = {state_.scale * 2, 0, config_.hysteresis};
+    // Gradients that are all 0 never overflow: the scale must not outgrow what it is multiplied in.
+    state_ = {std::min(state_.scale * 2, kMostLossScale), 0, config_.hysteresis};
     return;
   }
   state_.good_steps = 0;

@@ -12,6 +12,9 @@
 
 namespace stagecraft {
 
+/// A scale that any gradient overflows. Times what a loss multiplies it by, it is a number of float32.
+inline constexpr double kMostLossScale = 0x1p100;
+
 struct Fp16Config {
   bool enabled = false;
   double loss_scale = 0;  ///< above 0: fixed
@@ -23,13 +26,14 @@ struct Fp16Config {
 template <class V>
 void describe(V& v, Fp16Config& c) {
   v.optional("enabled", c.enabled, "activations and what layers read of weights in float16");
-  v.optional("loss_scale", c.loss_scale, "a fixed scale; 0: dynamic", json::at_least(0));
+  v.optional("loss_scale", c.loss_scale, "a fixed scale; 0: dynamic", json::between(0, kMostLossScale));
   v.optional("initial_scale_power", c.initial_scale_power, "the dynamic scale begins as 2 to this",
              json::between(0, 60));
   v.optional("loss_scale_window", c.loss_scale_window, "steps without an overflow until it is doubled",
              json::at_least(1));
   v.optional("hysteresis", c.hysteresis, "overflows until it is halved, in a window", json::at_least(1));
-  v.optional("min_loss_scale", c.min_loss_scale, "an overflow at this scale ends the run", json::above(0));
+  v.optional("min_loss_scale", c.min_loss_scale, "an overflow at this scale ends the run",
+             json::Range{.min = 0, .max = kMostLossScale, .open_min = true});
 }
 
 /// What a checkpoint holds of it.

@@ -1,5 +1,7 @@
 #include "stagecraft/partitioner/planning/request_checks.h"
 
+#include "stagecraft/base/text.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -9,20 +11,21 @@ namespace stagecraft::planning {
 namespace {
 
 void check_stage_count(const RequestScope& scope, int stages, int stages_per_rank) {
-  if (stages < 1) throw InputError(fmt::format("{} stages: expected at least 1", stages));
+  if (stages < 1) throw InputError(fmt::format("{}: expected at least 1", plural(stages, "stage")));
   if (stages > scope.cuttable) {
-    throw InputError(fmt::format("{} stages, but the model has {} layers; a stage needs at least one", stages,
-                                 scope.cuttable));
+    throw InputError(fmt::format("{}, but the model has {}; a stage needs at least one",
+                                 plural(stages, "stage"), plural(scope.cuttable, "layer")));
   }
   if (stages % stages_per_rank != 0) {
-    throw InputError(fmt::format("{} stages are no multiple of the {} per rank that {} is to have", stages,
-                                 stages_per_rank, scope.schedule.name));
+    throw InputError(fmt::format("{} {} no multiple of the {} per rank that {} is to have",
+                                 plural(stages, "stage"), stages == 1 ? "is" : "are", stages_per_rank,
+                                 scope.schedule.name));
   }
   const Cluster& cluster = scope.cluster;
   if (stages / stages_per_rank > cluster.devices()) {
     throw InputError(fmt::format(
-        "{} stages, but the cluster{} has {} devices; {}", stages,
-        cluster.name.empty() ? "" : " " + cluster.name, cluster.devices(),
+        "{}, but the cluster{} has {}; {}", plural(stages, "stage"),
+        cluster.name.empty() ? "" : " " + cluster.name, plural(cluster.devices(), "device"),
         stages_per_rank == 1 ? "a stage needs one of its own"
                              : fmt::format("{} share one with {}", stages_per_rank, scope.schedule.name)));
   }
@@ -52,8 +55,8 @@ void check_widths(const RequestScope& scope, int stages_per_rank) {
     devices += replicas;
   }
   if (devices > scope.cluster.devices()) {
-    throw InputError(
-        fmt::format("{} need {} devices, but the cluster has {}", said, devices, scope.cluster.devices()));
+    throw InputError(fmt::format("{} need {}, but the cluster has {}", said, plural(devices, "device"),
+                                 scope.cluster.devices()));
   }
   if (stages_per_rank > 1 && std::ranges::adjacent_find(widths, std::not_equal_to{}) != widths.end()) {
     throw InputError(fmt::format("{}: with several stages per rank all are equally wide", said));
@@ -76,7 +79,8 @@ void check_request(const RequestScope& scope, PlacementKind kind, int stages_per
   if (request.stages) check_stage_count(scope, *request.stages, stages_per_rank);
   const auto agree = [&](int stages, const std::string& what) {
     if (request.stages && *request.stages != stages) {
-      throw InputError(fmt::format("{} make {} stages, but {} are asked for", what, stages, *request.stages));
+      throw InputError(fmt::format("{} make {}, but {} asked for", what, plural(stages, "stage"),
+                                   *request.stages == 1 ? "1 is" : fmt::format("{} are", *request.stages)));
     }
   };
   if (!request.cuts.empty()) {
@@ -90,7 +94,7 @@ void check_request(const RequestScope& scope, PlacementKind kind, int stages_per
     const std::string said = fmt::format("the widths {}", fmt::join(request.widths, ","));
     agree(stages, said);
     if (!request.cuts.empty() && static_cast<int>(request.cuts.size()) + 1 != stages) {
-      throw InputError(fmt::format("{} make {} stages, but the cuts {} make {}", said, stages,
+      throw InputError(fmt::format("{} make {}, but the cuts {} make {}", said, plural(stages, "stage"),
                                    fmt::join(request.cuts, ","), request.cuts.size() + 1));
     }
     check_stage_count(scope, stages, stages_per_rank);

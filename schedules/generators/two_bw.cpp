@@ -23,10 +23,14 @@ void require_long_groups(const ProgramHeader& header) {
   for (int g = 0; g + 1 < header.groups(); ++g) {
     const int size = header.group_sizes[to_size(g)];
     if (size >= lag) continue;
-    throw InputError(
-        fmt::format("2bw needs at least {} micro-batches per update, as many as are in flight ahead of a "
-                    "backward, to do with two versions; a group has {}",
-                    lag, size));
+    const bool short_one = size < *std::ranges::max_element(header.group_sizes);
+    throw InputError(fmt::format(
+        "2bw needs at least {} micro-batches per update, as many as are in flight ahead of a "
+        "backward, to do with two versions; {} has {}{}",
+        lag, short_one ? "an epoch's last, short mini-batch" : "an update", size,
+        short_one ? ": leave that one out (data.drop_last), or choose a train_batch_size that divides "
+                    "the samples"
+                  : ""));
   }
 }
 

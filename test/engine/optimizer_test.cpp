@@ -157,6 +157,10 @@ TEST_CASE("learning rates follow DeepSpeed's formulas", "[optimizer]") {
   CHECK(rate({cosine}, 29) == Approx(0.5 * (0.1 + 0.9 * (1 + std::cos(std::numbers::pi * 0.5)) / 2)));
   CHECK(rate({cosine}, 39) == Approx(0.5 * 0.1));
   CHECK(rate({cosine}, 100) == Approx(0.5 * 0.1));
+  WarmupCosineLRConfig straight = cosine;
+  straight.warmup_type = "linear";
+  CHECK(rate({straight}, 9) == Approx(0.5 * (0.2 + 0.8 * 9 / 20)));
+  CHECK(rate({straight}, 29) == rate({cosine}, 29));
 
   // A warm-up of none or one step is DeepSpeed's shortest, two.
   CHECK(rate({WarmupLRConfig{.warmup_max_lr = 1, .warmup_num_steps = 0, .warmup_type = "linear"}}, 1) ==

@@ -102,4 +102,35 @@ TEST_CASE("impossible clusters are refused", "[cluster]") {
                     "c.json: /levels/0/link/bytes_per_second: expected at least 1, found 1e-310");
 }
 
+TEST_CASE("figures that no device and no link has are slips in the unit", "[cluster]") {
+  const auto said = [](const std::function<void(Cluster&)>& spoil) -> std::string {
+    Cluster cluster = flat_cluster("c", 4, Link{Seconds{1e-5}, 25e9});
+    cluster.memory = Bytes{std::int64_t{80} << 30U};
+    spoil(cluster);
+    try {
+      require_plausible(cluster, "c.json");
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(said([](Cluster&) {}).empty());
+  const auto link = [](double latency_ms, double bytes_per_second) {
+    return [=](Cluster& c) { c.levels[0].link = {Seconds{latency_ms / 1e3}, bytes_per_second}; };
+  };
+  CHECK(said(link(0, 1e9)).empty());
+  for (const double bandwidth : {1.0, 100.0, 450.0, 25e3, 1e19, 1e30}) {
+    CHECK(said(link(0.01, bandwidth)).starts_with("c.json: /levels/0/link/bytes_per_second: found "));
+    CHECK(said(link(0.01, bandwidth))
+              .ends_with("expected 100000 to 1e+18 bytes per second: is it a slip in the unit?"));
+  }
+  for (const double latency : {1e-6, 1e-300, 5e4}) {
+    CHECK(said(link(latency, 1e9)).starts_with("c.json: /levels/0/link/latency_ms: found "));
+  }
+  for (const std::int64_t memory : {80L, 40'000L, 80'000'000'000'000'000L}) {
+    CHECK(said([&](Cluster& c) { c.memory = Bytes{memory}; }).starts_with("c.json: /memory_bytes: found "));
+  }
+  CHECK(said([](Cluster& c) { c.speed = {1, 1, 312e12, 1}; }).starts_with("c.json: /speed/2: found "));
+}
+
 }  // namespace stagecraft
