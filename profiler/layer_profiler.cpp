@@ -22,6 +22,7 @@ namespace {
 
 constexpr int kFewestRepeats = 3;
 constexpr std::size_t kInFlight = 2;
+constexpr Bytes kScalars{64};  // which an update makes on its way
 
 using Clock = std::chrono::steady_clock;
 
@@ -32,6 +33,8 @@ Seconds since(Clock::time_point begin) {
 /// Times of one row, one entry a repeat.
 struct Samples {
   std::vector<Seconds> forward, backward_input, backward_weight, step;
+  Bytes
+      step_peak;  ///< of the last update, above what was live before: the first one makes the optimizer's state
 };
 
 /// Drives micro-batches through a chain in the order of a pipeline's last but one stage: forward of the next
@@ -55,7 +58,11 @@ class TimedPasses {
   }
   void update() {
     for (int row = 0; update_ && row < chain_.rows(); ++row) {
-      if (chain_.has_weights(row)) timed(row, &Samples::step, [&] { chain_.update(row, update_); });
+      if (!chain_.has_weights(row)) continue;
+      MemoryAccount account;
+      const ChargeTo charge(account);
+      timed(row, &Samples::step, [&] { chain_.update(row, update_); });
+      samples_[static_cast<std::size_t>(row)].step_peak = account.peak();
     }
     chain_.clear_gradients();
     stopwatch_.settle();
@@ -124,6 +131,8 @@ int measure_times(Chain& chain, const std::array<ChainInput, kInFlight>& data, c
     layers[row].backward_input = timing_of(samples.backward_input);
     layers[row].backward_weight = timing_of(samples.backward_weight);
     layers[row].step = timing_of(samples.step);
+    if (request.device.is_cpu() && samples.step_peak > kScalars)
+      layers[row].step_transient = samples.step_peak;
   }
   return passes.repeats();
 }

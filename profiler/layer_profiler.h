@@ -29,7 +29,8 @@ struct ProfileRequest {
   /// `size` samples, in the CPU's memory; `index` tells one micro-batch from the next.
   std::function<ChainInput(std::int64_t size, int index)> data;
 
-  // The optimizer, if step times are wanted.
+  // The optimizer, if step times are wanted. On the CPU step_transient is measured with them: what a product
+  // takes for itself depends on the processor and on the threads. Elsewhere it is left to the caller.
   std::string optimizer;
   double optimizer_bytes_per_parameter_byte = 0;
   /// One update of one layer; its learning rate should be 0, so that the weights stay what they are.

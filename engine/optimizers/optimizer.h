@@ -62,7 +62,9 @@ class Optimizer {
   /// The tensors it keeps of a parameter.
   [[nodiscard]] virtual std::vector<StateSpec> state_of(const ParameterSite& parameter) const = 0;
   /// Most bytes of tensors that update() makes for itself and holds at once, for parameters that come
-  /// together, with elements of so many bytes. A few scalars do not count. The memory proof relies on it.
+  /// together, with elements of so many bytes. A few scalars do not count. The memory proof relies on it where
+  /// no update was measured: for estimates and on devices. (On the CPU the profile measures it, with the buffers
+  /// of matrix products, which depend on processor and threads.)
   [[nodiscard]] virtual std::int64_t workspace_bytes(const std::vector<ParameterSite>& /*together*/,
                                                      std::int64_t /*element_bytes*/) const {
     return 0;

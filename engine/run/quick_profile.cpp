@@ -41,15 +41,16 @@ ChainInput samples(const TrainingInputs& materials, std::int64_t size, int index
 }
 
 /// What the optimizer keeps of each layer, where that is no fixed multiple of its weights, and what its update
-/// takes for itself.
-void add_optimizer_bytes(Profile& profile, const ModelOptimizer& optimizer) {
+/// takes for itself, where nobody measured that of the very layer.
+void add_optimizer_bytes(Profile& profile, const ModelOptimizer& optimizer, bool is_measured) {
   for (Measurement& measurement : profile.measurements) {
     for (std::size_t i = 0; i + 1 < measurement.layers.size(); ++i) {  // the last is the loss
       LayerProfile& layer = measurement.layers[i];
       const Bytes state = optimizer.state_bytes(static_cast<int>(i));
       const Bytes workspace = optimizer.workspace_bytes(static_cast<int>(i));
       if (state != layer.optimizer_bytes(profile.optimizer_bytes_per_parameter_byte)) layer.optimizer = state;
-      if (workspace > Bytes{}) layer.step_transient = workspace;
+      const bool measured = is_measured && !layer.measured_as;  // a layer like it may be in another group
+      if (!measured && workspace > layer.step_transient.value_or(Bytes{})) layer.step_transient = workspace;
     }
   }
 }
@@ -80,7 +81,7 @@ Profile quick_profile(const RunConfig& config, const std::string& file, const Tr
   const int threads_before = at::get_num_threads();
   at::set_num_threads(threads);
   Profile profile = profile_model(materials.model, *materials.loss, request);
-  add_optimizer_bytes(profile, optimizer);
+  add_optimizer_bytes(profile, optimizer, /*is_measured=*/device.is_cpu());
   at::set_num_threads(threads_before);
   profile.threads = threads;
   profile.device = device_name(device);
@@ -115,7 +116,7 @@ Profile estimated_profile(const RunConfig& config, const std::string& file, cons
   request.optimizer = config.optimizer.type.name();
   request.optimizer_bytes_per_parameter_byte = materials.optimizer->bytes_per_parameter_byte();
   Profile profile = estimate_profile(model, *materials.loss, request);
-  add_optimizer_bytes(profile, *materials.optimizer);
+  add_optimizer_bytes(profile, *materials.optimizer, /*is_measured=*/false);
   return profile;
 }
 

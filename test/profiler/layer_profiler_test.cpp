@@ -5,6 +5,7 @@
 #include "test/support/catch.h"
 
 #include <chrono>
+#include <map>
 #include <set>
 
 namespace stagecraft {
@@ -68,6 +69,28 @@ TEST_CASE("the update of every layer with weights is timed", "[layer_profiler]")
   for (std::size_t i = 0; i < profile.measurements[0].layers.size(); ++i) {
     const LayerProfile& layer = profile.measurements[0].layers[i];
     CHECK(updated.contains(static_cast<int>(i)) == (layer.parameters > Bytes{0}));
+  }
+}
+
+TEST_CASE("what an update takes for itself is measured, what it keeps is not", "[layer_profiler]") {
+  at::set_num_threads(1);
+  const test::ProfiledModel subject = std::move(test::subjects(0)[0]);
+  ProfileRequest request = request_for(subject);
+  std::map<int, at::Tensor> kept;
+  const auto bytes_for = [](int layer) { return 1024 * (layer + 1); };
+  request.update = [&](int layer, const Tensors&, const Tensors&) {
+    const at::TensorOptions bytes(at::kByte);
+    if (!kept.contains(layer)) kept[layer] = at::empty(100'000, bytes);
+    (void)at::empty(bytes_for(layer), bytes);
+    (void)at::empty(bytes_for(layer) / 2, bytes);
+    (void)at::empty(1, bytes);
+  };
+  const Profile profile = profile_model(subject.model, *subject.loss, request);
+  for (std::size_t i = 0; i < profile.measurements[0].layers.size(); ++i) {
+    const LayerProfile& layer = profile.measurements[0].layers[i];
+    INFO(layer.name);
+    CHECK(layer.step_transient.value_or(Bytes{}) ==
+          Bytes{layer.parameters > Bytes{} ? bytes_for(static_cast<int>(i)) : 0});
   }
 }
 
