@@ -132,8 +132,7 @@ std::string plan_text(const PlanResult& result, const Profile& profile, const Cl
       cluster.name.empty() ? plural(cluster.devices(), "device") : cluster.name,
       plural(static_cast<int>(plan.stages.size()), "stage") + replicas_text(plan), plan.schedule.name,
       plan.schedule.vertical_sync ? " with vertical sync" : "", recompute_words(plan.recompute()),
-      plural(plan.micro_batches, "micro-batch"),
-      plural(plan.micro_batch_size, "sample"));
+      plural(plan.micro_batches, "micro-batch"), plural(plan.micro_batch_size, "sample"));
   if (profile.estimated_from) {
     out +=
         fmt::format("Times are estimates, not measured: {}. Kept bytes are exact, transients estimates.\n\n",

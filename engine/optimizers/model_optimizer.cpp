@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace stagecraft {
@@ -229,6 +230,12 @@ void ModelOptimizer::update(const Layer& layer, const Together& group, const Upd
                          .staleness = moment.gradients_staleness,
                          .state_names = names_of(one.state),
                          .state = std::vector<Tensors>(one.state.size())};
+  if (element_bytes_ < 8 && std::abs(update.learning_rate) > std::numeric_limits<float>::max()) {
+    throw InputError(
+        fmt::format("the learning rate of {} in this step is {:g}, which float32 does not hold: "
+                    "lower the group's or the schedule's",
+                    one.site.name, update.learning_rate));
+  }
   for (const std::size_t i : group) {
     STAGECRAFT_CHECK(parameters[i].sizes() == layer.parameters[i].site.shape,
                      "the optimizer was made for another model");

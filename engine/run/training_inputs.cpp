@@ -43,9 +43,9 @@ void check_loss(const Model& model, const Loss& loss, const std::string& name, c
     const FieldSpec its = *model.sample.field("targets");
     throw InputError(
         {file, "/loss/type"},
-        fmt::format("{} does not fit the data, whose targets are {}, [{}] of each sample: use {}, or "
-                    "reshape them",
-                    name, description(targets), fmt::join(its.shape, ", "), losses_for(targets)));
+        fmt::format("{} does not fit the data, whose targets are {}{}: use {}{}", name, description(targets),
+                    its.shape.empty() ? "" : fmt::format(", [{}] of each sample", fmt::join(its.shape, ", ")),
+                    losses_for(targets), its.shape.empty() ? "" : ", or reshape them"));
   }
   const ValueSpec output = boundaries(model, 2).back().values.front();
   if (output.shape.empty()) {

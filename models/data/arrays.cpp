@@ -33,11 +33,7 @@ class Arrays {
       arrays_ = open_npy_folder(path, place);
     } else {
       refuse_other(path, place);
-      const StoredSafetensors file(path);
-      for (const auto& [name, entry] : file.entries()) {
-        arrays_.emplace(name, StoredArray(file.file(), path, place, file.data_begin() + entry.begin,
-                                          entry.dtype, entry.shape));
-      }
+      open_safetensors(path, place);
     }
     if (arrays_.empty()) {
       throw data_file_error(place, path_,
@@ -96,6 +92,16 @@ class Arrays {
   }
 
  private:
+  void open_safetensors(const std::string& path, const InputPlace& place) try {
+    const StoredSafetensors file(path);
+    for (const auto& [name, entry] : file.entries()) {
+      arrays_.emplace(name, StoredArray(file.file(), path, place, file.data_begin() + entry.begin,
+                                        entry.dtype, entry.shape));
+    }
+  } catch (const InputError& error) {
+    throw InputError(place, error.what());  // which names the file
+  }
+
   static void refuse_other(const std::string& path, const InputPlace& place) {
     const std::string other = known_format(beginning_of(path));
     if (other.empty() || other.starts_with("a safetensors file")) return;

@@ -59,7 +59,7 @@ IdxFile read_idx(const std::string& stem, std::uint32_t dimensions, const InputP
         fmt::format("truncated: {} bytes, its header alone takes {}", file.bytes.size(), file.header));
   const std::uint32_t magic = big_endian(file.bytes, 0);
   if (magic != 0x0800 + dimensions) {
-    const std::string other = known_format(file.bytes + in.read(kFormatBytes));
+    const std::string other = known_format(beginning_of(file.path));
     throw wrong(fmt::format("not an IDX file of {}: magic 0x{:08x}, expected 0x{:08x}{}",
                             dimensions == 1 ? "labels" : "images", magic, 0x0800 + dimensions,
                             other.empty() ? "" : "; it is " + other));

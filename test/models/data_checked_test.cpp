@@ -21,7 +21,7 @@
 namespace stagecraft {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Matchers::ContainsSubstring;
 
 /// Data that takes its time, or lies on a disk too large to look through.
 class Slow final : public Dataset {
@@ -160,7 +160,8 @@ TEST_CASE("numbers beyond a captured model's tables and classes are found, and n
         if (what.empty()) continue;
         const char* key = validates ? "/data/validation_path: " : "/data/path: ";
         const char* file = validates ? "validation.safetensors" : "train.safetensors";
-        CHECK_THAT(found.at_start + found.at_load, Contains(key) && Contains(file) && Contains(what));
+        CHECK_THAT(found.at_start + found.at_load,
+                   ContainsSubstring(key) && ContainsSubstring(file) && ContainsSubstring(what));
       }
     }
   }
@@ -177,12 +178,13 @@ TEST_CASE("labels are compared with the classes that a config says, by the built
     for (const bool quick : {true, false}) {
       const CheckOutcome found = checked_outcome(with(label), {}, mlp, quick, loss, 3);
       CHECK_THAT(quick ? found.at_start : found.at_load,
-                 Contains(fmt::format(
+                 ContainsSubstring(fmt::format(
                      "sample 1 has {} in its targets, and a loss over 3 classes takes 0 to 2", label)));
     }
   }
   // Classes that are counted in the training data are those of the validation data, too.
-  CHECK_THAT(checked_outcome(with(2), with(3), mlp, true, loss).at_start, Contains("/data/validation_path"));
+  CHECK_THAT(checked_outcome(with(2), with(3), mlp, true, loss).at_start,
+             ContainsSubstring("/data/validation_path"));
   const CheckOutcome good = checked_outcome(with(2), with(1), mlp, true, loss);
   CHECK(good.at_start + good.at_load == "");
 }
@@ -194,7 +196,8 @@ TEST_CASE("a field that the config fills is compared at once", "[data]") {
     captured.fields = {{"kind", "", fill}};
     const CheckOutcome found = checked_outcome(good_columns(), {}, ModelConfig{captured}, false);
     if (fill == 1) CHECK(found.at_start + found.at_load == "");
-    if (fill == 2) CHECK_THAT(found.at_start, Contains("run.json: /model/fields: \"kind\" is filled with 2"));
+    if (fill == 2)
+      CHECK_THAT(found.at_start, ContainsSubstring("run.json: /model/fields: \"kind\" is filled with 2"));
   }
 }
 
@@ -235,9 +238,9 @@ TEST_CASE("a vocabulary beyond an embedding is said at once where the data is la
   model.layers = {std::make_shared<const Lookup>()};
   const auto loss = make_loss(CrossEntropy{}, Reduction::mean);
   CHECK_NOTHROW(checked_for(std::make_unique<Large>(5), model, *loss, "run.json"));
-  CHECK_THROWS_WITH(
-      checked_for(std::make_unique<Large>(6), model, *loss, "run.json"),
-      Contains("run.json: /data: large: its inputs go up to 5") && Contains("a table of 5 rows"));
+  CHECK_THROWS_WITH(checked_for(std::make_unique<Large>(6), model, *loss, "run.json"),
+                    ContainsSubstring("run.json: /data: large: its inputs go up to 5") &&
+                        ContainsSubstring("a table of 5 rows"));
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace stagecraft {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Matchers::ContainsSubstring;
 using namespace std::string_literals;
 using test::DataFolder;
 
@@ -66,11 +66,12 @@ TEST_CASE("every reader says what a file of another format is", "[data]") {
     INFO(what);
     const DataFolder folder;
     const std::string bytes = file_beginning(beginning);
-    CHECK_THAT(known_format(bytes), Contains(what));
+    CHECK_THAT(known_format(bytes), ContainsSubstring(what));
     folder.write("file", bytes);
     const auto refused = [&](const std::string& why) {
       INFO(why);
-      CHECK_THAT(why, Contains("run.json: /data") && Contains(folder.path()) && Contains(what));
+      CHECK_THAT(why, ContainsSubstring("run.json: /data") && ContainsSubstring(folder.path()) &&
+                          ContainsSubstring(what));
     };
     TokensDataConfig tokens;
     tokens.path = folder.path("file");
@@ -84,7 +85,7 @@ TEST_CASE("every reader says what a file of another format is", "[data]") {
     const DataFolder only;  // that one file
     only.write("inputs.bin", bytes);
     CHECK_THAT(format_refusal(ArraysDataConfig{only.path()}, open_arrays),
-               Contains("has no NAME.npy; its inputs.bin is") && Contains(what));
+               ContainsSubstring("has no NAME.npy; its inputs.bin is") && ContainsSubstring(what));
     if (what != ".npy array") {
       folder.write("inputs.npy", bytes);
       refused(format_refusal(ArraysDataConfig{folder.path()}, open_arrays));
@@ -117,7 +118,7 @@ TEST_CASE("a mark of UTF-8 before a text is no token, and UTF-16 is refused", "[
     for (const std::string& mark : {"\xff\xfe"s, "\xfe\xff"s}) {
       folder.write("wide.txt", mark + "h\0e\0l\0l\0o\0h\0e\0l\0l\0o\0"s);
       CHECK_THAT(format_refusal(TextDataConfig{folder.path("wide.txt"), kind, 4, 0}, open_text),
-                 Contains("UTF-16") && Contains("iconv"));
+                 ContainsSubstring("UTF-16") && ContainsSubstring("iconv"));
     }
   }
 }
@@ -130,7 +131,8 @@ TEST_CASE("MNIST's files are found by the names that copies of them have", "[dat
   }
   CHECK(open_idx({folder.path()}, {})->size(Split::train) == 2);
   const DataFolder none;
-  CHECK_THAT(format_refusal(IdxDataConfig{none.path()}, open_idx), Contains("train-images-idx3-ubyte"));
+  CHECK_THAT(format_refusal(IdxDataConfig{none.path()}, open_idx),
+             ContainsSubstring("train-images-idx3-ubyte"));
 }
 
 }  // namespace
