@@ -68,6 +68,7 @@ struct ParameterSpec {
   /// The name of one weight that further layers may hold too, each a copy: all begin and stay equal, and each
   /// update is made from the sum of their gradients. Empty: it is this layer's alone.
   std::string tied{};
+  bool table = false;  ///< whose rows indices choose, as an embedding's
 };
 
 /// What replicas, each having seen its own micro-batches, make of a buffer at the end of a step.

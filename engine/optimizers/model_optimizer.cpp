@@ -36,18 +36,22 @@ std::pair<int, int> ends_of(const Model& model) {
   return {first, last};
 }
 
-/// Of a tied weight the owner's, and hidden where all its holders are: copies must get the same updates.
+/// Of a tied weight the owner's, and hidden where all its holders have it so: copies must get the same updates.
 ParameterSite site_of(const Model& model, int layer, int parameter) {
   const Tie::Holder owner = model.owner_of(layer, parameter);
   const stagecraft::Layer& owning = *model.layers[static_cast<std::size_t>(owner.layer)];
   const ParameterSpec spec = owning.parameters()[static_cast<std::size_t>(owner.parameter)];
   const auto [first, last] = ends_of(model);
-  const auto within = [first = first, last = last](int holder) { return first < holder && holder < last; };
-  bool hidden = within(layer);
+  const auto is_hidden = [&, first = first, last = last](const Tie::Holder& holder) {
+    if (holder.layer <= first || holder.layer >= last) return false;
+    const stagecraft::Layer& its = *model.layers[static_cast<std::size_t>(holder.layer)];
+    return !its.parameters()[static_cast<std::size_t>(holder.parameter)].table;
+  };
+  bool hidden = is_hidden({layer, parameter});
   for (const Tie& tie : model.ties) {
     const Tie::Holder& front = tie.holders.front();
     if (front.layer != owner.layer || front.parameter != owner.parameter) continue;
-    for (const Tie::Holder& holder : tie.holders) hidden = hidden && within(holder.layer);
+    for (const Tie::Holder& holder : tie.holders) hidden = hidden && is_hidden(holder);
   }
   return {owning.name() + "." + spec.name, spec.shape, hidden};
 }

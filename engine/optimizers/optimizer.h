@@ -24,7 +24,7 @@ struct ParameterSite {
   std::string name;  ///< "block3.attention.weight": layer, then parameter
   std::vector<std::int64_t> shape;
   /// Of a hidden layer: neither of the model's first nor of its last layer with a matrix, which read and
-  /// write the data's own features (embeddings, heads).
+  /// write the data's own features (embeddings, heads); and no table whose rows indices choose.
   bool hidden = false;
 
   [[nodiscard]] std::int64_t elements() const;

@@ -79,7 +79,8 @@ class CapturedLayer final : public Layer {
         layer_(layer),
         graph_(layer.replay->graph()),
         accumulate_(accumulate),
-        products_(site.products) {
+        products_(site.products),
+        tables_(captured::tables_among_parameters(graph_)) {
     for (const std::string& name : layer.constants) constants_.push_back(folder_->weights.at(name));
   }
 
@@ -128,6 +129,7 @@ class CapturedLayer final : public Layer {
       // What was captured as float32 stays so where the model computes in a narrower type.
       specs.back().full = graph_.parameters[i].dtype == at::kFloat;
       specs.back().tied = layer_.parameters[i];
+      specs.back().table = tables_[i];
     }
     return specs;
   }
@@ -509,6 +511,7 @@ class CapturedLayer final : public Layer {
   const Graph& graph_;
   Accumulate accumulate_;
   MatrixProducts products_;
+  std::vector<bool> tables_;  ///< by parameter
   Tensors constants_;
   mutable std::mutex mutex_;
   mutable std::map<c10::DeviceIndex, Tensors> copies_;

@@ -211,4 +211,14 @@ std::vector<IndexCheck> index_checks(const std::shared_ptr<const void>& owner, c
   return checks;
 }
 
+std::vector<bool> tables_among_parameters(const Graph& graph) {
+  std::vector<bool> tables(graph.parameters.size());
+  for (const Lookup& lookup : Finder(graph).lookups()) {
+    for (std::size_t i = 0; i < tables.size(); ++i) {
+      if (lookup.table == graph.parameter(i)) tables[i] = true;
+    }
+  }
+  return tables;
+}
+
 }  // namespace stagecraft::captured

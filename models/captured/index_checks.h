@@ -26,4 +26,7 @@ struct GraphNames {
 [[nodiscard]] std::vector<IndexCheck> index_checks(const std::shared_ptr<const void>& owner,
                                                    const Graph& graph, const GraphNames& names);
 
+/// By parameter: whether its rows are chosen by indices, whatever those follow from.
+[[nodiscard]] std::vector<bool> tables_among_parameters(const Graph& graph);
+
 }  // namespace stagecraft::captured

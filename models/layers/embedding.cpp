@@ -27,8 +27,8 @@ class Embedding : public Layer {
   std::string details() const override { return fmt::format("dropout {}", dropout_.probability()); }
   std::vector<ParameterSpec> parameters() const override {
     const Initial normal{Initial::Kind::normal, 0.02};  // GPT-2
-    return {{"tokens", {vocabulary_, hidden_size_}, normal},
-            {"positions", {positions_, hidden_size_}, normal}};
+    return {{.name = "tokens", .shape = {vocabulary_, hidden_size_}, .initial = normal, .table = true},
+            {.name = "positions", .shape = {positions_, hidden_size_}, .initial = normal, .table = true}};
   }
 
   std::vector<IndexCheck> index_checks() const override {

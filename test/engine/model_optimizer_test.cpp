@@ -10,6 +10,7 @@
 #include "stagecraft/engine/optimizers/nadam.h"
 #include "stagecraft/engine/optimizers/sgd.h"
 #include "stagecraft/models/counting_allocator.h"
+#include "stagecraft/models/families/captured.h"
 #include "stagecraft/models/families/convnet.h"
 #include "stagecraft/models/families/mlp.h"
 #include "test/support/catch.h"
@@ -144,6 +145,19 @@ TEST_CASE("Muon has the hidden matrices, AdamW all else", "[model_optimizer]") {
   const MuonConfig named{.adam_parameters = {"classifier1.*"}};
   CHECK(momentum_of(named, "classifier0.linear", 0));
   CHECK_FALSE(momentum_of(named, "classifier1.linear", 0));
+}
+
+TEST_CASE("tables of embeddings are AdamW's wherever they stand", "[model_optimizer]") {
+  CapturedConfig captured;
+  captured.path = STAGECRAFT_TEST_DATA "/captured/columns";
+  const SampleSpec sample{.shape = {3}, .dtype = at::kLong, .fields = {{"kind", {}, at::kLong}}};
+  const Model model = build_model({captured}, sample, at::kFloat, {"test", "/model"});
+  const ModelOptimizer optimizer = optimizer_of({.type = MuonConfig{}}, model);
+  for (const auto& [layer, is_muon] : std::map<std::string, bool>{
+           {"colours", false}, {"shapes", false}, {"pairs", false}, {"kinds", false}, {"hidden", true}}) {
+    INFO(layer);
+    CHECK((optimizer.state_of(layer_named(model, layer), 0).front().name == "momentum_buffer") == is_muon);
+  }
 }
 
 TEST_CASE("a parameter belongs to the first group that it fits", "[model_optimizer]") {
