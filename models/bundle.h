@@ -6,6 +6,8 @@
 // Floating-point values have gradients, others have none. So the gradients of a bundle are a bundle too, of
 // those values alone.
 
+#include "stagecraft/models/tensors.h"
+
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -13,7 +15,7 @@
 
 namespace stagecraft {
 
-using Bundle = std::vector<at::Tensor>;
+using Bundle = Tensors;
 
 /// One of a bundle's values.
 struct ValueSpec {

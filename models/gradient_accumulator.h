@@ -6,6 +6,7 @@
 #include "stagecraft/models/layer.h"
 #include "stagecraft/models/matrix_products.h"
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,7 +16,9 @@ class GradientAccumulator final : public GradientSink {
  public:
   GradientAccumulator() = default;
   /// One gradient per parameter (of full precision), of its shape and dtype; memory is taken here, once.
-  explicit GradientAccumulator(const Tensors& parameters, MatrixProducts products = MatrixProducts::blas);
+  /// `of`, whose parameters they are, is for messages, must outlive the accumulator and may be null.
+  explicit GradientAccumulator(const Tensors& parameters, MatrixProducts products = MatrixProducts::blas,
+                               const Layer* of = nullptr);
 
   void add_product(int parameter, const at::Tensor& left, const at::Tensor& right) override;
   void add(int parameter, const at::Tensor& gradient) override;
@@ -39,12 +42,16 @@ class GradientAccumulator final : public GradientSink {
   void set_written(std::vector<bool> written) { written_ = std::move(written); }
 
  private:
+  /// Of a contribution. Throws InternalError where it cannot be one.
+  [[nodiscard]] const at::Tensor& sum_for(int parameter, const at::Tensor& one) const;
+  [[nodiscard]] std::string name_of(int parameter) const;
   /// True for the first contribution to `parameter` since clear().
   bool first(int parameter);
 
   Tensors gradients_;
   std::vector<bool> written_;
   MatrixProducts products_ = MatrixProducts::blas;
+  const Layer* of_ = nullptr;
   std::vector<bool> filled_;  ///< written, but with zeros; empty: none
 };
 

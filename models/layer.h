@@ -9,12 +9,13 @@
 // two backward halves name, and each half calls ATen's own backward kernels. This makes the split of backward
 // free, the kept bytes explicit, and takes LibTorch's tape, hooks and threads out of the steady state. Since
 // every forward is composed of differentiable ATen operators, tests hold each layer against autograd in fp64
-// (test/support/gradient_check.h).
+// (check_gradients.h).
 
 #include "stagecraft/models/batch_fields.h"
 #include "stagecraft/models/bundle.h"
 #include "stagecraft/models/index_check.h"
 #include "stagecraft/models/layer_estimate.h"
+#include "stagecraft/models/tensors.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -25,8 +26,6 @@
 #include <vector>
 
 namespace stagecraft {
-
-using Tensors = std::vector<at::Tensor>;
 
 enum class Mode : std::uint8_t { train, evaluate };
 
@@ -107,7 +106,9 @@ class GradientSink {
   virtual ~GradientSink() = default;
   /// gradient(parameter) (+)= left @ right, as one fused multiply-accumulate. Both are matrices; a gradient
   /// of more dimensions is seen as [rows of left, columns of right]. May keep no reference to either.
+  /// Throws InternalError, here and in add(): no such parameter, another shape, no floating-point numbers.
   virtual void add_product(int parameter, const at::Tensor& left, const at::Tensor& right) = 0;
+  /// The gradient's shape is the parameter's: nothing is broadcast.
   virtual void add(int parameter, const at::Tensor& gradient) = 0;
 };
 
@@ -201,7 +202,8 @@ class Layer {
                                                   Kept& kept, bool needs_input_gradient) const = 0;
   /// The same two, as a pipeline calls them: what a layer reads and makes may be several tensors. Gradients
   /// are those of the values that have one (bundle.h), none of them undefined but for the model's first layer,
-  /// which has none. A layer of one tensor leaves them as they are.
+  /// which has none. A layer of one tensor leaves them as they are; they throw InternalError where its
+  /// tensor is undefined, or of double precision where it reads none, or the other way round.
   [[nodiscard]] virtual Bundle forward_bundle(const Weights& weights, const Bundle& inputs,
                                               const Context& context, Kept* kept) const;
   [[nodiscard]] virtual Bundle backward_bundle(const Tensors& parameters, const Bundle& gradients, Kept& kept,

@@ -1,5 +1,7 @@
 #include "stagecraft/models/layers/functional.h"
 
+#include "stagecraft/base/error.h"
+
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -22,6 +24,12 @@ at::Tensor as_read(const at::Tensor& parameter, const at::Tensor& x) {
 }  // namespace
 
 std::string shape_text(at::IntArrayRef shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+void kept_otherwise(std::size_t wanted, std::size_t found) {
+  throw InternalError(fmt::format(
+      "the backward takes {} tensors out of `kept`, which has {}: the half before it has to put them there",
+      wanted, found));
+}
 
 at::Tensor rows(const at::Tensor& tensor) {
   return tensor.dim() == 2 ? tensor : tensor.reshape({-1, tensor.size(-1)});

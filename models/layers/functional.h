@@ -18,9 +18,14 @@ namespace stagecraft::functional {
 /// "[32, 14, 14]"
 [[nodiscard]] std::string shape_text(at::IntArrayRef shape);
 
-/// Takes `tensors` apart, leaving it empty: `auto [x, mean] = take<2>(kept.for_input)`.
+/// Throws InternalError.
+[[noreturn]] void kept_otherwise(std::size_t wanted, std::size_t found);
+
+/// Takes `tensors` apart, leaving it empty: `auto [x, mean] = take<2>(kept.for_input)`. Throws InternalError
+/// where they are fewer.
 template <std::size_t count>
 [[nodiscard]] std::array<at::Tensor, count> take(Tensors& tensors) {
+  if (tensors.size() < count) kept_otherwise(count, tensors.size());
   std::array<at::Tensor, count> taken;
   for (std::size_t i = 0; i < count; ++i) taken[i] = std::move(tensors.at(i));
   tensors.clear();
