@@ -1,7 +1,9 @@
 #include "stagecraft/engine/stage.h"
 
 #include "stagecraft/base/error.h"
+#include "stagecraft/models/layers/functional.h"
 #include "stagecraft/models/libtorch_error.h"
+#include "stagecraft/models/losses/run_loss.h"
 
 #include <fmt/format.h>
 
@@ -21,6 +23,24 @@ Versions initial_versions(const Model& model, int first, int last, std::uint64_t
           });
   }
   return Versions(std::move(parameters), std::move(copies));
+}
+
+/// Values are what the forward on the meta device promised: everything else was planned by that. Shapes depend
+/// on the samples, and are the transport's to compare.
+void check_values(const Bundle& made, const BoundarySpec& promised) {
+  if (made.size() != promised.values.size()) {
+    throw InternalError(
+        fmt::format("it gives {} tensors, and {} on the meta device", made.size(), promised.values.size()));
+  }
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    if (!made[i].defined()) continue;  // passed by
+    const ValueSpec& spec = promised.values[i];
+    if (made[i].scalar_type() == spec.dtype && made[i].sizes().size() == spec.shape.size()) continue;
+    throw InternalError(fmt::format("it gives {} of {}, and of {} dimensions and {} on the meta device",
+                                    functional::shape_text(made[i].sizes()),
+                                    c10::toString(made[i].scalar_type()), spec.shape.size(),
+                                    c10::toString(spec.dtype)));
+  }
 }
 
 /// Where a tensor's values lie; null for none. Unlike a tensor it keeps nothing alive.
@@ -57,6 +77,8 @@ Stage::Stage(const Model& model, const Loss& loss, StageId id, int first, int la
     buffers_.push_back(initial_buffers(model, layer, device));
     has_parameters_.push_back(!model.layers[static_cast<std::size_t>(layer)]->parameters().empty());
   }
+  const std::vector<BoundarySpec> all = boundaries(model, 1);
+  between_.assign(all.begin() + first, all.begin() + last + 1);
   const bool repeats =
       std::all_of(layers_.begin(), layers_.end(), [](const LayerPtr& layer) { return layer->repeats(); });
   if (graphs != nullptr && repeats) graphs_ = std::make_unique<StageGraphs>(graphs, device);
@@ -102,12 +124,14 @@ Bundle Stage::run_layers(Bundle boundary, const ForwardTask& task, bool commit_b
   Context context{task.mode, task.key, commit_buffers, &task.fields};
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     context.key.layer = static_cast<std::uint64_t>(first_) + i;
-    boundary =
-        named([&] { return work_text(*layers_[i], "forward", boundary.front()); },
-              [&] {
-                return contiguous(layers_[i]->forward_bundle({parameters[i], buffers_[i]}, boundary, context,
-                                                             kept != nullptr ? &(*kept)[i] : nullptr));
-              });
+    boundary = named(
+        [&] { return work_text(*layers_[i], "forward", boundary.front()); },
+        [&] {
+          Bundle made = contiguous(layers_[i]->forward_bundle({parameters[i], buffers_[i]}, boundary, context,
+                                                              kept != nullptr ? &(*kept)[i] : nullptr));
+          check_values(made, between_[i + 1]);
+          return made;
+        });
     after_layer();
   }
   return boundary;
@@ -151,7 +175,7 @@ Tensors Stage::run(MicroBatchWork& work, StageGraphs::PartKind kind, Tensors inp
 LossValue Stage::loss_of(const at::Tensor& output, const FieldTensors& fields, const LossTask& task,
                          Kept* kept, bool count_correct) const {
   const LossData data = loss_.fields().empty() ? LossData(task.targets) : LossData(fields);
-  return loss_.forward(output, data, task.share, kept, count_correct);
+  return run_loss(loss_, output, data, task.share, kept, count_correct);
 }
 
 Bundle Stage::forward(Bundle input, ForwardTask task) {
@@ -225,7 +249,7 @@ Bundle Stage::run_backward(InFlight& work, Version version, Bundle gradients, Ac
                            const AfterLayer& added) {
   STAGECRAFT_CHECK(work.layers.size() == layers_.size(), "a recompute is missing before the backward");
   const StageParameters& parameters = versions_.read(version);
-  if (gradients.empty()) gradients.push_back(loss_.backward(work.loss, loss_scale_));
+  if (gradients.empty()) gradients.push_back(run_loss_backward(loss_, work.loss, loss_scale_));
   for (std::size_t i = layers_.size(); i-- > 0;) {
     const bool needs_input_gradient = first_ > 0 || i > 0;
     named([&] { return work_text(*layers_[i], "backward", gradients.front()); },
@@ -298,7 +322,9 @@ Stage::Accumulators& Stage::accumulators(Group group) {
   if (found != accumulators_.end()) return found->second;
   Accumulators fresh;
   if (spare_.empty()) {
-    for (const Tensors& parameters : versions_.newest()) fresh.emplace_back(parameters, products_);
+    const StageParameters& newest = versions_.newest();
+    for (std::size_t i = 0; i < newest.size(); ++i)
+      fresh.emplace_back(newest[i], products_, layers_[i].get());
   } else {
     fresh = std::move(spare_.back());
     spare_.pop_back();

@@ -136,6 +136,8 @@ class Stage {
   int first_;
   std::vector<LayerPtr> layers_;
   std::vector<bool> has_parameters_;
+  std::vector<BoundarySpec>
+      between_;  ///< for one sample: before the first layer, between them, behind the last
   std::function<void()> between_layers_;
   MatrixProducts products_;
   std::unique_ptr<StageGraphs> graphs_;  ///< null: nothing is recorded

@@ -47,24 +47,8 @@ std::exception_ptr without_stack(const std::exception_ptr& error, const std::str
   }
 }
 
-std::exception_ptr with_place(const std::exception_ptr& error, const std::string& where) {
-  try {
-    try {
-      std::rethrow_exception(without_stack(error, ""));
-    } catch (const InputError&) {
-      throw;
-    } catch (const PeerError&) {
-      throw;
-    } catch (const StoppedError&) {
-      throw;
-    } catch (const RefusedError& e) {
-      nest<RefusedError>(where, e.what());
-    } catch (const std::exception& e) {
-      nest<InternalError>(where, e.what());
-    }
-  } catch (...) {
-    return std::current_exception();
-  }
+std::exception_ptr with_place(const std::exception_ptr& error, const std::string& where, PlaceInput input) {
+  return place_error(without_stack(error, ""), where, input);
 }
 
 std::string whole_error(const std::exception_ptr& error) {

@@ -3,6 +3,7 @@
 // LibTorch's errors as people hear of them. A c10::Error's what() ends in LibTorch's own stack, dozens of
 // lines; people get one line, and the rank's log the rest.
 
+#include "stagecraft/base/place_error.h"
 #include "stagecraft/models/layer.h"
 
 #include <c10/util/Exception.h>
@@ -19,9 +20,9 @@ namespace stagecraft {
 /// c10::Error becomes an InternalError of one line; where memory was what it lacked, and for std::bad_alloc,
 /// a RefusedError. Any other error is returned as it is.
 [[nodiscard]] std::exception_ptr without_stack(const std::exception_ptr& error, const std::string& where);
-/// The same, and "WHERE: " before what any other error says, but for those that are about the user's input or
-/// other ranks (InputError, PeerError, StoppedError).
-[[nodiscard]] std::exception_ptr with_place(const std::exception_ptr& error, const std::string& where);
+/// The same, and "WHERE: " before what any other error says, as place_error does it.
+[[nodiscard]] std::exception_ptr with_place(const std::exception_ptr& error, const std::string& where,
+                                            PlaceInput input = PlaceInput::no);
 
 /// All that the innermost error nested in `error` said, LibTorch's stack included: for a log. "" where
 /// nothing is nested.
@@ -31,14 +32,14 @@ namespace stagecraft {
 /// may be undefined.
 [[nodiscard]] std::string work_text(const Layer& layer, const char* work, const at::Tensor& of = {});
 
-/// What `work` returns; what it throws goes through without_stack. `where` is called only then, so that it
-/// may take its time: work_text().
+/// What `work` returns, which may be anybody's code; what it throws goes through with_place. `where` is called
+/// only then, so that it may take its time: work_text().
 template <class Where, class Work>
-decltype(auto) named(const Where& where, const Work& work) {
+decltype(auto) named(const Where& where, const Work& work, PlaceInput input = PlaceInput::yes) {
   try {
     return work();
   } catch (...) {
-    std::rethrow_exception(without_stack(std::current_exception(), where()));
+    std::rethrow_exception(with_place(std::current_exception(), where(), input));
   }
 }
 

@@ -118,7 +118,8 @@ struct LossConfig {
   Named<LossKind> type;
   Reduction reduction = Reduction::mean;
 
-  [[nodiscard]] std::shared_ptr<const Loss> make() const { return type.make(reduction); }
+  /// Whatever it throws names the loss.
+  [[nodiscard]] std::shared_ptr<const Loss> make() const;
 };
 void describe(Fields& f, LossConfig& c);
 

@@ -47,6 +47,17 @@ Bundle dry_forward(const Layer& layer, const Bundle& inputs, Precision precision
   return layer.forward_bundle({parameters, buffers}, inputs, {Mode::evaluate, {}}, nullptr);
 }
 
+/// Where a layer cannot take its input, and that is of a type which the run does not compute in: who made it.
+std::string note_on_input(const Bundle& input, const LayerSite& site, Precision precision) {
+  for (const at::Tensor& value : input) {
+    const at::ScalarType dtype = value.scalar_type();
+    if (!c10::isFloatingType(dtype) || dtype == precision.compute || site.from.empty()) continue;
+    return fmt::format("; its input is of {}, as layer \"{}\" gives it, and the run computes in {}",
+                       c10::toString(dtype), site.from, precision.name());
+  }
+  return "";
+}
+
 /// Whether one of the tensors is.
 bool is_of(const Bundle& bundle, at::ScalarType dtype) {
   return std::any_of(bundle.begin(), bundle.end(),
@@ -111,6 +122,12 @@ std::string model_fingerprint(const Model& model) {
 
 at::Tensor copy_of(const at::Tensor& value, at::Device device, at::ScalarType dtype) {
   return value.to(device, dtype, /*non_blocking=*/false, /*copy=*/true);
+}
+
+void check_initial(const at::Tensor& value, const std::string& name, const std::vector<std::int64_t>& shape) {
+  if (value.sizes() == at::IntArrayRef(shape)) return;
+  throw InternalError(fmt::format("the initial value of {} is of {}, and its spec says {}", name,
+                                  functional::shape_text(value.sizes()), functional::shape_text(shape)));
 }
 
 double deviation(const Initial& initial, const Model& model) {
@@ -227,7 +244,11 @@ at::Tensor Model::boundary_of(const at::Tensor& inputs) const {
 Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision precision,
                   const InputPlace& place) {
   const c10::InferenceMode guard;
-  const LayerList list = config.family.make({sample, place});
+  const LayerList list = named([&] { return fmt::format("model family \"{}\"", config.family.name()); },
+                               [&] {
+                                 return config.family.make({sample, place});
+                               },
+                               PlaceInput::no);
   if (list.layers.size() > kMostLayers) {
     throw InputError(place,
                      fmt::format("{} layers; a model has at most {}", list.layers.size(), kMostLayers));
@@ -260,6 +281,7 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
     }
     try {
       LayerPtr layer = list.layers[i].layer.make(site);
+      if (layer == nullptr) throw InternalError("what makes it gives a null pointer");
       if (list.compiled != nullptr) layer = list.compiled->in_place_of(std::move(layer), site);
       model.layers.push_back(std::move(layer));
       model.residual_layers += ends_residual(*model.layers.back());
@@ -272,7 +294,13 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
                                                  site.name, format_bytes(parameters)));
       }
     } catch (const c10::Error& error) {  // sizes that no tensor can have
-      throw InputError(site.place, fmt::format("layer \"{}\": {}", site.name, one_line(error)));
+      throw InputError(site.place, fmt::format("layer \"{}\": {}{}", site.name, one_line(error),
+                                               note_on_input(boundary, site, precision)));
+    } catch (...) {
+      std::rethrow_exception(
+          place_error(std::current_exception(),
+                      fmt::format("layer \"{}\" ({}), made for a sample of {}", site.name,
+                                  list.layers[i].layer.name(), functional::shape_text(site.input))));
     }
   }
   if (precision.mixed() && !computes_narrowly) {
@@ -315,6 +343,10 @@ std::vector<BoundarySpec> boundaries(const Model& model, const BatchSize& micro_
     const std::string place = specs.empty() ? "the input" : model.layers[specs.size() - 1]->name();
     throw InputError(
         fmt::format("{} with micro-batches of {} samples: {}", place, micro_batch.samples, one_line(error)));
+  } catch (...) {
+    const std::size_t layer = std::max<std::size_t>(specs.size(), 1) - 1;
+    std::rethrow_exception(place_error(std::current_exception(),
+                                       work_text(*model.layers.at(layer), "forward on the meta device")));
   }
   return specs;
 }
@@ -324,6 +356,7 @@ Tensors initial_parameters(const Model& model, int layer, std::uint64_t seed, at
   const Layer& its = *model.layers.at(static_cast<std::size_t>(layer));
   for (const ParameterSpec& spec : its.parameters()) {
     if (const at::Tensor own = its.initial_parameter(static_cast<int>(parameters.size())); own.defined()) {
+      check_initial(own, spec.name, spec.shape);
       parameters.push_back(copy_of(own, device, model.precision.full));
       continue;
     }
@@ -367,6 +400,7 @@ Tensors initial_buffers(const Model& model, int layer, at::Device device) {
   for (const BufferSpec& spec : its.buffers()) {
     const at::ScalarType dtype = spec.dtype.value_or(model.precision.full);
     const at::Tensor own = its.initial_buffer(static_cast<int>(buffers.size()));
+    if (own.defined()) check_initial(own, spec.name, spec.shape);
     buffers.push_back(own.defined()
                           ? copy_of(own, device, dtype)
                           : at::full(spec.shape, spec.initial, at::TensorOptions(device).dtype(dtype)));

@@ -1,6 +1,7 @@
 #include "stagecraft/profiler/chain.h"
 
 #include "stagecraft/models/libtorch_error.h"
+#include "stagecraft/models/losses/run_loss.h"
 
 namespace stagecraft {
 
@@ -20,7 +21,8 @@ Chain::Chain(const Model& model, const Loss& loss, std::uint64_t seed, at::Devic
             parameters_.push_back(initial_parameters(model, layer, seed, device));
             buffers_.push_back(initial_buffers(model, layer, device));
             copies_.push_back(compute_copy(model, layer, parameters_.back()));
-            gradients_.emplace_back(parameters_.back(), model_.precision.products);
+            gradients_.emplace_back(parameters_.back(), model_.precision.products,
+                                    model.layers[static_cast<std::size_t>(layer)].get());
           });
   }
   parameters_.emplace_back();
@@ -47,7 +49,7 @@ Bundle Chain::forward(int row, const Bundle& input, ChainWork& work, std::uint64
   Kept& kept = work.kept[static_cast<std::size_t>(row)];
   if (is_loss(row)) {
     const LossData data = loss_.fields().empty() ? LossData(work.targets) : LossData(work.fields);
-    (void)loss_.forward(input.front(), data, /*share=*/1, &kept, /*count_correct=*/false);
+    (void)run_loss(loss_, input.front(), data, /*share=*/1, &kept, /*count_correct=*/false);
     work.targets.reset();
     work.fields.clear();
     return {};
@@ -64,7 +66,7 @@ Bundle Chain::forward(int row, const Bundle& input, ChainWork& work, std::uint64
 
 Bundle Chain::backward_input(int row, const Bundle& gradients, ChainWork& work) const {
   Kept& kept = work.kept[static_cast<std::size_t>(row)];
-  if (is_loss(row)) return {loss_.backward(kept)};
+  if (is_loss(row)) return {run_loss_backward(loss_, kept)};
   const auto layer = static_cast<std::size_t>(row);
   const Layer& its = *model_.layers[layer];
   return named([&] { return work_text(its, "backward", gradients.front()); },

@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/engine/optimizers/name_pattern.h"
+#include "stagecraft/models/libtorch_error.h"
 
 #include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/zeros.h>
@@ -100,6 +101,12 @@ void check_groups(const OptimizerConfig& config, const std::vector<ParameterSite
   }
 }
 
+OptimizerPtr made(const OptimizerConfig& config) {
+  OptimizerPtr optimizer = config.make();
+  if (optimizer == nullptr) throw InternalError("what makes it gives a null pointer");
+  return optimizer;
+}
+
 // Between updates the state has how far the weights are ahead; during one it has where they started.
 
 /// The weights as the last update left them.
@@ -126,7 +133,8 @@ void look_ahead(const Tensors& parameters, const std::vector<bool>& received, do
 }  // namespace
 
 ModelOptimizer::ModelOptimizer(const OptimizerConfig& config, const Model& model, const InputPlace& place)
-    : optimizer_(config.make()),
+    : name_(config.type.name()),
+      optimizer_(made(config)),
       ema_decay_(config.ema_decay),
       staleness_(config.staleness),
       element_bytes_(static_cast<std::int64_t>(c10::elementSize(model.precision.full))) {
@@ -253,7 +261,8 @@ void ModelOptimizer::update(const Layer& layer, const Together& group, const Upd
     update.parameters.push_back(parameters[i]);
     update.gradients.push_back(gradients[i]);
   }
-  if (!update.parameters.empty()) optimizer_->update(update);
+  if (update.parameters.empty()) return;
+  named([&] { return fmt::format("optimizer \"{}\"", name_); }, [&] { optimizer_->update(update); });
 }
 
 // torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn: the first average is the weights themselves.

@@ -87,6 +87,7 @@ class ModelOptimizer {
   /// By what the rate of the layer's next update is multiplied.
   [[nodiscard]] double discount(const UpdateMoment& moment, const OptimizerState& state) const;
 
+  std::string name_;
   OptimizerPtr optimizer_;
   std::optional<double> ema_decay_;
   StalenessConfig staleness_;

@@ -2,6 +2,7 @@
 
 #include "stagecraft/models/data/buckets.h"
 #include "stagecraft/models/data/checked.h"
+#include "stagecraft/models/libtorch_error.h"
 #include "stagecraft/partitioner/plan.h"
 
 #include <fmt/format.h>
@@ -161,8 +162,12 @@ TrainingInputs make_materials(const RunConfig& config, const std::string& file,
   check_buckets(config, materials.model, *materials.loss, file);
   check_smallest_micro_batch(materials.model, config, *materials.data, file);
   materials.data = checked_for(std::move(materials.data), materials.model, *materials.loss, file);
-  materials.optimizer = std::make_shared<const ModelOptimizer>(config.optimizer, materials.model,
-                                                               InputPlace{file, "/optimizer"});
+  materials.optimizer = named([&] { return fmt::format("optimizer \"{}\"", config.optimizer.type.name()); },
+                              [&] {
+                                return std::make_shared<const ModelOptimizer>(
+                                    config.optimizer, materials.model, InputPlace{file, "/optimizer"});
+                              },
+                              PlaceInput::no);
   return materials;
 }
 

@@ -1,5 +1,9 @@
 #include "stagecraft/engine/settings/learning_rate.h"
 
+#include "stagecraft/base/place_error.h"
+
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -125,6 +129,15 @@ double warmup_stable_decay(const WarmupStableDecayLRConfig& c, const LearningRat
 }
 
 }  // namespace
+
+double SchedulerConfig::rate(const LearningRateSite& at) const {
+  return placed([&] { return fmt::format("learning rate \"{}\", at step {}", type.name(), at.step); },
+                [&] {
+                  const double rate = type.make(at);
+                  if (!std::isfinite(rate)) throw InternalError(fmt::format("it is {}", rate));
+                  return rate;
+                });
+}
 
 Registry<LearningRateKind>& LearningRateKind::registry() {
   // Never destroyed, and in the schema's order.

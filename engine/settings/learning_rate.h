@@ -32,7 +32,8 @@ struct LearningRateKind {
 struct SchedulerConfig {
   Named<LearningRateKind> type;
 
-  [[nodiscard]] double rate(const LearningRateSite& at) const { return type.make(at); }
+  /// Throws InternalError where it is no finite number; names the learning rate in whatever it throws.
+  [[nodiscard]] double rate(const LearningRateSite& at) const;
 };
 void describe(Fields& f, SchedulerConfig& c);
 

@@ -1,7 +1,10 @@
 #include "stagecraft/base/error.h"
+#include "stagecraft/models/libtorch_error.h"
 #include "stagecraft/models/loss.h"
 #include "stagecraft/models/losses/cross_entropy.h"
 #include "stagecraft/models/losses/mean_squared_error.h"
+
+#include <fmt/format.h>
 
 namespace stagecraft {
 namespace {
@@ -24,6 +27,16 @@ Registry<LossKind>& LossKind::registry() {
 
 std::int64_t Loss::units(const FieldTensors&) const {
   throw InternalError("the loss weighs micro-batches by their samples");
+}
+
+std::shared_ptr<const Loss> LossConfig::make() const {
+  return named([&] { return fmt::format("loss \"{}\"", type.name()); },
+               [&] {
+                 std::shared_ptr<const Loss> loss = type.make(reduction);
+                 if (loss == nullptr) throw InternalError("what makes it gives a null pointer");
+                 return loss;
+               },
+               PlaceInput::no);
 }
 
 void describe(Fields& f, LossConfig& c) {

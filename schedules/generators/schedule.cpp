@@ -1,10 +1,27 @@
 #include "stagecraft/schedules/generators/schedule.h"
 
+#include "stagecraft/base/place_error.h"
 #include "stagecraft/schedules/program/step_program.h"
 
 #include <fmt/format.h>
 
 namespace stagecraft {
+namespace {
+
+/// Refusals are for people as they are; anything else names the schedule.
+ScheduleProgram built(const Schedule& schedule, const ScheduleRequest& request) {
+  try {
+    return schedule.build(request);
+  } catch (const RefusedError&) {
+    throw;
+  } catch (...) {
+    std::rethrow_exception(place_error(
+        std::current_exception(),
+        fmt::format("schedule \"{}\", built for {} stages", schedule.name, request.placement.stages())));
+  }
+}
+
+}  // namespace
 
 void Schedule::check(const ScheduleRequest& request, const InputPlace& options) const {
   const auto refuse = [&](const char* option, const std::string& why) {
@@ -59,7 +76,7 @@ void Schedule::check(const ScheduleRequest& request, const InputPlace& options) 
 
 ScheduleProgram Schedule::generate(const ScheduleRequest& request) const {
   check(request);
-  ScheduleProgram program = build(request);
+  ScheduleProgram program = built(*this, request);
   insert_recomputes(program, request.recompute);
   add_loads(program, request.also_load);
   add_ties(program, request.ties);
