@@ -41,6 +41,7 @@ struct AnyEntry {
   std::function<void(Fields&, void*)> describe;
   /// Keys that say where data lies and not what it is: a run may be resumed with other values.
   std::vector<std::string> location_keys;
+  bool built_in = false;  ///< comes with Stagecraft, not with a program that links it
 };
 
 class AnyRegistry {
@@ -103,7 +104,7 @@ class Registry : public AnyRegistry {
                                         : std::make_shared<Settings>(*static_cast<const Settings*>(from));
                },
                [](Fields& fields, void* settings) { describe(fields, *static_cast<Settings*>(settings)); },
-               std::move(more.location_keys)},
+               std::move(more.location_keys), adds_built_in_},
               [make = std::move(make)](const void* settings, const typename Kind::Site& site) {
                 return make(*static_cast<const Settings*>(settings), site);
               }}));

@@ -2,6 +2,7 @@
 
 #include "stagecraft/models/data/buckets.h"
 #include "stagecraft/models/data/checked.h"
+#include "stagecraft/models/data/held_to_its_word.h"
 #include "stagecraft/models/libtorch_error.h"
 #include "stagecraft/partitioner/plan.h"
 
@@ -142,7 +143,11 @@ Precision precision_of(const RunConfig& config) {
 }
 
 TrainingInputs open_training_inputs(const RunConfig& config, const std::string& file) {
-  return make_materials(config, file, open_dataset(config.data, {file, "/data"}));
+  TrainingInputs inputs = make_materials(config, file, open_dataset(config.data, {file, "/data"}));
+  if (const Named<DatasetKind>& source = config.data.source; !source.entry().built_in) {
+    check_first_batches(*inputs.data, *inputs.loss, config.micro_batch_size, file, source.name());
+  }
+  return inputs;
 }
 
 TrainingInputs make_materials(const RunConfig& config, const std::string& file,

@@ -23,7 +23,8 @@ struct TrainingInputs {
 };
 
 /// Throws InputError (`file` names the config): missing or broken data, impossible sizes, a loss that does
-/// not fit the data, a batch larger than the data.
+/// not fit the data, a batch larger than the data, a data set of the program's own whose first batches are not
+/// what it promised.
 [[nodiscard]] TrainingInputs open_training_inputs(const RunConfig& config, const std::string& file);
 /// The same of a data set that is open already, or told of (data_facts.h).
 [[nodiscard]] TrainingInputs make_materials(const RunConfig& config, const std::string& file,

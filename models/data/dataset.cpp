@@ -2,10 +2,12 @@
 
 #include "stagecraft/models/data/arrays.h"
 #include "stagecraft/models/data/buckets.h"
+#include "stagecraft/models/data/held_to_its_word.h"
 #include "stagecraft/models/data/idx.h"
 #include "stagecraft/models/data/synthetic.h"
 #include "stagecraft/models/data/text.h"
 #include "stagecraft/models/data/tokens.h"
+#include "stagecraft/models/libtorch_error.h"
 
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
@@ -81,7 +83,16 @@ void describe(Fields& f, DataConfig& c) {
 }
 
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, const InputPlace& place) {
-  std::unique_ptr<Dataset> data = config.source.make(place);
+  const std::string& name = config.source.name();
+  std::unique_ptr<Dataset> data = named([&] { return fmt::format("data set \"{}\"", name); },
+                                        [&] {
+                                          std::unique_ptr<Dataset> made = config.source.make(place);
+                                          if (made == nullptr)
+                                            throw InternalError("what opens it gives a null pointer");
+                                          return made;
+                                        },
+                                        PlaceInput::no);
+  if (!config.source.entry().built_in) data = held_to_its_word(std::move(data), name);
   if (config.buckets.empty()) return data;
   return in_buckets(std::move(data), config.buckets, {place.file, place.pointer + "/buckets"});
 }
