@@ -27,6 +27,7 @@ void add_schema(CLI::App& app);
 // (no_engine_verbs.cpp).
 void add_profile(CLI::App& app);
 void add_train(CLI::App& app);
+void add_check_layers(CLI::App& app);
 void add_export(CLI::App& app);
 void add_doctor(CLI::App& app);
 

@@ -67,6 +67,7 @@ grep -q '"step": *2' eager/metrics.jsonl
 example "$source/examples/own_block" own_block
 "$work/own_block/check_layers"
 mine=$work/own_block/my_trainer
+"$mine" check-layers "$source/examples/own_block/run.json" "${text[@]}"
 "$mine" schema run > schema.json
 grep -q '"const": "llama"' schema.json
 refused "$mine" train "$source/examples/own_block/run.json" "${text[@]}" --set model.heds=3
