@@ -90,8 +90,13 @@ if(STAGECRAFT_ENGINE)
   get_filename_component(_built_with ${LibTorch_C10}/../.. ABSOLUTE)
   install(FILES cmake/FindLibTorch.cmake cmake/FindNccl.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/stagecraft)
 endif()
-configure_package_config_file(cmake/stagecraftConfig.cmake.in ${PROJECT_BINARY_DIR}/stagecraftConfig.cmake
+configure_package_config_file(cmake/stagecraftConfig.cmake.in ${PROJECT_BINARY_DIR}/package/stagecraftConfig.cmake
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/stagecraft)
-write_basic_package_version_file(${PROJECT_BINARY_DIR}/stagecraftConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/stagecraftConfig.cmake ${PROJECT_BINARY_DIR}/stagecraftConfigVersion.cmake
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/stagecraftConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/package/stagecraftConfig.cmake ${PROJECT_BINARY_DIR}/package/stagecraftConfigVersion.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/stagecraft)
+# find_package looks beside what PATH names, so in this build tree, too, where headers and components are not where a package has
+# them. It goes on to other places, and lists this one with the reason, which is all that a version can say.
+set(_why "${PROJECT_VERSION} in a build tree: install it (cmake --install ${PROJECT_BINARY_DIR} --prefix DIR) and give -DCMAKE_PREFIX_PATH=DIR")
+file(WRITE ${PROJECT_BINARY_DIR}/stagecraftConfig.cmake "message(FATAL_ERROR \"stagecraft ${_why}\")\n")
+file(WRITE ${PROJECT_BINARY_DIR}/stagecraftConfigVersion.cmake "set(PACKAGE_VERSION \"${_why}\")\nset(PACKAGE_VERSION_UNSUITABLE TRUE)\n")

@@ -46,6 +46,10 @@ refused() { if "$@" > refused.log 2>&1; then echo "worked, and should not: $*"; 
 refused "$cmake" -S "$source/examples/own_schedule" -B "$work/none" -DCMAKE_PREFIX_PATH="$work/moved" -DCOMPONENT=engin
 tr -s ' \n' '  ' < refused.log | grep -q 'no component "engin" here; it was installed with:'  # CMake wraps it, each version elsewhere
 
+# A build tree that PATH leads to is no package, and says why.
+PATH=$build:$PATH refused "$cmake" -S "$source/examples/own_schedule" -B "$work/none"
+tr -s ' \n' ' ' < refused.log | grep -q 'in a build tree: install it (cmake --install'
+
 mine=$work/own_schedule/my_trainer
 profile=(--profile "$source/test/data/profiles/gpt_10_layers.json" --micro-batch-size 4 --micro-batches 8
          --cluster "$source/configs/clusters/one-machine-4-pcie.json" --stages 4)
