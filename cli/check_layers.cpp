@@ -161,9 +161,8 @@ void run(const Options& options) {
 
 void add_check_layers(CLI::App& app) {
   const auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand(
-      "check-layers",
-      "try a run's layers and its loss against their contract");
+  CLI::App* verb =
+      app.add_subcommand("check-layers", "try a run's layers and its loss against their contract");
   verb->add_option("CONFIG", options->config, "run.json")->required()->type_name("FILE");
   verb->add_option("--set", options->overrides,
                    "a value in the config, as in --set data.path=DIR; may be repeated")
