@@ -47,7 +47,7 @@ refused "$cmake" -S "$source/examples/own_schedule" -B "$work/none" -DCMAKE_PREF
 tr -s ' \n' '  ' < refused.log | grep -q 'no component "engin" here; it was installed with:'  # CMake wraps it, each version elsewhere
 
 # A build tree that PATH leads to is no package, and says why.
-PATH=$build:$PATH refused "$cmake" -S "$source/examples/own_schedule" -B "$work/none"
+PATH=$build:$PATH refused "$cmake" -S "$source/examples/own_schedule" -B "$work/unset"
 tr -s ' \n' ' ' < refused.log | grep -q 'in a build tree: install it (cmake --install'
 
 mine=$work/own_schedule/my_trainer
