@@ -28,7 +28,7 @@ std::string_view take_until(std::string_view& text, std::string_view ends) {
 }
 
 std::string plural(std::int64_t n, std::string_view what) {
-  const char* more = what.ends_with("ch") || what.ends_with("s") || what.ends_with("x") ? "es" : "s";
+  const char* more = what.ends_with("ch") || what.ends_with('s') || what.ends_with('x') ? "es" : "s";
   return std::to_string(n).append(" ").append(what).append(n == 1 ? "" : more);
 }
 
