@@ -106,6 +106,7 @@ fi
 say "commit $(git rev-parse --short HEAD) on $release in $root"
 start=$SECONDS code=0
 log=$root.log
+: > "$log"  # tail may be there first
 unshare --mount --pid --fork --kill-child "$0" --inside "$root" "$shared" "$@" < /dev/null > "$log" 2>&1 &
 child=$!
 tail -n +1 -f --pid="$child" "$log" &
