@@ -276,6 +276,8 @@ def capture_into(output, arguments):
     output.publish()
     print(f"{name}: {len(layers)} layers, {len({graph_name(layer.graph) for layer in layers})} graphs, captured in {time.monotonic() - begin:.1f} s")
     table(layers)
+    if joined := model.joined:
+        print(f"{layers[0].name} holds {', '.join(name.removeprefix(prefix) for name in joined[:5])}{f' and {len(joined) - 5} more' if joined[5:] else ''} too: no gradient comes back between them (frozen weights, torch.no_grad(), .detach())")
     print("\n".join([*lines, *said_of_code]))
     if left_out := model.changes.left_out:
         names = sorted({re.split(r"[\[]", path.removeprefix(prefix))[0] for path in left_out})

@@ -2,12 +2,12 @@
 
 import contextlib
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from .composite import copied, export, same_graph
-from .cut import add_constants, constant_only, cut, derived, finish
+from .cut import add_constants, constant_only, derived, finish
 from .composite import dependencies
 from .equal_pieces import describe
 from .errors import CaptureError
@@ -20,14 +20,12 @@ from .losses import units_of
 from .memory import refuse_shared_with_parameters
 from .multiply_adds import multiply_adds
 from .no_weights import mode_of
+from .seams import cut_alike, values_between
 from .small_twin import structure
 from .split import split
 from .state import examined
 
 SIZES = (2, 3, 5)  # two make a line, the third must lie on it
-
-
-MODEL_INPUT = (-1, 0)  # as a value: the layer that makes it, and which of those it makes
 
 
 @dataclass
@@ -56,6 +54,7 @@ class Model:
     reduction: str = "mean"
     unread: dict = None  # by micro-batch size, of composite.py
     changes: object = None  # of state.py
+    joined: list = field(default_factory=list)  # layers that are part of the first: no gradient goes further back
 
     @property
     def parts(self):
@@ -121,13 +120,10 @@ def capture(module, batch, has_loss=False, sizes=SIZES, budget=BUDGET["cheap"], 
     for composite in (c for at in exported.values() for c in at.values()):
         composite.changing = changing  # evaluation reads what training changes
     blocks = blocks_of(module)
-    cuts = {mode: {b: cut(c, choice, getattr(module, "PREFIX", ""), blocks) for b, c in at.items()} for mode, at in exported.items()}
-    names = [piece.name for piece in cuts[True][sizes[0]]]
-    values = values_between(cuts[True][sizes[0]])
-    if any([piece.name for piece in pieces] != names or values_between(pieces) != values for at in cuts.values() for pieces in at.values()):
-        raise CaptureError("the model has other layers in evaluation, or at other micro-batch sizes: its Python takes other branches there")
+    given_gradients = lambda composite, pieces: gradients_between(composite, pieces, given(max(sizes)))
     with fake or contextlib.nullcontext():
-        gradients = gradients_between(exported[True][max(sizes)], cuts[True][max(sizes)], given(max(sizes)))
+        cuts, gradients, joined = cut_alike(exported, max(sizes), given_gradients, choice, getattr(module, "PREFIX", ""), blocks)
+    names, values = [piece.name for piece in cuts[True][sizes[0]]], values_between(cuts[True][sizes[0]])
     for mode, at in cuts.items():
         for b, pieces in at.items():
             finish(pieces, exported[mode][b], gradients if mode else None)
@@ -142,18 +138,7 @@ def capture(module, batch, has_loss=False, sizes=SIZES, budget=BUDGET["cheap"], 
                 graphs[about] = capture_graph(name, index, exported, cuts, sizes, budget, chosen, tensors)
         layers.append(Layer(name, *values[index], tensors=tensors, **graphs[about]))
     loss = layers.pop() if has_loss else None
-    return Model(layers, loss, units, reduction, {b: composite.unread for b, composite in exported[True].items()}, changes)
-
-
-def values_between(pieces):
-    """Of each piece the values that it reads and makes, each named after the piece that makes it first."""
-    known, found = {pieces[0].inputs[0]: MODEL_INPUT}, []
-    for i, piece in enumerate(pieces):
-        reads = [known[node] for node in piece.inputs]
-        made = [node for node in piece.outputs if node not in piece.inputs]
-        known.update((node, (i, k)) for k, node in enumerate(made))
-        found.append((reads, [known[node] for node in piece.outputs]))
-    return found
+    return Model(layers, loss, units, reduction, {b: composite.unread for b, composite in exported[True].items()}, changes, joined)
 
 
 def loss_units(exported, cuts, batch, b):

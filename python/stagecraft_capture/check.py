@@ -6,12 +6,12 @@ import sys
 import torch
 
 from . import replay
-from .capture import MODEL_INPUT
 from .errors import CaptureError
 from .layouts import order_between
 from .noise import draw_of
 from .reach import Snapshot
 from .replay import Replayed
+from .seams import MODEL_INPUT
 from .state import is_followed, may_be_left_out, refusal, same_results, where
 
 
@@ -154,11 +154,14 @@ def compared(module, model, batch, start):
     def note(part, is_equal):
         words[part] = "equal" if is_equal and words.get(part, "equal") == "equal" else "differs"
 
+    def note_evaluation():
+        with torch.no_grad(), without_fast_path():
+            expected = results(module.eval()(**batch))
+            found = layers.outputs(lambda layer: layer.evaluate, batch)
+        note("evaluation", all([compare.equal(f, e) for f, e in zip(found, expected) if e is not None]))
+
     in_evaluation = Snapshot(module.eval(), model.changes.parameters)
-    with torch.no_grad(), without_fast_path():
-        expected = results(module(**batch))
-        found = layers.outputs(lambda layer: layer.evaluate, batch)
-    note("evaluation", all([compare.equal(f, e) for f, e in zip(found, expected) if e is not None]))
+    note_evaluation()
     for path in changed_in_evaluation(in_evaluation, module, model, batch):
         note("evaluation", False)
         model.changes.in_evaluation.append(f"eager changes {path.removeprefix(getattr(module, 'PREFIX', ''))!r} in evaluation too, a run in training alone: change it where self.training is true")
@@ -193,6 +196,7 @@ def compared(module, model, batch, start):
         buffers = [name for name in held if name in kept or (name in state and not isinstance(state[name], torch.nn.Parameter))]
         same_now = {name for name in buffers if compare.equal(held[name], state[name].detach())}
         buffers_equal = same_now if buffers_equal is None else buffers_equal & same_now
+    note_evaluation()  # with the buffers as training has left them, of each layer its own
     words = {part: words[part] for part in ("output", "loss", "evaluation") if part in words}
     return {**words, "gradients": len(of_both), "equal": len(equal), "buffers": len(buffers), "buffers_equal": len(buffers_equal), "worst": compare.worst}
 

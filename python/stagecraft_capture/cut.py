@@ -137,8 +137,20 @@ def pieces_of(groups, composite, output):
     return pieces
 
 
-def cut(composite, choice="auto", prefix="", blocks=frozenset()):
-    """The model as a list of pieces, to be finished; the last is its loss, where it has one. `choice` and `blocks`: of layers.py."""
+def read_so_far(composite, order, common):
+    """Of each place in `order` which parameters of `common` are read up to there."""
+    found, read = [], frozenset()
+    for node in order:
+        names = {composite.tensors[n][1] for n in node.all_input_nodes if n in composite.tensors} & common
+        if not names <= read:
+            read |= names
+        found.append(read)
+    return found
+
+
+def cut(composite, choice="auto", prefix="", blocks=frozenset(), forbidden=frozenset(), common=frozenset()):
+    """The model as a list of pieces, to be finished; the last is its loss, where it has one. `choice` and `blocks`: of layers.py;
+    `forbidden` and `common`: of seams.py."""
     needs = dependencies(composite)
     given = derived(composite, needs)
     order = [n for n in composite.nodes if n not in given]
@@ -168,6 +180,9 @@ def cut(composite, choice="auto", prefix="", blocks=frozenset()):
     if choice == "auto" or choice.startswith("narrow:"):
         whole += calls_of_repeated(composite, position)
     candidates = [(i, live) for i, live in candidates if not any(first <= i < last for first, last in whole)]
+    if forbidden:
+        seams = read_so_far(composite, order, common)
+        candidates = [(i, live) for i, live in candidates if seams[i] not in forbidden]
     ends = [i for i, _ in chosen(candidates, order, choice, modules_of, prefix, blocks)]
 
     holds = lambda nodes: any(composite.tensors.get(n, ("",))[0] in HELD for node in nodes for n in node.all_input_nodes)

@@ -80,7 +80,7 @@ def by_patterns(candidates, order, patterns, paths_of, prefix):
             cuts.append((place, at[place]))
         elif owners[end] is not None and any(owner not in (None, owners[end]) for owner in owners[end + 1 :]):
             path = owners[end].removeprefix(prefix)
-            raise CaptureError(f"--layers: module {path!r} cannot be a layer of its own, what goes on behind it are no tensors, or a buffer that the forward changes is used in it and behind it; choose the module around it")
+            raise CaptureError(f"--layers: module {path!r} cannot be a layer of its own, what goes on behind it are no tensors, or no gradient comes back to it (frozen weights, torch.no_grad(), .detach()), or a buffer that the forward changes is used in it and behind it, perhaps in evaluation alone; choose the module around it")
     return [(i, at[i]) for i in sorted({i for i, _ in cuts})]
 
 

@@ -104,8 +104,8 @@ def with_gradient_in_order(value, order):
 
 def gradients_between(composite, pieces, inputs):
     """Of each value that goes on, by values_made(), the order of memory that its gradient has in eager mode, None where that is the value's own
-    or none at all; and of each piece's inputs, whether eager has a gradient for it. The graph is run once for that. `inputs`: the
-    fields of a batch."""
+    or none at all; of each piece's inputs, whether it requires a gradient in eager mode; and the values that get one. The graph is run once
+    for that. `inputs`: the fields of a batch."""
     copy = lambda kind, name, tensor: tensor.detach().clone() if kind == "buffer" or name in composite.changing else tensor.detach().requires_grad_(kind == "parameter")
     values = {node: copy(*about) for node, about in composite.tensors.items()}
     values.update({node: inputs[name] for node, name in composite.fields.items()})
@@ -124,7 +124,8 @@ def gradients_between(composite, pieces, inputs):
         raise CaptureError(f"eager PyTorch cannot differentiate the model: {str(error).strip().splitlines()[0]}") from error
     gradients = dict(zip(map(id, wanted), made))
     orders = [other_order(value, gradients.get(id(value))) for value in crossing]
-    return orders, [[values[node].requires_grad for node in piece.inputs] for piece in pieces]
+    reached = {node for _, _, node in values_made(pieces) if gradients.get(id(values[node])) is not None}
+    return orders, [[values[node].requires_grad for node in piece.inputs] for piece in pieces], reached
 
 
 def other_order(value, gradient):
@@ -136,7 +137,7 @@ def other_order(value, gradient):
 
 def gradients_in_order(composite, pieces, found):
     """`found`: of gradients_between()."""
-    orders, differentiable = found
+    orders, differentiable, _ = found
     for piece, flags in zip(pieces, differentiable):
         piece.differentiable = flags
     for (maker, _, value), order in zip(values_made(pieces), orders):

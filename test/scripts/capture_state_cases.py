@@ -35,6 +35,7 @@ class Case:
     differs: str = ""  # the part of the self-check that differs
     alone: bool = False  # the module is the model, nothing around it
     prepare: object = None  # of the whole model
+    layers: int = None  # how many; None: any number
 
     def build(self):
         torch.manual_seed(0)
@@ -452,6 +453,100 @@ def _(self, h):
     if self.training:
         self.a.add_(mean(h))
     return h + self.b
+
+
+# State and gradients over several layers: what a layer holds, no other holds a copy of.
+
+
+def linears(self):
+    self.a, self.b, self.c = nn.Linear(8, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 4)
+    zeros(self)
+    self.register_buffer("n", torch.zeros(()))
+
+
+def over_layers(name, layers, start=linears):
+    return case(name, start=start, alone=True, layers=layers)
+
+
+def follow(self, k):
+    if self.training:
+        self.m = 0.9 * self.m + 0.1 * mean(k)
+
+
+@over_layers("written in one layer, read in evaluation in another", 2)
+def _(self, h):
+    h = torch.relu(self.a(h))
+    h = h if self.training else h - self.m
+    k = torch.tanh(self.b(h))
+    follow(self, k)
+    return self.c(k)
+
+
+@over_layers("written in one layer, read in evaluation behind it", 2)
+def _(self, h):
+    h = torch.relu(self.a(h))
+    follow(self, h)
+    k = torch.tanh(self.b(h))
+    return self.c(k if self.training else k - self.m)
+
+
+@over_layers("written and read across layers", 2)
+def _(self, h):
+    k = torch.tanh(self.b(torch.relu(self.a(h)) - self.m))
+    follow(self, k)
+    return self.c(k)
+
+
+@over_layers("a counter at the begin, read at the end", 1)
+def _(self, h):
+    if self.training:
+        self.n.add_(1)
+    return self.c(torch.tanh(self.b(torch.relu(self.a(h))))) / (1 + self.n)
+
+
+@over_layers("a counter that evaluation alone reads", 1)
+def _(self, h):
+    h = torch.relu(self.a(h))
+    h = h if self.training else h / (1 + self.n)
+    y = self.c(torch.tanh(self.b(h)))
+    if self.training:
+        self.n.add_(1)
+    return y
+
+
+def with_teacher(self):
+    linears(self)
+    self.t = nn.Linear(8, WIDTH).requires_grad_(False)
+
+
+@over_layers("a teacher of the first layer, updated in training", 3, start=with_teacher)
+def _(self, h):
+    if self.training:
+        with torch.no_grad():
+            self.t.weight.data.mul_(0.99).add_(self.a.weight.data, alpha=0.01)
+    return self.c(torch.tanh(self.b(torch.relu(self.a(h)) + self.t(h))))
+
+
+@over_layers("a frozen first layer", 2, start=lambda self: [linears(self), self.a.requires_grad_(False)])
+def _(self, h):
+    return self.c(torch.tanh(self.b(torch.relu(self.a(h)))))
+
+
+@over_layers("a frozen backbone", 1, start=lambda self: [linears(self), self.a.requires_grad_(False), self.b.requires_grad_(False)])
+def _(self, h):
+    return self.c(torch.tanh(self.b(torch.relu(self.a(h)))))
+
+
+@over_layers("a backbone under no_grad", 1)
+def _(self, h):
+    with torch.no_grad():
+        h = torch.tanh(self.b(torch.relu(self.a(h))))
+    return self.c(h)
+
+
+@over_layers("a gradient that stops", 2)
+def _(self, h):
+    return self.c(torch.tanh(self.b(torch.relu(self.a(h)).detach())))
 
 
 # Buffers that are refused.

@@ -117,8 +117,9 @@ def outcome(case):
     differs = [part for part, equal in parts.items() if not equal]
     left_out = sorted(path.removeprefix("1.") for path in model.changes.left_out)
     said = f"{' and '.join(differs)} differ" if differs else "equal"
-    said += f", {checked['buffers']} buffers" + (f", left out: {', '.join(left_out)}" if left_out else "")
-    return said, not case.words and differs == ([case.differs] if case.differs else []) and left_out == sorted(case.left_out)
+    said += f", {len(model.layers)} layers, {checked['buffers']} buffers" + (f", left out: {', '.join(left_out)}" if left_out else "")
+    as_many = case.layers in (None, len(model.layers)) and all(any(g is not None for g in layer.graph["backward_input"]["outputs"]) for layer in model.layers[1:])
+    return said, as_many and not case.words and differs == ([case.differs] if case.differs else []) and left_out == sorted(case.left_out)
 
 
 def main(names):
