@@ -122,9 +122,9 @@ class IndexProgram {
     const ValueType& type = graph_.values[static_cast<std::size_t>(source_)].type;
     const std::optional<std::int64_t> b = type.samples_of(batch.sizes());
     if (!b) return {};
-    const at::Tensor given = batch.to(type.dtype);
+    at::Tensor given = batch.to(type.dtype);
     if (source_ == indices_) return given;
-    std::vector<c10::IValue> frame{given};
+    std::vector<c10::IValue> frame{std::move(given)};
     frame.insert(frame.end(), constants_.begin(), constants_.end());
     return program(*b).run(std::move(frame), {}).front();
   }

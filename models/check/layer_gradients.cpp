@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace stagecraft {
 namespace {
@@ -121,7 +122,7 @@ void check_layer_gradients(const Layer& layer, const LayerTrial& trial, LayerChe
   });
   if (all.result == Checked::Result::failed) {
     if (has_input || parameters.empty()) of_input = all;
-    if (!parameters.empty()) of_weights = all;
+    if (!parameters.empty()) of_weights = std::move(all);
     return;
   }
   for (std::size_t i = 0; i < compared.verdicts.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <utility>
 
 namespace stagecraft {
 namespace {
@@ -122,7 +123,7 @@ class Repeats {
       runs[k].weight_gradients = clones(sums[k].gradients());
     }
     runs[0].buffers = first.buffers;  // the second forward has changed them since
-    runs[1].buffers = buffers;
+    runs[1].buffers = std::move(buffers);
     const char* const when = "while another micro-batch is under way";
     require_equal(runs[0], first, when);
     require_equal(runs[1], second, when);
