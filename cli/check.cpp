@@ -6,6 +6,7 @@
 #include "stagecraft/cli/input_program.h"
 #include "stagecraft/cli/number_ranges.h"
 #include "stagecraft/cli/output.h"
+#include "stagecraft/cli/output_file.h"
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/program/program_json.h"
@@ -258,9 +259,9 @@ std::vector<std::string> repair_input(InputProgram& input, const CheckOptions& o
   input.program = std::move(repaired.schedule);
   input.pytorch.reset();  // its transfers are made anew
   if (options.repaired_path.ends_with(".json")) {
-    write_json_file(options.repaired_path, to_json(input.program));
+    write_json_output(options.repaired_path, to_json(input.program));
   } else {
-    write_file_atomically(options.repaired_path, to_text(input.program));
+    write_output(options.repaired_path, to_text(input.program));
   }
   if (options.json) return repaired.changes;
   for (const std::string& change : repaired.changes) print("repaired: " + change + "\n");

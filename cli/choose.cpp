@@ -5,6 +5,7 @@
 #include "stagecraft/base/table.h"
 #include "stagecraft/base/text.h"
 #include "stagecraft/cli/output.h"
+#include "stagecraft/cli/output_file.h"
 #include "stagecraft/cli/remedies_text.h"
 #include "stagecraft/schedules/pictures/front.h"
 
@@ -178,10 +179,9 @@ void choose_from(const Profile& profile, const Cluster& cluster, const ChoiceReq
                   cluster.name.empty() ? plural(cluster.devices(), "device") : cluster.name,
                   plural(static_cast<std::int64_t>(choices.all.size()), "plan"));
   if (!options.output.path.empty()) {
-    write_json_file(options.output.path, json::write(best.plan));
+    write_json_output(options.output.path, json::write(best.plan));
   }
-  if (!options.svg.empty())
-    write_file_atomically(options.svg, picture(choices, title + ", step time against memory"));
+  if (!options.svg.empty()) write_output(options.svg, picture(choices, title + ", step time against memory"));
   if (options.output.as_json) return print_json(json_of(choices, best, shown));
   if (profile.estimated_from)
     print(fmt::format("Times are estimates, not measured: {}.\n", *profile.estimated_from));

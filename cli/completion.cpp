@@ -6,6 +6,7 @@
 #include "stagecraft/cli/closed_set.h"
 #include "stagecraft/cli/commands.h"
 #include "stagecraft/cli/output.h"
+#include "stagecraft/cli/output_file.h"
 
 #include <CLI/CLI.hpp>
 
@@ -34,7 +35,7 @@ void add_completion(CLI::App& app) {
     if (options->output.empty()) {
       print(text);
     } else {
-      write_file_atomically(options->output, text);
+      write_output(options->output, text);
     }
   });
 }

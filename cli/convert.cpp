@@ -5,6 +5,7 @@
 #include "stagecraft/cli/input_program.h"
 #include "stagecraft/cli/number_ranges.h"
 #include "stagecraft/cli/output.h"
+#include "stagecraft/cli/output_file.h"
 #include "stagecraft/schedules/program/program_json.h"
 #include "stagecraft/schedules/program/program_text.h"
 
@@ -69,7 +70,7 @@ void run(const ConvertOptions& options) {
   if (options.out.empty()) {
     print(text);
   } else {
-    write_file_atomically(options.out, text);
+    write_output(options.out, text);
   }
 }
 

@@ -5,6 +5,7 @@
 #include "stagecraft/cli/exit_codes.h"
 #include "stagecraft/cli/help_format.h"
 #include "stagecraft/cli/output.h"
+#include "stagecraft/cli/output_file.h"
 #include "stagecraft/cli/schedule_option.h"
 #include "stagecraft/cli/shown_options.h"
 #include "stagecraft/schedules/generators/registry.h"
@@ -126,7 +127,7 @@ void add_man(CLI::App& app) {
     if (output->empty()) {
       print(man_page(app));
     } else {
-      write_file_atomically(*output, man_page(app));
+      write_output(*output, man_page(app));
     }
   });
 }

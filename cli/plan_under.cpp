@@ -5,6 +5,7 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/cli/drawing.h"
 #include "stagecraft/cli/output.h"
+#include "stagecraft/cli/output_file.h"
 #include "stagecraft/schedules/costs/traffic.h"
 #include "stagecraft/schedules/generators/registry.h"
 #include "stagecraft/schedules/lowering/lowering.h"
@@ -120,7 +121,7 @@ void compare_under(const PlanUnder& asked) {
   Comparison comparison = compare(input, asked);
   const bool any = comparison.any();
   const bool drawn = any && !asked.svg.empty();
-  if (drawn) write_file_atomically(asked.svg, to_svg(panels_of(comparison)));
+  if (drawn) write_output(asked.svg, to_svg(panels_of(comparison)));
   if (asked.as_json) {
     print_json(comparison_json(input, comparison));
   } else {

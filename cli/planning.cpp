@@ -5,6 +5,7 @@
 #include "stagecraft/base/table.h"
 #include "stagecraft/cli/explain_text.h"
 #include "stagecraft/cli/output.h"
+#include "stagecraft/cli/output_file.h"
 #include "stagecraft/cli/plan_graph.h"
 #include "stagecraft/cli/plan_profile.h"
 #include "stagecraft/cli/remedies_text.h"
@@ -48,7 +49,7 @@ std::optional<std::string> beyond_machine(const Plan& plan, const std::vector<Me
 void finish_plan(PlanResult& result, const PlanOutput& output) {
   constexpr std::size_t kJittered = 5;
   if (output.jitter) add_jitter(result, *output.jitter, kJittered, output.choose_by);
-  if (!output.path.empty()) write_json_file(output.path, json::write(result.best.plan));
+  if (!output.path.empty()) write_json_output(output.path, json::write(result.best.plan));
 }
 
 std::string where_written(const PlanOutput& output) {

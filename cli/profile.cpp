@@ -8,6 +8,7 @@
 #include "stagecraft/cli/errors.h"
 #include "stagecraft/cli/number_ranges.h"
 #include "stagecraft/cli/output.h"
+#include "stagecraft/cli/output_file.h"
 #include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/run/launcher.h"
 #include "stagecraft/engine/run/memory_check.h"
@@ -143,7 +144,7 @@ void show(const Profile& profile, const ProfileArguments& arguments) {
         "made from this profile will be as uneven; measure again, or with more --repeats",
         format_percent(share)));
   }
-  if (!arguments.output.empty()) write_json_file(arguments.output, json::write(profile));
+  if (!arguments.output.empty()) write_json_output(arguments.output, json::write(profile));
   if (arguments.json) {
     print_json(json::write(profile));
     return;

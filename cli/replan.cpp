@@ -8,6 +8,7 @@
 #include "stagecraft/cli/commands.h"
 #include "stagecraft/cli/number_ranges.h"
 #include "stagecraft/cli/output.h"
+#include "stagecraft/cli/output_file.h"
 #include "stagecraft/cli/replan_text.h"
 #include "stagecraft/engine/report/report.h"
 #include "stagecraft/schedules/generators/registry.h"
@@ -69,7 +70,7 @@ void run(const ReplanOptions& options) {
   const Replanned& chosen = *std::find_if(answers.begin(), answers.end(),
                                           [&](const Replanned& a) { return a.blame == options.attribution; });
   if (!options.output.empty()) {
-    write_json_file(options.output, json::write(chosen.result.best.plan));
+    write_json_output(options.output, json::write(chosen.result.best.plan));
   }
   if (options.json) {
     Json json{{"run", options.run_dir},

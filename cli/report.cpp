@@ -6,6 +6,7 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/cli/commands.h"
 #include "stagecraft/cli/output.h"
+#include "stagecraft/cli/output_file.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -28,8 +29,8 @@ void run(const ReportOptions& options) {
                      files.broken_lines.size(), files.broken_lines.front()));
   }
   const RunReport report = make_report(files);
-  if (!options.html.empty()) write_file_atomically(options.html, report_html(report, files));
-  if (!options.svg.empty()) write_file_atomically(options.svg, report_svg(report, files));
+  if (!options.html.empty()) write_output(options.html, report_html(report, files));
+  if (!options.svg.empty()) write_output(options.svg, report_svg(report, files));
   if (options.json) {
     print_json(json::write(report));
   } else {

@@ -6,6 +6,7 @@
 #include "stagecraft/cli/input_program.h"
 #include "stagecraft/cli/number_ranges.h"
 #include "stagecraft/cli/output.h"
+#include "stagecraft/cli/output_file.h"
 #include "stagecraft/cli/priced.h"
 #include "stagecraft/cli/terminal.h"
 #include "stagecraft/schedules/interchange/chrome_trace.h"
@@ -78,8 +79,8 @@ void run(const SimulateOptions& options) {
   }();
   cut_to(options, priced.simulation.makespan, priced.panel);
   // Files first: a path that cannot be written should not follow a page of success.
-  if (!options.trace.empty()) write_json_file(options.trace, to_chrome_trace(priced.panel.timeline));
-  if (!options.svg.empty()) write_file_atomically(options.svg, to_svg({priced.panel}));
+  if (!options.trace.empty()) write_json_output(options.trace, to_chrome_trace(priced.panel.timeline));
+  if (!options.svg.empty()) write_output(options.svg, to_svg({priced.panel}));
   if (options.json) {
     print_json(priced_json(input, priced));
     return;

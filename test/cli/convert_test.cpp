@@ -3,6 +3,10 @@
 #include "test/support/catch.h"
 #include "test/support/command.h"
 
+#include <filesystem>
+#include <string>
+#include <vector>
+
 using stagecraft::Json;
 using stagecraft::test::CommandResult;
 using stagecraft::test::kPlan;
@@ -43,6 +47,32 @@ TEST_CASE("convert goes through all forms and back", "[convert]") {
   CHECK(run("convert", {comms, "--to", "csv"}).out == kCompute);
   CHECK(run("convert", {kPlan, "--to", "csv", "--micro-batches", "1"}).out ==
         "0F0,,,,,,,0B0\r\n,1F0,,,,,1B0\r\n,,2F0,,,2B0\r\n,,,3F0,3B0\r\n");
+}
+
+TEST_CASE("no verb writes over a run's records", "[convert]") {
+  const ScratchFolder folder;
+  const std::string text = folder.write("a.txt", kText);
+  std::filesystem::create_directories(folder.path("run/checkpoints/step-00000001"));
+  std::filesystem::create_directory_symlink(folder.path("run"), folder.path("link"));
+  for (const char* name : {"run/.lock", "run/metrics.jsonl", "run/config.json"}) folder.write(name, "kept");
+  const std::vector<std::vector<std::string>> commands{
+      {"convert", text, "-o"}, {"simulate", kPlan, "--svg"}, {"simulate", kPlan, "--trace"}};
+  for (std::vector<std::string> command : commands) {
+    for (const char* name : {"run/metrics.jsonl", "run/config.json", "run/summary.json", "link/metrics.jsonl",
+                             "run/checkpoints/step-00000001/manifest.json", "run/../run/.lock"}) {
+      command.resize(3);
+      command.push_back(folder.path(name));
+      INFO(command.front() << " " << name);
+      const CommandResult result = stagecraft::test::stagecraft(command);
+      CHECK(result.code == 2);
+      CHECK(says(result.err, "is a record of the run in "));
+    }
+  }
+  for (const char* name : {"run/.lock", "run/metrics.jsonl", "run/config.json"})
+    CHECK(read_text_file(folder.path(name)) == "kept");
+  CHECK_FALSE(std::filesystem::exists(folder.path("run/summary.json")));
+  CHECK(run("convert", {text, "-o", folder.path("run/picture.txt")}).code == 0);
+  CHECK(run("convert", {text, "-o", folder.path("config.json")}).code == 0);  // of no run
 }
 
 TEST_CASE("convert leaves PyTorch's files as they are", "[convert]") {
