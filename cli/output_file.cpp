@@ -32,9 +32,10 @@ void refuse_record(const std::string& path) {
   fs::path below = whole.filename();
   for (fs::path folder = whole.parent_path();; folder = folder.parent_path()) {
     if (std::ranges::find(kRecords, below.begin()->string()) != std::end(kRecords) && is_run(folder)) {
-      throw InputError({path, ""}, fmt::format("is a record of the run in {}: expected a path that the run does "
-                                               "not write",
-                                               folder.string()));
+      throw InputError({path, ""},
+                       fmt::format("is a record of the run in {}: expected a path that the run does "
+                                   "not write",
+                                   folder.string()));
     }
     if (folder == folder.parent_path()) return;
     below = folder.filename() / below;
