@@ -13,6 +13,7 @@ from stagecraft_tools.refusal import Refused
 
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")  # ImageFolder's, and .gif
 MOST_NAMED = 20  # broken images, of one run
+LARGEST_SIZE = 8192  # an image of it takes 0.2 GB, and a few of that while it is resized
 
 
 class ImagesError(Refused):
@@ -115,8 +116,8 @@ def write(options, folder):
     """The classes, how many images, each channel's mean and deviation of x / 255, and notes. Nothing is held but one image."""
     import numpy
 
-    if options.size < 1:
-        raise ImagesError(f"--size {options.size}: expected at least 1")
+    if not 1 <= options.size <= LARGEST_SIZE:
+        raise ImagesError(f"--size {options.size}: expected 1 to {LARGEST_SIZE} pixels per side")
     found, classes = classes_of(options)
     rows, others = images_of(options, found)
     channels = 1 if options.gray else 3
