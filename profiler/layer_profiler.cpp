@@ -33,8 +33,8 @@ Seconds since(Clock::time_point begin) {
 /// Times of one row, one entry a repeat.
 struct Samples {
   std::vector<Seconds> forward, backward_input, backward_weight, step;
-  Bytes
-      step_peak;  ///< of the last update, above what was live before: the first one makes the optimizer's state
+  /// Of the last update, above what was live before it: the first one makes the optimizer's state as well.
+  Bytes step_peak;
 };
 
 /// Drives micro-batches through a chain in the order of a pipeline's last but one stage: forward of the next
