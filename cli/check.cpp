@@ -259,9 +259,9 @@ std::vector<std::string> repair_input(InputProgram& input, const CheckOptions& o
   input.program = std::move(repaired.schedule);
   input.pytorch.reset();  // its transfers are made anew
   if (options.repaired_path.ends_with(".json")) {
-    write_json_output(options.repaired_path, to_json(input.program));
+    write_json_output(options.repaired_path, to_json(input.program), input.path);
   } else {
-    write_output(options.repaired_path, to_text(input.program));
+    write_output(options.repaired_path, to_text(input.program), input.path);
   }
   if (options.json) return repaired.changes;
   for (const std::string& change : repaired.changes) print("repaired: " + change + "\n");

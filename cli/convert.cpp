@@ -70,7 +70,7 @@ void run(const ConvertOptions& options) {
   if (options.out.empty()) {
     print(text);
   } else {
-    write_output(options.out, text);
+    write_output(options.out, text, options.path);
   }
 }
 

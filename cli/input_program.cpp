@@ -3,6 +3,7 @@
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
+#include "stagecraft/cli/file_kind.h"
 #include "stagecraft/schedules/generators/registry.h"
 #include "stagecraft/schedules/generators/schedule.h"
 #include "stagecraft/schedules/lowering/lowering.h"
@@ -12,33 +13,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <string_view>
 #include <utility>
 
 namespace stagecraft::cli {
 namespace {
-
-bool has_any(const Json& json, std::initializer_list<const char*> keys) {
-  for (const char* key : keys) {
-    if (json.contains(key)) return true;
-  }
-  return false;
-}
-
-/// Or with a comment.
-bool begins_as_json(char first) { return first == '{' || first == '[' || first == '/'; }
-
-/// By its keys; empty for a file of no kind of ours.
-std::string kind_of(const Json& json) {
-  if (has_any(json, {"ranks", "group_sizes"})) return "schedule";
-  if (has_any(json, {"measurements"})) return "profile";
-  if (has_any(json, {"levels"})) return "cluster";
-  if (has_any(json, {"traceEvents"})) return "trace";
-  if (has_any(json, {"data", "optimizer", "train_batch_size", "train_micro_batch_size_per_gpu"}))
-    return "run config";
-  return has_any(json, {"stages", "schedule", "micro_batches", "costs"}) ? "plan" : "";
-}
 
 InputProgram schedule_input(const std::string& path, ScheduleProgram program, const InputRequest& request) {
   if (request.micro_batches || request.steps) {

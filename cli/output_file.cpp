@@ -2,12 +2,15 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/files.h"
+#include "stagecraft/base/storage.h"
+#include "stagecraft/cli/file_kind.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <optional>
 #include <system_error>
 
 namespace stagecraft::cli {
@@ -42,16 +45,50 @@ void refuse_record(const std::string& path) {
   }
 }
 
+/// What stands at the path, unless that is nothing, or no file: pipes and devices take anything.
+std::optional<FileFacts> file_at(const std::string& path) {
+  FileFacts facts;
+  if (storage().facts(path, /*follow=*/true, facts) || !facts.is_file()) return std::nullopt;
+  return facts;
+}
+
+void refuse_input(const std::string& path, const std::string& input) {
+  const std::optional<FileFacts> there = file_at(path), read = file_at(input);
+  if (!there || !read || there->identity != read->identity) return;
+  throw InputError({path, ""},
+                   "is the file that is read: expected another name, since the two say different things");
+}
+
+void refuse_other_kind(const std::string& path, const std::string& kind) {
+  const std::optional<FileFacts> there = file_at(path);
+  if (!there || there->bytes == 0) return;
+  const std::string its = kind_of_contents(read_file(path));
+  if (kind == its) return;
+  throw InputError({path, ""}, fmt::format("is there already, and is {}, so no {} takes its place: expected "
+                                           "another name",
+                                           its.empty() ? "something else" : "a " + its, kind));
+}
+
+void refuse_what_is_there(const std::string& path, const std::string& kind, const std::string& input) {
+  refuse_record(path);
+  if (!input.empty()) refuse_input(path, input);
+  refuse_other_kind(path, kind);
+}
+
 }  // namespace
 
-void write_output(const std::string& path, std::string_view contents) {
-  refuse_record(path);
+void write_output(const std::string& path, std::string_view contents, const std::string& input) {
+  refuse_what_is_there(path, kind_of_contents(contents), input);
   write_file_atomically(path, contents);
 }
 
-void write_json_output(const std::string& path, const Json& json) {
-  refuse_record(path);
+void write_json_output(const std::string& path, const Json& json, const std::string& input) {
+  refuse_what_is_there(path, kind_of(json), input);
   write_json_file(path, json);
+}
+
+void require_output(const std::string& path, const std::string& kind) {
+  if (!path.empty()) refuse_what_is_there(path, kind, "");
 }
 
 }  // namespace stagecraft::cli

@@ -9,9 +9,13 @@
 
 namespace stagecraft::cli {
 
-/// As write_file_atomically (base/files.h). Throws InputError, besides, where the file would be one of a run's
-/// records: a report drawn over metrics.jsonl would be the end of the run.
-void write_output(const std::string& path, std::string_view contents);
-void write_json_output(const std::string& path, const Json& json);
+/// As write_file_atomically (base/files.h). Throws InputError, besides, where the file is there and is worth more
+/// than what would take its place: one of a run's records (a report drawn over metrics.jsonl would be the end of
+/// the run), a file of another kind (file_kind.h), or `input`, which the verb was given to read ("": none).
+void write_output(const std::string& path, std::string_view contents, const std::string& input = "");
+void write_json_output(const std::string& path, const Json& json, const std::string& input = "");
+
+/// Throws the same before what takes long, where a file of `kind` would be refused at its end. "" is no path.
+void require_output(const std::string& path, const std::string& kind);
 
 }  // namespace stagecraft::cli

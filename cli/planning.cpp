@@ -87,6 +87,7 @@ void add_plan_output(CLI::App& verb, PlanOutput& output, const std::string& what
 }
 
 void plan_asked(const std::string& verb, const RequestOptions& options, PlanOutput output) {
+  require_output(output.path, "plan");
   SearchLine line;
   PlanInputs inputs = options.read(verb);
   const std::string& schedule = inputs.request.schedule.name;

@@ -163,6 +163,7 @@ void check_output(const std::string& path) {
   if (::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) {
     throw InputError({path, ""}, fmt::format("cannot be written: {}", std::strerror(errno)));
   }
+  require_output(path, "profile");
 }
 
 RunConfig config_of(const ProfileArguments& arguments) {

@@ -16,10 +16,12 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <stdexcept>
 #include <unistd.h>
 
 namespace stagecraft::cli {
@@ -34,7 +36,14 @@ struct TrainOptions {
 /// miss is in the run directory.
 class Output {
  public:
-  Output() : writer_(trouble) {
+  /// `trains`: what it says is beside the run; otherwise it is all there is.
+  explicit Output(bool trains)
+      : writer_([trains, failed = failed_](int, int error) {
+          *failed = error;
+          if (!trains) return std::string();
+          return note_line(fmt::format("standard output: {}; the run goes on, metrics.jsonl has every step",
+                                       std::strerror(error)));
+        }) {
     std::signal(SIGPIPE, SIG_IGN);  // a reader that is gone is an error of a write, and no more
   }
 
@@ -42,16 +51,20 @@ class Output {
   void note(const std::string& text) { writer_.write(STDERR_FILENO, note_line(text)); }
   void draw(const std::string& text) { writer_.draw(STDERR_FILENO, text); }
   void flush() { (void)writer_.flush(); }
+  /// Throws std::runtime_error where standard output did not take all, as finish_output() does.
+  void finish() {
+    flush();
+    if (*failed_ != 0) {
+      throw std::runtime_error(fmt::format("cannot write to standard output: {}", std::strerror(*failed_)));
+    }
+  }
   void report_exception() {
     writer_.write(STDERR_FILENO, error_line(failure_of(std::current_exception()).message));
     flush();
   }
 
  private:
-  static std::string trouble(int /*descriptor*/, int error) {
-    return note_line(fmt::format("standard output: {}; the run goes on, metrics.jsonl has every step",
-                                 std::strerror(error)));
-  }
+  std::shared_ptr<std::atomic<int>> failed_ = std::make_shared<std::atomic<int>>(0);  ///< errno of a write
   BackgroundWriter writer_;
 };
 
@@ -100,7 +113,8 @@ void show(const TrainResult& result, const TrainOptions& options, Output& output
 
 void run(const TrainOptions& options) {
   install_counting_allocator();
-  Output output;
+  const bool trains = !options.request.dry_run && !options.request.print_config;
+  Output output(trains);
   TrainOutput said;
   if (!options.json) said.print = [&](const std::string& text) { output.print(text); };
   if (!options.json && ::isatty(STDERR_FILENO) == 1)
@@ -109,6 +123,7 @@ void run(const TrainOptions& options) {
   said.report_exception = [&] { output.report_exception(); };
   said.flush = [&] { output.flush(); };
   show(train(options.request, said), options, output);
+  if (!trains) output.finish();
 }
 
 }  // namespace

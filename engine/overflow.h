@@ -7,6 +7,8 @@
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/ids.h"
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -20,11 +22,14 @@ struct Model;
 /// Numbers that are not finite were found, and nothing that lasts was made from them.
 class NotFiniteError : public InputError {
  public:
-  NotFiniteError(const std::string& what, bool skip_helps) : InputError(what), skip_helps_(skip_helps) {}
+  NotFiniteError(std::int64_t step, const std::string& what, bool skip_helps)
+      : InputError(fmt::format("step {}: {}", step + 1, what)), step_(step), skip_helps_(skip_helps) {}
+  [[nodiscard]] std::int64_t step() const { return step_; }  ///< from 0; messages count from 1
   /// OnOverflow::skip would have left the step out.
   [[nodiscard]] bool skip_helps() const { return skip_helps_; }
 
  private:
+  std::int64_t step_;
   bool skip_helps_;
 };
 

@@ -13,8 +13,8 @@
 
 #include "stagecraft/models/batch_fields.h"
 #include "stagecraft/models/bundle.h"
-#include "stagecraft/models/index_check.h"
 #include "stagecraft/models/layer_estimate.h"
+#include "stagecraft/models/number_check.h"
 #include "stagecraft/models/tensors.h"
 
 #include <ATen/core/Tensor.h>
@@ -155,8 +155,8 @@ class Layer {
   [[nodiscard]] virtual std::vector<std::optional<std::size_t>> passes() const { return {}; }
   /// The same of values with the numbers of one before it, read or not.
   [[nodiscard]] virtual std::vector<std::optional<std::size_t>> carries() const { return passes(); }
-  /// What it looks up by numbers of its input, or of fields, as they are there.
-  [[nodiscard]] virtual std::vector<IndexCheck> index_checks() const { return {}; }
+  /// What it can use of the numbers of its input, or of fields, as they are there.
+  [[nodiscard]] virtual std::vector<NumberCheck> number_checks() const { return {}; }
 
   /// Where it should bring its own values and has none: what to do about it. It can be planned and profiled,
   /// and trained from a checkpoint. Empty: nothing is missing.

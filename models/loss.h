@@ -69,8 +69,8 @@ class Loss {
   [[nodiscard]] virtual bool counts_units() const { return false; }
   [[nodiscard]] virtual std::int64_t units(const FieldTensors& fields) const;
 
-  /// What it looks up by numbers of its fields, or of the targets of such samples.
-  [[nodiscard]] virtual std::vector<IndexCheck> index_checks(const SampleSpec& sample) const {
+  /// What it can use of the numbers of its fields, or of the targets of such samples.
+  [[nodiscard]] virtual std::vector<NumberCheck> number_checks(const SampleSpec& sample) const {
     (void)sample;
     return {};
   }

@@ -129,9 +129,13 @@ std::vector<std::string> strangers_in(const std::string& folder) {
     const std::string path = folder + "/" + name;
     if (!name.starts_with(kPrefix) || is_aside(name) || (step_of(name) && is_complete(path))) continue;
     notes.push_back(
-        fmt::format("{} is no checkpoint of a run (a folder step-NNNNNNNN with a {}): it is left as "
-                    "it is",
-                    path, kManifestName));
+        step_of(name) && is_folder(path)
+            ? fmt::format("{} has no {}, so it is no whole checkpoint: nothing goes on from it, and it is "
+                          "left as it is",
+                          path, kManifestName)
+            : fmt::format("{} is no checkpoint of a run (a folder step-NNNNNNNN with a {}): it is left as "
+                          "it is",
+                          path, kManifestName));
   }
   return notes;
 }

@@ -171,6 +171,11 @@ ExportRecord export_weights(const ExportRequest& request, const ExportProgress& 
   const bool is_captured = manifest.training.contains(family) && manifest.training[family] == "captured";
   std::shared_ptr<const captured::ModelFolder> model;
   if (is_captured) model = model_of(request, source);
+  if (!is_captured && !request.model.empty()) {
+    throw InputError(
+        {"--model", ""},
+        fmt::format("is for captured models, and {} is of a built-in one: leave it out", request.from));
+  }
   ExportFolder folder(request.out);  // before hashes are read, which takes its time
 
   const auto reading = [&] {

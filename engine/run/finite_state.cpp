@@ -1,8 +1,14 @@
 #include "stagecraft/engine/run/finite_state.h"
 
+#include "stagecraft/models/data/sample_order.h"
+#include "stagecraft/schedules/program/segments.h"
+
+#include <ATen/ops/isfinite.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+#include <vector>
 
 namespace stagecraft {
 namespace {
@@ -18,14 +24,48 @@ std::string first_not_finite(const Worker& worker, Transport& transport) {
   return *std::find_if(words.begin(), words.end(), [](const std::string& found) { return !found.empty(); });
 }
 
+/// The first number of the data that is not finite among the samples of `step`, as a sentence; "": there is none.
+/// Fields may have infinite ones, as masks do.
+std::string suspect_in_data(const RunSetup& setup, std::int64_t step) {
+  const Dataset& data = *setup.materials().data;
+  const RunConfig& config = setup.config();
+  const SampleOrder order(data, Split::train,
+                          {.seed = static_cast<std::uint64_t>(config.seed),
+                           .shuffle = config.data.shuffle,
+                           .batch = config.train_batch_size});
+  std::vector<std::string> sources{"inputs"};
+  if (data.sample().field("targets")) sources.emplace_back("targets");
+  for (const BatchField& field : setup.materials().model.fields) {
+    if (!field.from.empty()) sources.push_back(field.from);
+  }
+  for (const MicroBatchRange& range : step_micro_batches(setup.shape(), step)) {
+    for (const std::int64_t index : order.samples(range)) {
+      for (const std::string& source : sources) {
+        const at::Tensor its = source == "inputs"    ? data.inputs(Split::train, {index})
+                               : source == "targets" ? data.targets(Split::train, {index})
+                                                     : data.field(Split::train, source, {index});
+        if (!c10::isFloatingType(its.scalar_type())) continue;
+        const bool field = source != "inputs" && source != "targets";
+        const bool found = (field ? its.isnan() : its.isfinite().logical_not()).any().item<bool>();
+        if (!found) continue;
+        const SampleOrigin origin = data.origin(Split::train, source, index);
+        return fmt::format("Sample {} of {} has a number in its {} that is {}, which may be why. ",
+                           origin.sample, origin.path.empty() ? data.summary() : origin.path, source,
+                           field || its.isnan().any().item<bool>() ? "nan" : "inf");
+      }
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 void require_finite_state(const Worker& worker, Transport& transport, std::int64_t steps) {
   const std::string found = first_not_finite(worker, transport);
   if (found.empty()) return;
   throw NotFiniteError(
-      fmt::format("step {}: after it {} is not finite. The run stops here, and this state is not saved",
-                  steps, found),
+      steps - 1,
+      fmt::format("after it {} is not finite. The run stops here, and this state is not saved", found),
       /*skip_helps=*/false);
 }
 
@@ -39,10 +79,17 @@ void require_finite_load(const Worker& worker, Transport& transport, const std::
 }
 
 std::string how_to_go_on(const NotFiniteError& error, const RunSetup& setup, const std::string& checkpoint) {
-  if (checkpoint.empty()) {
-    return fmt::format("There is no checkpoint yet (checkpoint.every_steps): begin again with {}", kGentler);
+  std::string text;
+  try {
+    text = suspect_in_data(setup, error.step());
+  } catch (const std::exception& unread) {
+    text = fmt::format("{}. ", unread.what());
   }
-  std::string text = fmt::format("{} has the last good state. ", checkpoint);
+  if (checkpoint.empty()) {
+    return text +
+           fmt::format("There is no checkpoint yet (checkpoint.every_steps): begin again with {}", kGentler);
+  }
+  text += fmt::format("{} has the last good state. ", checkpoint);
   if (error.skip_helps()) {
     const bool needs_norm = setup.synchronous() && !setup.config().gradient_norm;
     text +=

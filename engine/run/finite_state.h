@@ -19,7 +19,8 @@ void require_finite_state(const Worker& worker, Transport& transport, std::int64
 /// The same after a state or weights were loaded from `folder`; throws InputError.
 void require_finite_load(const Worker& worker, Transport& transport, const std::string& folder);
 
-/// What to do after `error`: a sentence or two. `checkpoint`: the newest one; "": there is none.
+/// What to do after `error`: some sentences, the first about a sample of that step whose numbers are not finite, where
+/// there is one. `checkpoint`: the newest one; "": there is none.
 [[nodiscard]] std::string how_to_go_on(const NotFiniteError& error, const RunSetup& setup,
                                        const std::string& checkpoint);
 

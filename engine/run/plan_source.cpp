@@ -4,6 +4,7 @@
 #include "stagecraft/engine/links.h"
 #include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/run/launcher.h"
+#include "stagecraft/engine/run/plan_costs.h"
 #include "stagecraft/partitioner/cluster.h"
 #include "stagecraft/partitioner/planner.h"
 #include "stagecraft/partitioner/skips.h"
@@ -92,10 +93,16 @@ void check_plan(const Plan& plan, const std::string& plan_file, const RunConfig&
     throw InputError({plan_file, pointer}, why);
   };
   if (!plan.model_fingerprint.empty() && plan.model_fingerprint != model.fingerprint) {
-    refuse("/model_fingerprint",
-           fmt::format("the plan is for another model ({}) than the run's ({}); make one "
-                       "with `stagecraft plan {} -o plan.json`",
-                       plan.model, model.name, file));
+    refuse(
+        "/model_fingerprint",
+        plan.model == model.name
+            ? fmt::format("the plan is for another {} than the run's, whose layers, sizes or weights are not "
+                          "the same; make one with `stagecraft plan {} -o plan.json`",
+                          model.name, file)
+            : fmt::format(
+                  "the plan is for another model ({}) than the run's ({}); make one with `stagecraft plan "
+                  "{} -o plan.json`",
+                  plan.model, model.name, file));
   }
   const int layers = static_cast<int>(model.layers.size());
   if (plan.layers() != layers && plan.layers() != layers + 1) {
@@ -295,6 +302,7 @@ ResolvedPlan resolve_plan(const RunConfig& config, const std::string& file, cons
   }
   check_plan(resolved.plan, source.empty() ? "the plan made now" : source, config, file, materials.model,
              world);
+  check_known_costs(resolved.plan, source.empty() ? "the plan made now" : source, materials.model);
   check_schedule(config, resolved.plan.schedule.name, file);
   resolved.threads = resolved.profile ? resolved.profile->threads
                                       : threads_for(config, world, resolved.plan.placement().world());
@@ -309,6 +317,11 @@ ResolvedPlan resolve_plan(const RunConfig& config, const std::string& file, cons
                     resolved.plan.micro_batches, config.micro_batches()));
     resolved.plan.micro_batches = config.micro_batches();
     resolved.plan.predicted.reset();
+  }
+  if (follow_optimizer(resolved.plan, materials.model, *materials.optimizer) && !source.empty()) {
+    resolved.notes.push_back(
+        fmt::format("{} has the state of another optimizer in its costs than {} keeps; it is priced again",
+                    source, config.optimizer.type.name()));
   }
   const std::vector<std::pair<int, int>> layers = stage_layers(resolved.plan, materials.model);
   for (std::size_t s = 0; s < layers.size(); ++s) {  // the model knows best

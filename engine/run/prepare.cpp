@@ -149,6 +149,12 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
     config.threads_per_rank = resolved.threads;
     for (std::string& note : resolved.notes) prepared.notes.push_back(std::move(note));
   }
+  if (config.validation.every_steps > 0 && materials.data->size(Split::validation) == 0) {
+    prepared.notes.push_back(
+        fmt::format("validation.every_steps is {}, and the data has nothing to validate with: no "
+                    "validation is made",
+                    config.validation.every_steps));
+  }
   if (materials.model.compiled_for) {
     const std::string why =
         materials.model.compiled_for->why_unused(config.micro_batch_size, config.threads_per_rank);

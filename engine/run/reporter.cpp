@@ -59,7 +59,7 @@ void RunReporter::step(const StepReport& report) {
   // A skipped step is told by its gradient: a loss alone spoils nothing.
   if (!std::isfinite(record.loss) && setup_.config().overflow_policy() == OnOverflow::stop) {
     show(step_line(record, setup_.shape().steps));
-    throw NotFiniteError(fmt::format("step {}: the loss is {}. The run stops here", record.step, record.loss),
+    throw NotFiniteError(report.step, fmt::format("the loss is {}. The run stops here", record.loss),
                          /*skip_helps=*/true);
   }
   metrics_.append(record);

@@ -112,10 +112,10 @@ class CapturedLayer final : public Layer {
     }
     return carried;
   }
-  std::vector<IndexCheck> index_checks() const override {
-    std::vector<IndexCheck> checks =
+  std::vector<NumberCheck> number_checks() const override {
+    std::vector<NumberCheck> checks =
         captured::index_checks(folder_, graph_, {layer_.parameters, layer_.fields, constants_});
-    for (IndexCheck& check : checks) {
+    for (NumberCheck& check : checks) {
       if (check.field.empty()) check.place = layer_.reads[check.place];
     }
     return checks;
@@ -533,10 +533,10 @@ class LayerOfLengths final : public Layer {
   std::vector<std::string> fields() const override { return whole().fields(); }
   std::vector<std::optional<std::size_t>> passes() const override { return whole().passes(); }
   std::vector<std::optional<std::size_t>> carries() const override { return whole().carries(); }
-  std::vector<IndexCheck> index_checks() const override {
-    std::vector<IndexCheck> checks;
+  std::vector<NumberCheck> number_checks() const override {
+    std::vector<NumberCheck> checks;
     for (const Form& form : forms_) {
-      for (IndexCheck& check : form->index_checks()) checks.push_back(std::move(check));
+      for (NumberCheck& check : form->number_checks()) checks.push_back(std::move(check));
     }
     return checks;
   }

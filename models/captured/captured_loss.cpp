@@ -33,10 +33,10 @@ class CapturedLoss final : public Loss {
   }
 
   std::vector<std::string> fields() const override { return loss_.fields; }
-  std::vector<IndexCheck> index_checks(const SampleSpec&) const override {
-    std::vector<IndexCheck> checks;
+  std::vector<NumberCheck> number_checks(const SampleSpec&) const override {
+    std::vector<NumberCheck> checks;
     for (const Form& form : forms_) {
-      for (IndexCheck& check :
+      for (NumberCheck& check :
            captured::index_checks(form.folder, form.graph(), {{}, form.loss().fields, form.constants})) {
         if (!check.field.empty()) checks.push_back(std::move(check));
       }

@@ -29,7 +29,7 @@ class CompiledLayer final : public Layer {
   }
   /// Devices that record have no compiled code.
   bool repeats() const override { return own_->repeats(); }
-  std::vector<IndexCheck> index_checks() const override { return own_->index_checks(); }
+  std::vector<NumberCheck> number_checks() const override { return own_->number_checks(); }
   std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
     return own_->multiply_adds(shape);
   }

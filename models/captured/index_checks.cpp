@@ -182,16 +182,16 @@ std::string reader_of(const Graph& graph, const Lookup& lookup, std::int64_t ent
 
 }  // namespace
 
-std::vector<IndexCheck> index_checks(const std::shared_ptr<const void>& owner, const Graph& graph,
-                                     const GraphNames& names) {
+std::vector<NumberCheck> index_checks(const std::shared_ptr<const void>& owner, const Graph& graph,
+                                      const GraphNames& names) {
   const Finder finder(graph);
-  std::vector<IndexCheck> checks;
+  std::vector<NumberCheck> checks;
   for (const Lookup& lookup : finder.lookups()) {
     const ValueId source = finder.source_of(lookup.indices);
     const std::vector<AffineSize>& table = finder.type(lookup.table).sizes;
     if (source < 0 || lookup.dimension >= table.size() || table[lookup.dimension].depends_on_b()) continue;
     const std::int64_t entries = table[lookup.dimension].plus;
-    IndexCheck check;
+    NumberCheck check;
     check.end = entries;
     check.least = lookup.from_the_end ? -entries : 0;
     check.ignored = lookup.ignored;

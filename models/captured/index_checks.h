@@ -4,7 +4,7 @@
 // fields to the operators that take indices. Nothing in a folder says it, so folders of any age have it.
 
 #include "stagecraft/models/captured/graph.h"
-#include "stagecraft/models/index_check.h"
+#include "stagecraft/models/number_check.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -23,8 +23,8 @@ struct GraphNames {
 
 /// Those whose indices follow from one input or one field, and constants, alone. `place` is the graph's input.
 /// The graph must live as long as `owner`, which the checks share.
-[[nodiscard]] std::vector<IndexCheck> index_checks(const std::shared_ptr<const void>& owner,
-                                                   const Graph& graph, const GraphNames& names);
+[[nodiscard]] std::vector<NumberCheck> index_checks(const std::shared_ptr<const void>& owner,
+                                                    const Graph& graph, const GraphNames& names);
 
 /// By parameter: whether its rows are chosen by indices, whatever those follow from.
 [[nodiscard]] std::vector<bool> tables_among_parameters(const Graph& graph);

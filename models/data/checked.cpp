@@ -1,7 +1,9 @@
 #include "stagecraft/models/data/checked.h"
 
 #include <ATen/ops/full.h>
+#include <ATen/ops/isfinite.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/Scalar.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,11 +19,20 @@ namespace {
 /// One of the model's checks, of a field that the data set has.
 struct DataCheck {
   std::string source;  ///< inputs, targets or another of the data set's fields
-  IndexCheck check;
+  NumberCheck check;
 };
 
+std::optional<at::Scalar> not_finite(const at::Tensor& batch) {
+  if (!batch.defined() || !c10::isFloatingType(batch.scalar_type())) return std::nullopt;
+  const c10::InferenceMode guard;
+  const at::Tensor finite = batch.isfinite();
+  if (finite.all().item<bool>()) return std::nullopt;
+  return batch.masked_select(finite.logical_not()).select(0, 0).item();
+}
+
 /// The first number that is not allowed.
-std::optional<std::int64_t> outsider(const IndexCheck& check, const at::Tensor& batch) {
+std::optional<at::Scalar> outsider(const NumberCheck& check, const at::Tensor& batch) {
+  if (check.finite) return not_finite(batch);
   at::Tensor numbers;
   try {
     const c10::InferenceMode guard;
@@ -36,10 +47,16 @@ std::optional<std::int64_t> outsider(const IndexCheck& check, const at::Tensor& 
   const auto* found = std::find_if(first, end, [&](std::int64_t number) {
     return (number < check.least || number >= check.end) && number != check.ignored;
   });
-  return found == end ? std::nullopt : std::optional(*found);
+  return found == end ? std::nullopt : std::optional<at::Scalar>(*found);
 }
 
-std::string allowed(const IndexCheck& check) {
+std::string text_of(const at::Scalar& number) {
+  return number.isIntegral(/*includeBool=*/true) ? fmt::format("{}", number.toLong())
+                                                 : fmt::format("{}", number.toDouble());
+}
+
+std::string allowed(const NumberCheck& check) {
+  if (check.finite) return "finite numbers";
   return fmt::format("{} to {}{}", check.least, check.end - 1,
                      check.ignored ? fmt::format(" (and {}, which does not count)", *check.ignored) : "");
 }
@@ -50,7 +67,7 @@ class Checks {
   Checks(const Model& model, const Loss& loss, const std::string& file) : file_(file) {
     std::vector<bool> is_input{true};  // for each value before the layer: whether it has the data's numbers
     for (const LayerPtr& layer : model.layers) {
-      for (const IndexCheck& check : layer->index_checks()) {
+      for (const NumberCheck& check : layer->number_checks()) {
         if (!check.field.empty()) {
           add_field(model, check);
         } else if (check.place < is_input.size() && is_input[check.place]) {
@@ -63,7 +80,7 @@ class Checks {
       }
       is_input = std::move(behind);
     }
-    for (const IndexCheck& check : loss.index_checks(model.sample)) {
+    for (const NumberCheck& check : loss.number_checks(model.sample)) {
       if (check.field.empty()) {
         add("targets", check);
       } else {
@@ -75,13 +92,13 @@ class Checks {
   [[nodiscard]] const std::vector<DataCheck>& all() const { return all_; }
 
  private:
-  void add(const std::string& source, const IndexCheck& check) { all_.push_back({source, check}); }
+  void add(const std::string& source, const NumberCheck& check) { all_.push_back({source, check}); }
 
-  void add_field(const Model& model, const IndexCheck& check) {
+  void add_field(const Model& model, const NumberCheck& check) {
     const auto field = std::ranges::find(model.fields, check.field, &BatchField::name);
     if (field == model.fields.end()) return;
     if (!field->from.empty()) {
-      IndexCheck its = check;
+      NumberCheck its = check;
       if (check.numbers) {
         its.numbers = [numbers = check.numbers, shape = field->shape](const at::Tensor& batch) {
           return numbers(fitted(batch, shape));
@@ -92,7 +109,7 @@ class Checks {
     std::vector<std::int64_t> shape = field->shape;
     shape.insert(shape.begin(), 2);
     const at::Tensor filled = at::full(shape, field->fill, at::TensorOptions(field->dtype));
-    const std::optional<std::int64_t> found = outsider(check, filled);
+    const std::optional<at::Scalar> found = outsider(check, filled);
     if (!found) return;
     throw InputError({file_, "/model/fields"},
                      fmt::format("\"{}\" is filled with {}, and {} takes {}", field->name, field->fill,
@@ -161,7 +178,7 @@ class CheckedDataset final : public Dataset {
 
   void compare(Split split, const DataCheck& check, const std::vector<std::int64_t>& indices,
                const at::Tensor& batch) const {
-    const std::optional<std::int64_t> found = outsider(check.check, batch);
+    const std::optional<at::Scalar> found = outsider(check.check, batch);
     if (!found) return;
     for (std::size_t i = 0; i < indices.size(); ++i) {
       const at::Tensor one = batch.narrow(0, static_cast<std::int64_t>(i), 1);
@@ -171,18 +188,18 @@ class CheckedDataset final : public Dataset {
   }
 
   /// Or the model makes the number of others.
-  static bool has(const at::Tensor& batch, std::int64_t number) {
-    return batch.eq(number).any().item<bool>();
+  static bool has(const at::Tensor& batch, const at::Scalar& number) {
+    return number.isFloatingPoint() || batch.eq(number).any().item<bool>();
   }
 
-  [[noreturn]] void refuse(Split split, const DataCheck& check, std::int64_t index, std::int64_t number,
+  [[noreturn]] void refuse(Split split, const DataCheck& check, std::int64_t index, const at::Scalar& number,
                            const at::Tensor& its) const {
     const SampleOrigin origin = data_.origin(split, check.source, index);
     const bool known = !origin.place.file.empty();
     throw InputError(
         known ? origin.place : InputPlace{file_, "/data"},
         fmt::format("{}: sample {} {} {} in its {}, and {} takes {}", known ? origin.path : data_.summary(),
-                    origin.sample, has(its, number) ? "has" : "leads to", number, check.source,
+                    origin.sample, has(its, number) ? "has" : "leads to", text_of(number), check.source,
                     check.check.reader, allowed(check.check)));
   }
 

@@ -22,7 +22,12 @@ std::string find_data_file(const std::string& path, const std::string& fetch, co
     FileFacts facts;
     const std::error_code error = storage().facts(candidate, /*follow=*/true, facts);
     if (!error && facts.is_file()) return candidate;
-    if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) {
+    if (!error) {
+      throw data_file_error(
+          place, candidate,
+          facts.is_folder() ? "is a folder; expected a file" : "is a pipe or a device; expected a file");
+    }
+    if (error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) {
       throw data_file_error(place, candidate, "cannot be read: " + error.message());
     }
   }

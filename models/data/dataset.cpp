@@ -11,7 +11,10 @@
 
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace stagecraft {
@@ -82,6 +85,19 @@ void describe(Fields& f, DataConfig& c) {
              "of one length (default: no sample is cut)");
 }
 
+namespace {
+
+void require_numbers(const Dataset& data, const InputPlace& place) {
+  for (const char* name : {"inputs", "targets"}) {
+    const std::optional<FieldSpec> its = data.sample().field(name);
+    if (!its || std::ranges::find(its->shape, 0) == its->shape.end()) continue;
+    throw InputError(place, fmt::format("{}: the {} of a sample are [{}]: no number at all", data.summary(),
+                                        name, fmt::join(its->shape, ", ")));
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, const InputPlace& place) {
   const std::string& name = config.source.name();
   std::unique_ptr<Dataset> data = named([&] { return fmt::format("data set \"{}\"", name); },
@@ -93,6 +109,7 @@ std::unique_ptr<Dataset> open_dataset(const DataConfig& config, const InputPlace
                                         },
                                         PlaceInput::no);
   if (!config.source.entry().built_in) data = held_to_its_word(std::move(data), name);
+  require_numbers(*data, place);
   if (config.buckets.empty()) return data;
   return in_buckets(std::move(data), config.buckets, {place.file, place.pointer + "/buckets"});
 }

@@ -48,8 +48,7 @@ class HeaderReader {
     for (const auto& [known, dtype] : kNpyTypes) {
       if (name == known) return dtype;
     }
-    refuse(fmt::format(
-        "its numbers are of type {}; expected little-endian ones, as array.astype('<f4') makes", name));
+    refuse(fmt::format("its numbers are of type {}; expected {}", name, expected_for(name)));
   }
 
   std::vector<std::int64_t> shape() const {
@@ -72,6 +71,20 @@ class HeaderReader {
   }
 
  private:
+  /// What to make of an array of a type that is not read. Types are a byte order, a letter for the kind and a size.
+  static std::string expected_for(std::string_view type) {
+    const char order = type.empty() ? ' ' : type.front(), kind = type.size() < 2 ? ' ' : type[1];
+    const std::string_view size = type.substr(std::min<std::size_t>(2, type.size()));
+    const auto made = [](std::string_view to) { return fmt::format("array.astype('{}')", to); };
+    if (kind == 'u') return fmt::format("whole numbers with a sign, as {} makes", made("<i8"));
+    if (kind == 'f' && size != "2" && size != "4" && size != "8")
+      return fmt::format("at most 64 bits each, as {} makes", made("<f8"));
+    if (order == '>' && (kind == 'i' || kind == 'f'))
+      return fmt::format("little-endian ones, as {} makes", made(fmt::format("<{}{}", kind, size)));
+    if (kind == 'c') return "real ones, as array.real makes";
+    return "numbers, and these are texts, dates or objects of Python";
+  }
+
   static constexpr std::int64_t kMost = std::int64_t{1} << 48U;  // more than any disk holds
 
   [[noreturn]] void refuse(const std::string& what) const { throw data_file_error(place_, path_, what); }

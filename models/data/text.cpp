@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -53,6 +54,24 @@ class CodePoints {
   std::size_t at_ = 0;
 };
 
+/// Text in UTF-16 or UTF-32 without its mark: nearly every other byte is 0, as in no text of UTF-8 and in few files
+/// that are read as bytes. Empty: it is none; else the name of the encoding.
+std::string wide_text(std::string_view bytes) {
+  constexpr std::size_t kLooked = 4096;
+  const std::string_view first = bytes.substr(0, std::min(bytes.size(), kLooked) / 4 * 4);
+  if (first.size() < 16) return "";
+  std::array<std::size_t, 4> zeros{};
+  for (std::size_t i = 0; i < first.size(); ++i) zeros[i % 4] += first[i] == '\0' ? 1 : 0;
+  const std::size_t each = first.size() / 4;
+  const auto none = [&](std::size_t at) { return zeros[at] * 10 < each; };
+  const auto most = [&](std::size_t at) { return zeros[at] * 10 > each * 8; };
+  if (none(0) && most(1) && most(2) && most(3)) return "UTF-32LE";
+  if (most(0) && most(1) && most(2) && none(3)) return "UTF-32BE";
+  if (none(0) && most(1) && none(2) && most(3)) return "UTF-16LE";
+  if (most(0) && none(1) && most(2) && none(3)) return "UTF-16BE";
+  return "";
+}
+
 /// A text's bytes without the mark of UTF-8 at their beginning. Refuses UTF-16 and what is no text, of which bytes
 /// would be tokens as well.
 std::string text_of(const std::string& path, const InputPlace& place, const std::string& tokens) {
@@ -62,6 +81,13 @@ std::string text_of(const std::string& path, const InputPlace& place, const std:
       read_data_file(path, place, share_of_memory(tokens == "bytes" ? kBytesShare : kCharactersShare));
   if (bytes.starts_with("\xff\xfe") || bytes.starts_with("\xfe\xff")) {
     throw data_file_error(place, path, "is text in UTF-16; iconv -f UTF-16 -t UTF-8 makes UTF-8 of it");
+  }
+  if (const std::string wide = wide_text(bytes); !wide.empty()) {
+    throw data_file_error(
+        place, path,
+        fmt::format(
+            "looks like text in {}: nearly every other byte is 0; iconv -f {} -t UTF-8 makes UTF-8 of it",
+            wide, wide));
   }
   const std::string other = known_format(std::string_view(bytes).substr(0, kFormatBytes));
   if (!other.empty() && !other.starts_with("a web page")) {  // which is text

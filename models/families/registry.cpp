@@ -48,8 +48,11 @@ void describe(Fields& f, ModelConfig& c) {
 
 void ModelSite::require_numbers(const std::string& family) const {
   if (sample.dtype == at::kLong) {
-    throw InputError(place,
-                     fmt::format("{} takes samples of numbers, this data has tokens; use gpt", family));
+    throw InputError(
+        place, fmt::format("{} takes samples of floating-point numbers, and the inputs of this data are "
+                           "whole ones: use gpt if they are tokens, or store them as float32 ones, as "
+                           "array.astype('<f4') makes",
+                           family));
   }
   if (sample.classes < 1) throw InputError(place, "the data does not say how many outputs the model needs");
 }

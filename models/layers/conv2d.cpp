@@ -25,6 +25,9 @@ class Conv2d : public Layer {
                        spec_.bias ? "" : ", no bias");
   }
   std::vector<ParameterSpec> parameters() const override { return parameters_; }
+  std::vector<NumberCheck> number_checks() const override {
+    return {{.finite = true, .reader = fmt::format("layer {} ({})", name(), type())}};
+  }
   std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
     return c10::multiply_integers(parameters_[0].shape) * extent(shape[1]) * extent(shape[2]);
   }

@@ -31,7 +31,7 @@ class Embedding : public Layer {
             {.name = "positions", .shape = {positions_, hidden_size_}, .initial = normal, .table = true}};
   }
 
-  std::vector<IndexCheck> index_checks() const override {
+  std::vector<NumberCheck> number_checks() const override {
     return {{.end = vocabulary_, .reader = fmt::format("an embedding of {} rows ({})", vocabulary_, name())}};
   }
 

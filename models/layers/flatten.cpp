@@ -1,5 +1,6 @@
 #include "stagecraft/models/layers/flatten.h"
 
+#include <optional>
 #include <utility>
 
 namespace stagecraft {
@@ -10,6 +11,7 @@ class Flatten : public Layer {
   Flatten(std::string name, std::vector<std::int64_t> shape)
       : Layer(std::move(name)), shape_(std::move(shape)) {}
   std::string type() const override { return FlattenSpec::kName; }
+  std::vector<std::optional<std::size_t>> carries() const override { return {0}; }
 
   at::Tensor forward(const Weights&, const at::Tensor& input, const Context&, Kept*) const override {
     return input.reshape({input.size(0), -1});

@@ -3,6 +3,7 @@
 #include "stagecraft/models/layers/functional.h"
 
 #include <c10/util/accumulate.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <utility>
@@ -21,6 +22,9 @@ class Linear : public Layer {
   std::string type() const override { return LinearSpec::kName; }
   std::string details() const override { return bias_ ? "" : "no bias"; }
   std::vector<ParameterSpec> parameters() const override { return parameters_; }
+  std::vector<NumberCheck> number_checks() const override {
+    return {{.finite = true, .reader = fmt::format("layer {} ({})", name(), type())}};
+  }
   std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
     return c10::multiply_integers(shape) * parameters_[0].shape[0];
   }

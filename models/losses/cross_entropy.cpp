@@ -53,7 +53,7 @@ class CrossEntropyLoss final : public Loss {
     return gradient.view(taken.at(3).sizes()).to(taken.at(3).scalar_type());
   }
 
-  std::vector<IndexCheck> index_checks(const SampleSpec& sample) const override {
+  std::vector<NumberCheck> number_checks(const SampleSpec& sample) const override {
     return {{.end = sample.classes, .reader = fmt::format("a loss over {} classes", sample.classes)}};
   }
   Targets targets() const override { return targets_; }

@@ -39,6 +39,9 @@ class MeanSquaredErrorLoss final : public Loss {
   }
 
   Targets targets() const override { return Targets::values; }
+  std::vector<NumberCheck> number_checks(const SampleSpec&) const override {
+    return {{.finite = true, .reader = "a squared error"}};
+  }
   std::string misfit(const std::vector<std::int64_t>& shape, const SampleSpec& sample) const override {
     return c10::multiply_integers(shape) == sample.classes ? "" : fmt::format("{} numbers", sample.classes);
   }

@@ -145,7 +145,9 @@ def write(options, folder):
             progress.clear()
     if broken.count:
         broken.refuse(f"{broken.count} of {len(rows)} images cannot be decoded")
-    numpy.save(f"{folder}/targets.npy", numpy.array([classes.index(name) for _, name in rows], numpy.int64))
+    with open(f"{folder}/targets.npy", "wb") as targets:
+        numpy.lib.format.write_array_header_1_0(targets, {"descr": "<i8", "fortran_order": False, "shape": (len(rows),)})
+        targets.write(numpy.array([classes.index(name) for _, name in rows], "<i8").tobytes())
     with open(f"{folder}/classes.txt", "w", encoding="utf-8", errors="surrogateescape") as file:
         file.writelines(f"{name}\n" for name in classes)
     mean = total / len(rows)

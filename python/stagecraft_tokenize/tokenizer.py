@@ -16,7 +16,7 @@ class Tokenizer:
         try:
             self.fast = Fast.from_file(file)
         except Exception as error:
-            raise TokenizeError(f"{file}: {error}") from None
+            raise TokenizeError(f"--tokenizer {file}: expected a tokenizer.json of Hugging Face, and this file is none: {error}") from None
         self.fast.no_truncation()
         self.fast.no_padding()
         self.vocabulary = self.fast.get_vocab_size(with_added_tokens=True)

@@ -1,5 +1,6 @@
 """Megatron's form of a file of tokens: FILE.bin has the tokens, FILE.idx says where documents begin."""
 
+import contextlib
 import os
 import struct
 import sys
@@ -59,15 +60,17 @@ class Writer:
             raise TokenizeError(f"{self.part}: {error.strerror}") from None
 
     def add(self, tokens):
-        self.file.write(numpy.asarray(tokens, dtype=self.type).tobytes())
+        with named(self.part):
+            self.file.write(numpy.asarray(tokens, dtype=self.type).tobytes())
         self.lengths.append(len(tokens))
         self.tokens += len(tokens)
 
     def finish(self):
-        close_synced(self.file)
+        with named(self.part):
+            close_synced(self.file)
         lengths = numpy.array(self.lengths, dtype=numpy.int32)
         begins = (numpy.cumsum(lengths, dtype=numpy.int64) - lengths) * numpy.dtype(self.type).itemsize
-        with open(self.index_part, "xb") as index:
+        with named(self.index_part), open(self.index_part, "xb") as index:
             index.write(MAGIC + HEADER.pack(1, TYPES[self.type], len(lengths), len(lengths) + 1))
             for array in (lengths, begins, numpy.arange(len(lengths) + 1, dtype=numpy.int64)):
                 index.write(array.tobytes())
@@ -81,6 +84,16 @@ class Writer:
         for name in (self.part, self.index_part):
             if os.path.lexists(name):
                 os.remove(name)
+
+
+@contextlib.contextmanager
+def named(path):
+    """Errors of writing, which know no file, get its name."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
 
 
 def close_synced(file):

@@ -4,6 +4,7 @@ A record in it, TOOL.json, lists the tool's files and their sizes. A folder with
 list, is somebody else's and stays untouched. Of a folder that is replaced the listed files are removed, and nothing else.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import sys
 from .files import aside_of, leftovers, put_in_place, sync
 from .refusal import Refused
 
+DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 FOLDER, OTHER = None, -1  # what stands for a size: of folders, and of links, pipes and devices
 
 
@@ -93,7 +95,9 @@ class OutputFolder:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, _, error, __):
+        if isinstance(error, OSError) and error.errno in DISK_ERRORS and not error.filename:
+            error.filename = self.said  # writing knows no file
         shutil.rmtree(self.aside, ignore_errors=True)
 
     def check(self):

@@ -4,6 +4,7 @@
 #include "test/support/command.h"
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,71 @@ TEST_CASE("no verb writes over a run's records", "[convert]") {
   CHECK_FALSE(std::filesystem::exists(folder.path("run/summary.json")));
   CHECK(run("convert", {text, "-o", folder.path("run/picture.txt")}).code == 0);
   CHECK(run("convert", {text, "-o", folder.path("config.json")}).code == 0);  // of no run
+}
+
+TEST_CASE("no output takes the place of a file of another kind, or of the one that is read", "[convert]") {
+  const ScratchFolder folder;
+  const std::string text = folder.write("a.txt", kText),
+                    plan = folder.write("plan.json", read_text_file(kPlan));
+  const std::string profile = STAGECRAFT_TEST_DATA "/profiles/gpt_10_layers.json";
+  // A file that each output of each verb made, and, by name, files that it must leave alone.
+  const std::vector<std::vector<std::string>> commands{
+      {"convert", text, "-o"},
+      {"convert", text, "--to", "csv", "-o"},
+      {"convert", text, "--to", "json", "-o"},
+      {"check", text, "--repair"},
+      {"simulate", plan, "--svg"},
+      {"simulate", plan, "--trace"},
+      {"plan", "--profile", profile, "--micro-batch-size", "4", "--micro-batches", "4", "--cluster",
+       STAGECRAFT_TEST_DATA "/../../configs/clusters/laptop.json", "-o"},
+      {"completion", "bash", "-o"},
+      {"man", "-o"},
+  };
+  std::map<std::string, std::string> there{{"notes.md", "# to do"},
+                                           {"weights.bin", std::string("\1\0\2", 3)},
+                                           {"run.json", R"({"data": {}, "optimizer": {}})"},
+                                           {"other.json", R"({"mine": 1})"},
+                                           {"profile.json", read_text_file(profile)},
+                                           {"table.csv", "name,age\nx,3\n"},
+                                           {".bashrc", "# ~/.bashrc\nexport A=1\n"}};
+  std::map<std::string, std::string> kinds;  // of what the commands made
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    std::vector<std::string> command = commands[i];
+    const std::string name = "made" + std::to_string(i);
+    command.push_back(folder.path(name));
+    const CommandResult result = stagecraft::test::stagecraft(command);
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    CHECK(stagecraft::test::stagecraft(command).code == 0);  // again, over what it made
+    there[name] = read_text_file(folder.path(name));
+    kinds[name] = i < 4 ? "schedule" : std::to_string(i);
+  }
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    for (const auto& [name, contents] : there) {
+      if (kinds[name] == kinds["made" + std::to_string(i)]) continue;
+      const std::string path = folder.write(name, contents);
+      std::vector<std::string> command = commands[i];
+      command.push_back(path);
+      INFO(command.front() << " " << i << " over " << name);
+      const CommandResult result = stagecraft::test::stagecraft(command);
+      CHECK(result.code == 2);
+      CHECK(says(result.err, path + ": is there already, and is "));
+      CHECK(read_text_file(path) == contents);
+    }
+  }
+  std::filesystem::create_hard_link(text, folder.path("same"));
+  std::filesystem::create_directory(folder.path("sub"));
+  for (const std::string& own : {text, folder.path("same"), folder.path("sub/../a.txt")}) {
+    for (const std::size_t i : {0U, 1U, 2U, 3U}) {
+      std::vector<std::string> command = commands[i];
+      command.push_back(own);
+      CHECK(says(stagecraft::test::stagecraft(command).err, own + ": is the file that is read"));
+    }
+  }
+  CHECK(read_text_file(text) == kText);
+  CHECK(run("simulate", {plan, "--svg", folder.write("empty", "")}).code == 0);
+  const CommandResult twice = run("simulate", {plan, "--svg", folder.path("x"), "--trace", folder.path("x")});
+  CHECK(twice.code == 2);
 }
 
 TEST_CASE("convert leaves PyTorch's files as they are", "[convert]") {

@@ -141,6 +141,9 @@ TEST_CASE("a model of built-in layers is exported under their names", "[export]"
   CHECK(
       file.tensors.at("output.weight")
           .equal(read_safetensors(checkpoint(folder, "output.safetensors")).tensors.at("parameter/weight")));
+  check_refused(
+      stagecraft({"export", folder.path("run"), "--model", captured_model("norm"), "-o", folder.path("x")}),
+      2, "--model: is for captured models");
 }
 
 TEST_CASE("exports that are refused leave nothing behind, and what was there as it was", "[export]") {

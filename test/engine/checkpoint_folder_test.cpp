@@ -98,7 +98,7 @@ TEST_CASE("what a run was writing is swept, and nothing else", "[checkpoint_fold
   CHECK(fs::exists(folder.path("step-00000002/a.safetensors")));
   const std::vector<std::string> said = strangers_in(folder.path(""));
   CHECK(said.size() == 5);
-  CHECK(says(said.front(), "step-00000002 is no checkpoint of a run"));
+  CHECK(says(said.front(), "step-00000002 has no manifest.json, so it is no whole checkpoint"));
 }
 
 TEST_CASE("another user's folder is not swept, whatever its name", "[checkpoint_folder]") {

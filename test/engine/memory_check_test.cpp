@@ -8,6 +8,8 @@
 #include "test/support/catch.h"
 #include "test/support/command.h"
 
+#include <fmt/format.h>
+
 #include <limits>
 
 using namespace stagecraft;
@@ -135,6 +137,38 @@ TEST_CASE("without costs the least is known: weights, gradients and optimizer st
   const std::string refusal = run.refusal({process("a", {Rank{0}, Rank{1}}, {machine_with(Bytes{100})})});
   INFO(refusal);
   CHECK(says(refusal, "at least optimizer state 2.0 KiB, weights 1.0 KiB"));
+}
+
+TEST_CASE("costs that the model knows better are refused in a plan, each by its key", "[memory_check]") {
+  const PreparedRun made;
+  const Json plan = json::write(made.setup->plan());
+  const auto with = [&](const Json& changed, const std::vector<std::string>& overrides = {}) {
+    const ScratchFolder folder;
+    TrainRequest request;
+    request.config = folder.write("run.json", kConfig);
+    request.plan = folder.write("plan.json", changed.dump());
+    request.dry_run = true;
+    return prepare(request, read_run_config(request.config, overrides), std::nullopt, [](const RunPaths&) {});
+  };
+  CHECK(with(plan).notes.empty());
+  for (int stage = 0; stage < 2; ++stage) {
+    for (const char* key : {"parameter_bytes", "input_bytes", "output_bytes"}) {
+      if (stage == 1 && std::string(key) == "output_bytes") continue;  // the loss has none
+      for (const std::int64_t by : {-1, 1, 1'000'000}) {
+        Json changed = plan;
+        Json& number = changed["costs"]["stages"][stage][key];
+        number = number.get<std::int64_t>() + by;
+        INFO(stage << " " << key << " " << by);
+        CHECK_THROWS_WITH(with(changed), Catch::Matchers::ContainsSubstring(fmt::format(
+                                             "plan.json: /costs/stages/{}/{}: expected ", stage, key)));
+      }
+    }
+  }
+  // Another optimizer is no mistake: what it keeps counts, in the proof too.
+  const auto other = with(plan, {"optimizer.type=SGD"});
+  REQUIRE(other.notes.size() == 1);
+  CHECK(says(other.notes.front(), "has the state of another optimizer in its costs than SGD keeps"));
+  CHECK(memory_needs(*other.setup)[0].bytes + Bytes{2 * 4 * (8 * 16 + 16)} == made.need(0));
 }
 
 TEST_CASE("what crosses between ranks reads back", "[memory_check]") {

@@ -27,6 +27,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -267,6 +268,49 @@ TEST_CASE("a step that itself makes what is not finite is not saved", "[safe_num
     CHECK_FALSE(says(said, "on_overflow=skip"));
     CHECK(run.newest_step() == 2);
     CHECK(spoiled_files(run.dir()).empty());
+  }
+}
+
+TEST_CASE("a run that ends by a number that is not finite names the sample that may be why",
+          "[safe_numbers]") {
+  const ScratchFolder folder;
+  for (const auto& [name, number] : {std::pair{"inputs", kNan}, {"inputs", kInf}, {"targets", kNan}}) {
+    std::map<std::string, at::Tensor> arrays{{"inputs", at::ones({24, 8})}, {"targets", at::ones({24, 4})}};
+    arrays[name][17][2] = number;
+    write_safetensors(folder.path("data.safetensors"), {arrays.begin(), arrays.end()});
+    Json config = tiny(folder.path("run"));
+    // A captured model may know what to do with such numbers.
+    config["model"] = {{"family", "captured"}, {"path", STAGECRAFT_TEST_DATA "/captured/tiny"}};
+    config["data"] = {{"type", "arrays"}, {"path", folder.path("data.safetensors")}};
+    config["loss"] = {{"type", "mse"}};
+    config["train_batch_size"] = 8;
+    config["train_micro_batch_size_per_gpu"] = 4;
+    config.erase("validation");
+    config["pipeline"] = {{"stages", 1}};
+    TrainRequest request;
+    request.config = folder.write("run.json", config.dump());
+    request.dry_run = true;
+    const auto prepare_run = [&] {
+      return prepare(request, read_run_config(request.config, {}), std::nullopt, [](const RunPaths&) {});
+    };
+    if (std::string(name) == "targets") {  // which a built-in loss reads
+      CHECK_THROWS_WITH(prepare_run(),
+                        Catch::Matchers::ContainsSubstring("sample 17 has nan in its targets"));
+      continue;
+    }
+    const auto run = prepare_run();
+    int named = 0;
+    for (int step = 0; step < 3; ++step) {  // an epoch
+      const std::string words = how_to_go_on(NotFiniteError(step, "the loss is nan", true), *run.setup, "");
+      INFO(words);
+      CHECK(says(words, "There is no checkpoint yet"));
+      if (!says(words, "Sample ")) continue;
+      ++named;
+      CHECK(words.starts_with(
+          fmt::format("Sample 17 of {} has a number in its {} that is {}, which may be why. ",
+                      folder.path("data.safetensors"), name, std::isnan(number) ? "nan" : "inf")));
+    }
+    CHECK(named == 1);
   }
 }
 

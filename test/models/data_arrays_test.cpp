@@ -118,7 +118,21 @@ TEST_CASE("a folder of .npy files has an array per file", "[data]") {
   };
   const std::string four(4, '\1');
   refused("no array", "does not begin as numpy.save writes them");
-  refused(npy("'>i4'", "1,", four), "little-endian");
+  for (const auto& [type, why] : std::vector<std::pair<std::string, std::string>>{
+           {">i4", "little-endian ones, as array.astype('<i4') makes"},
+           {">f8", "little-endian ones, as array.astype('<f8') makes"},
+           {"<u8", "whole numbers with a sign, as array.astype('<i8') makes"},
+           {"<u4", "whole numbers with a sign, as array.astype('<i8') makes"},
+           {">u2", "whole numbers with a sign, as array.astype('<i8') makes"},
+           {"<f16", "at most 64 bits each, as array.astype('<f8') makes"},
+           {"<c8", "real ones"},
+           {"<U1", "numbers, and these are texts"},
+           {"|S4", "numbers, and these are texts"},
+           {"|O", "numbers, and these are texts, dates or objects of Python"},
+           {"<M8[ns]", "numbers, and these are texts, dates"},
+           {"", "numbers"}}) {
+    refused(npy("'" + type + "'", "1,", four), "of type " + type + "; expected " + why);
+  }
   refused(npy("[('a', '<i4')]", "1,", four), "records");
   refused(npy("'<i4'", "1,", four, "True"), "numpy.ascontiguousarray");
   refused(npy("'<i4'", "2,", four), "truncated: 4 bytes of data, its header promises 8 (2)");

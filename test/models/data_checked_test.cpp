@@ -5,8 +5,10 @@
 #include "stagecraft/models/data/checked.h"
 #include "stagecraft/models/data/tokens.h"
 #include "stagecraft/models/families/captured.h"
+#include "stagecraft/models/families/convnet.h"
 #include "stagecraft/models/families/mlp.h"
 #include "stagecraft/models/losses/cross_entropy.h"
+#include "stagecraft/models/losses/mean_squared_error.h"
 #include "stagecraft/models/safetensors.h"
 #include "test/support/built_in.h"
 #include "test/support/catch.h"
@@ -15,6 +17,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -189,6 +192,60 @@ TEST_CASE("labels are compared with the classes that a config says, by the built
   CHECK(good.at_start + good.at_load == "");
 }
 
+TEST_CASE("numbers that are not finite are found in the data, where the model or the loss cannot use them",
+          "[data]") {
+  const ModelConfig mlp{MlpConfig{.hidden = {4}}};
+  ConvnetConfig groups;
+  groups.groups = {{2}};
+  const ModelConfig convnet{groups};
+  const auto classes = make_loss(CrossEntropy{}, Reduction::mean);
+  const auto squares = make_loss(MeanSquaredError{}, Reduction::mean);
+  struct Case {
+    const ModelConfig& model;
+    NamedTensors good;
+    std::shared_ptr<const Loss> loss;
+    std::string reader;  // of the inputs
+  };
+  const at::Tensor labels = at::tensor({0, 1, 0}, at::kLong);
+  const std::vector<Case> cases{
+      {mlp, {{"inputs", at::ones({3, 2})}, {"targets", labels}}, classes, "layer hidden0.linear (linear)"},
+      {mlp, {{"inputs", at::ones({3, 2, 2})}, {"targets", labels}}, classes, "layer hidden0.linear (linear)"},
+      {mlp,
+       {{"inputs", at::ones({3, 2}, at::kDouble)}, {"targets", at::ones({3, 2})}},
+       squares,
+       "layer hidden0.linear"},
+      {convnet,
+       {{"inputs", at::ones({3, 1, 4, 4})}, {"targets", labels}},
+       classes,
+       "layer group0.conv0 (conv2d)"},
+  };
+  for (const auto& [model, good, loss, reader] : cases) {
+    for (const bool quick : {true, false}) {
+      const CheckOutcome fine = checked_outcome(good, {}, model, quick, loss);
+      CHECK(fine.at_start + fine.at_load == "");
+      for (const auto& [name, tensor] : good) {
+        if (!tensor.is_floating_point()) continue;
+        for (const double number : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+          for (const bool validates : {false, true}) {
+            NamedTensors bad = good;
+            bad[name] = tensor.clone();
+            bad[name].view({3, -1}).select(0, 1).select(0, 1).fill_(number);
+            const CheckOutcome found = validates ? checked_outcome(good, bad, model, quick, loss)
+                                                 : checked_outcome(bad, {}, model, quick, loss);
+            INFO(name << " " << number << ": " << found.at_start << found.at_load);
+            CHECK(found.at_start.empty() != quick);
+            CHECK(found.at_load.empty() == quick);
+            CHECK_THAT(found.at_start + found.at_load,
+                       ContainsSubstring(fmt::format("sample 1 has {} in its {}, and {}", number, name,
+                                                     name == "inputs" ? reader : "a squared error")) &&
+                           ContainsSubstring(validates ? "/data/validation_path: " : "/data/path: "));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("a field that the config fills is compared at once", "[data]") {
   CapturedConfig captured;
   captured.path = STAGECRAFT_TEST_DATA "/captured/columns";
@@ -206,7 +263,7 @@ class Lookup final : public Layer {
  public:
   Lookup() : Layer("lookup") {}
   std::string type() const override { return "lookup"; }
-  std::vector<IndexCheck> index_checks() const override {
+  std::vector<NumberCheck> number_checks() const override {
     return {{.end = 5, .reader = "a table of 5 rows"}};
   }
   at::Tensor forward(const Weights&, const at::Tensor& input, const Context&, Kept*) const override {

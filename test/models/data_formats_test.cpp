@@ -8,6 +8,8 @@
 #include "test/models/data_files.h"
 
 #include <string>
+#include <sys/stat.h>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -121,6 +123,41 @@ TEST_CASE("a mark of UTF-8 before a text is no token, and UTF-16 is refused", "[
                  ContainsSubstring("UTF-16") && ContainsSubstring("iconv"));
     }
   }
+}
+
+TEST_CASE("text in UTF-16 or UTF-32 without its mark is refused", "[data]") {
+  const DataFolder folder;
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "A line of text, and another.\n";
+  for (const auto& [name, bytes, at] :
+       {std::tuple{"UTF-16LE", 2, 0}, {"UTF-16BE", 2, 1}, {"UTF-32LE", 4, 0}, {"UTF-32BE", 4, 3}}) {
+    std::string wide(text.size() * static_cast<std::size_t>(bytes), '\0');
+    for (std::size_t i = 0; i < text.size(); ++i)
+      wide[i * static_cast<std::size_t>(bytes) + static_cast<std::size_t>(at)] = text[i];
+    folder.write("wide.txt", wide);
+    for (const char* kind : {"bytes", "characters"}) {
+      CHECK_THAT(format_refusal(TextDataConfig{folder.path("wide.txt"), kind, 4, 0}, open_text),
+                 ContainsSubstring("wide.txt: looks like text in " + std::string(name)) &&
+                     ContainsSubstring("iconv -f " + std::string(name)));
+    }
+  }
+  // Bytes of other files stay what they are.
+  folder.write("zeros", std::string(4096, '\0'));
+  folder.write("some", text + std::string(100, '\0') + text);
+  for (const char* name : {"zeros", "some"})
+    CHECK(format_refusal(TextDataConfig{folder.path(name), "bytes", 4, 0}, open_text) == "accepted");
+}
+
+TEST_CASE("a data file that is a folder, a pipe or a device is said to be one", "[data]") {
+  const DataFolder folder;
+  const auto refused = [&](const std::string& path, const char* why) {
+    CHECK_THAT(format_refusal(TextDataConfig{path, "bytes", 4, 0}, open_text),
+               ContainsSubstring(path + ": " + why));
+  };
+  refused(folder.path(), "is a folder; expected a file");
+  refused("/dev/null", "is a pipe or a device; expected a file");
+  REQUIRE(::mkfifo(folder.path("pipe").c_str(), 0600) == 0);
+  refused(folder.path("pipe"), "is a pipe or a device; expected a file");
 }
 
 TEST_CASE("MNIST's files are found by the names that copies of them have", "[data]") {

@@ -8,6 +8,7 @@ Exits with 77 where numpy or Pillow is missing.
 
 import json
 import os
+import resource
 import shutil
 import struct
 import subprocess
@@ -31,6 +32,10 @@ def images(*arguments):
     return done.returncode, done.stdout + done.stderr
 
 
+def small_files():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+
 def draw(path, width, height, color):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     Image.new("RGB", (width, height), color).save(path)
@@ -50,6 +55,11 @@ with tempfile.TemporaryDirectory() as folder:
     assert (inputs[:8, 0] == 255).all() and (inputs[3, 1] == 48).all() and abs(int(inputs[8, 2].min()) - 255) < 4  # JPEG's own loss
     seen = inputs.transpose(1, 0, 2, 3).reshape(3, -1) / 255
     assert numpy.abs(seen.mean(1) - data["mean"]).max() < 1e-3 and numpy.abs(seen.std(1) - data["deviation"]).max() < 1e-3
+
+    # A file that cannot grow, as on a full disk: one line that names the output, and nothing is left.
+    done = subprocess.run([sys.executable, "-m", "stagecraft_images", "train", "--size", "64", "-o", "full"], capture_output=True, text=True, env=ENVIRONMENT, preexec_fn=small_files)
+    assert done.returncode == 2 and done.stderr == "stagecraft-images: full: File too large\n", done.stderr
+    assert not [name for name in os.listdir() if name.startswith("full")]
 
     # A class that has no validation images keeps its number.
     code, text = images("val", "--size", 8, "--classes", "made/classes.txt", "-o", "made_val")

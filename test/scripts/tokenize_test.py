@@ -8,6 +8,8 @@ import glob
 import gzip
 import json
 import os
+import re
+import resource
 import signal
 import subprocess
 import sys
@@ -92,11 +94,15 @@ def test_refusals():
         (["none.txt", "--tokenizer", "."], "none.txt: No such file"),
         (["d.jsonl", "--tokenizer", "."], "d.jsonl, line 2: has no text under 'text'; it has txt (--key)"),
         (["d.jsonl", "--tokenizer", "nope"], "--tokenizer nope: expected a tokenizer.json"),
+        (["d.jsonl", "--tokenizer", "null.jsonl"], "--tokenizer null.jsonl: expected a tokenizer.json of Hugging Face, and this file is none: "),
         ([TEXT, "--tokenizer", ".", "--end", "</s>"], "--end </s>: the tokenizer has no such token; it has <end>"),
         ([sys.executable, "--tokenizer", "."], "is no UTF-8 at byte"),
     ):
         assert message in command(*arguments, "-o", "e", code=2), message
         assert not [name for name in os.listdir() if name.startswith("e.")], "nothing is left half-written"
+    limited = subprocess.run([*TOKENIZE, TEXT, "--tokenizer", ".", "-o", "e"], capture_output=True, text=True, env=ENVIRONMENT, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+    assert limited.returncode == 2 and re.fullmatch(r"stagecraft-tokenize: e\.bin\.[0-9a-f]{16}\.part: File too large\n", limited.stderr), limited.stderr
+    assert not [name for name in os.listdir() if name.startswith("e.")], "nothing is left half-written"
     assert "d.bin: is there already" in command(TEXT, "--tokenizer", ".", "-o", "d", code=2)
     command(TEXT, "--tokenizer", ".", "-o", "d", "--replace")
 
