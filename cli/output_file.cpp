@@ -4,12 +4,12 @@
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/storage.h"
 #include "stagecraft/cli/file_kind.h"
+#include "stagecraft/engine/run/run_dir.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <iterator>
 #include <optional>
 #include <system_error>
 
@@ -18,14 +18,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What a run writes into its folder, there or not yet (engine/run/run_dir.h).
-constexpr std::string_view kRecords[] = {"config.json",  "plan.json", "metrics.jsonl", "timeline.json",
-                                         "summary.json", "exit.json", ".lock",         ".owner",
-                                         "checkpoints",  "logs"};
+/// Whether a run writes it into its folder, there or not yet, by the first name below that.
+bool is_record(const std::string& name) {
+  const RunPaths run{""};
+  const std::string path = "/" + name;
+  const auto all = {run.config(),      run.plan(),        run.metrics(), run.timeline(), run.summary(),
+                    run.exit_record(), run.checkpoints(), run.logs(),    run.lock(),     run.owner()};
+  return std::ranges::find(all, path) != all.end();
+}
 
 bool is_run(const fs::path& folder) {
-  return is_there((folder / ".lock").string()) &&
-         (is_there((folder / "metrics.jsonl").string()) || is_there((folder / "checkpoints").string()));
+  const RunPaths run{folder.string()};
+  return is_there(run.lock()) && (is_there(run.metrics()) || is_there(run.checkpoints()));
 }
 
 void refuse_record(const std::string& path) {
@@ -34,7 +38,7 @@ void refuse_record(const std::string& path) {
   if (error) return;  // whoever writes it says why
   fs::path below = whole.filename();
   for (fs::path folder = whole.parent_path();; folder = folder.parent_path()) {
-    if (std::ranges::find(kRecords, below.begin()->string()) != std::end(kRecords) && is_run(folder)) {
+    if (is_record(below.begin()->string()) && is_run(folder)) {
       throw InputError({path, ""},
                        fmt::format("is a record of the run in {}: expected a path that the run does "
                                    "not write",

@@ -11,6 +11,7 @@
 #include "stagecraft/cli/output_file.h"
 #include "stagecraft/cli/replan_text.h"
 #include "stagecraft/engine/report/report.h"
+#include "stagecraft/engine/run/run_dir.h"
 #include "stagecraft/schedules/generators/registry.h"
 
 #include <CLI/CLI.hpp>
@@ -59,7 +60,7 @@ void run(const ReplanOptions& options) {
   const RunReport report = make_report(files);
   if (report.timeline_steps == 0 || !report.step.measured) {
     throw InputError(
-        {options.run_dir + "/timeline.json", ""},
+        {RunPaths{options.run_dir}.timeline(), ""},
         report.restored
             ? "was lost with the run's end: replan with a run that came to its own end"
             : "has no steps to measure stages by: expected a run with log.timeline_steps above 0");

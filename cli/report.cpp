@@ -7,6 +7,7 @@
 #include "stagecraft/cli/commands.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/cli/output_file.h"
+#include "stagecraft/engine/run/run_dir.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -25,8 +26,9 @@ struct ReportOptions {
 void run(const ReportOptions& options) {
   const RunFiles files = read_run(options.run_dir);
   if (!files.broken_lines.empty()) {
-    note(fmt::format("{}/metrics.jsonl: {} broken lines are left out, the first is line {}", options.run_dir,
-                     files.broken_lines.size(), files.broken_lines.front()));
+    note(fmt::format("{}: {} broken lines are left out, the first is line {}",
+                     RunPaths{options.run_dir}.metrics(), files.broken_lines.size(),
+                     files.broken_lines.front()));
   }
   const RunReport report = make_report(files);
   if (!options.html.empty()) write_output(options.html, report_html(report, files));

@@ -1,11 +1,10 @@
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/engine/report/report.h"
+#include "stagecraft/engine/run/run_dir.h"
 #include "stagecraft/schedules/interchange/chrome_trace.h"
 
-#include <fmt/format.h>
-
-#include <string_view>
+#include <string>
 
 namespace stagecraft {
 namespace {
@@ -19,20 +18,17 @@ constexpr const char* kMissing =
 
 RunFiles read_run(const std::string& run_dir) {
   if (!is_folder(run_dir)) throw InputError({run_dir, ""}, "no such run directory");
-  const auto path = [&](const char* name) {
-    std::string file = fmt::format("{}/{}", run_dir, name);
-    if (!is_there(file)) {
-      const bool at_start = std::string_view(name) == "plan.json";
-      throw InputError({file, ""}, at_start ? "is missing, which every run writes when it starts" : kMissing);
-    }
+  const auto there = [](const std::string& file, const char* otherwise) {
+    if (!is_there(file)) throw InputError({file, ""}, otherwise);
     return file;
   };
+  const RunPaths paths{run_dir};
   RunFiles run;
-  run.plan = read_plan(path("plan.json"));
-  run.summary = json::read_file<RunSummary>(path("summary.json"));
-  const std::string timeline = path("timeline.json");
+  run.plan = read_plan(there(paths.plan(), "is missing, which every run writes when it starts"));
+  run.summary = json::read_file<RunSummary>(there(paths.summary(), kMissing));
+  const std::string timeline = there(paths.timeline(), kMissing);
   run.timeline = timeline_from_chrome_trace(json::parse_file(timeline), timeline);
-  run.metrics = read_metrics(path("metrics.jsonl"), &run.broken_lines);
+  run.metrics = read_metrics(there(paths.metrics(), kMissing), &run.broken_lines);
   return run;
 }
 
