@@ -4,7 +4,7 @@
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/storage.h"
 #include "stagecraft/cli/file_kind.h"
-#include "stagecraft/engine/run/run_dir.h"
+#include "stagecraft/engine/metrics/run_paths.h"
 
 #include <fmt/format.h>
 

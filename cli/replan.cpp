@@ -10,8 +10,8 @@
 #include "stagecraft/cli/output.h"
 #include "stagecraft/cli/output_file.h"
 #include "stagecraft/cli/replan_text.h"
+#include "stagecraft/engine/metrics/run_paths.h"
 #include "stagecraft/engine/report/report.h"
-#include "stagecraft/engine/run/run_dir.h"
 #include "stagecraft/schedules/generators/registry.h"
 
 #include <CLI/CLI.hpp>

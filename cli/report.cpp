@@ -7,7 +7,7 @@
 #include "stagecraft/cli/commands.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/cli/output_file.h"
-#include "stagecraft/engine/run/run_dir.h"
+#include "stagecraft/engine/metrics/run_paths.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
+#include "stagecraft/engine/metrics/run_paths.h"
 #include "stagecraft/engine/report/report.h"
-#include "stagecraft/engine/run/run_dir.h"
 #include "stagecraft/schedules/interchange/chrome_trace.h"
 
 #include <string>

@@ -93,16 +93,14 @@ void check_plan(const Plan& plan, const std::string& plan_file, const RunConfig&
     throw InputError({plan_file, pointer}, why);
   };
   if (!plan.model_fingerprint.empty() && plan.model_fingerprint != model.fingerprint) {
-    refuse(
-        "/model_fingerprint",
+    const std::string which =
         plan.model == model.name
-            ? fmt::format("the plan is for another {} than the run's, whose layers, sizes or weights are not "
-                          "the same; make one with `stagecraft plan {} -o plan.json`",
-                          model.name, file)
-            : fmt::format(
-                  "the plan is for another model ({}) than the run's ({}); make one with `stagecraft plan "
-                  "{} -o plan.json`",
-                  plan.model, model.name, file));
+            ? fmt::format("than the run's, though both are {}: their layers, sizes or weights differ",
+                          model.name)
+            : fmt::format("({}) than the run's ({})", plan.model, model.name);
+    refuse("/model_fingerprint",
+           fmt::format("the plan is for another model {}; make one with `stagecraft plan {} -o plan.json`",
+                       which, file));
   }
   const int layers = static_cast<int>(model.layers.size());
   if (plan.layers() != layers && plan.layers() != layers + 1) {

@@ -111,8 +111,6 @@ void sweep_run_files(const RunPaths& paths) {
 
 }  // namespace
 
-std::string RunPaths::log(Rank rank) const { return fmt::format("{}/rank-{}.log", logs(), rank.value); }
-
 RunDirectory::RunDirectory(const std::string& path, bool resume)
     // Other ranks, which may have been started in other folders, are told of paths in it.
     : paths_{std::filesystem::absolute(path).lexically_normal().string(), unique_name("session"), ""} {

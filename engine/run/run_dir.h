@@ -1,42 +1,17 @@
 #pragma once
 
-// A run directory: where one training run keeps everything it leaves behind.
-//
-//   config.json      the effective configuration          plan.json      the plan that ran
-//   metrics.jsonl    one line per step and validation     timeline.json  Chrome trace of the last steps
-//   summary.json     times, memory, last losses           exit.json      after a failure: who failed, and how
-//   logs/rank-N.log  one log per rank                     checkpoints/   step-00000100/, ...
+// A run directory, where one training run keeps everything it leaves behind (engine/metrics/run_paths.h).
 //
 // One run at a time: the directory is locked while it is used. Nothing in it is replaced or removed unless a run
 // made the directory: `.lock` says so, or a whole checkpoint does.
 
 #include "stagecraft/base/describe.h"
 #include "stagecraft/base/files.h"
-#include "stagecraft/base/ids.h"
+#include "stagecraft/engine/metrics/run_paths.h"
 
 #include <string>
 
 namespace stagecraft {
-
-/// The names above, under one root. A plain value; touches no file.
-struct RunPaths {
-  std::string root;
-  // Of the RunDirectory that holds it, on the process that does; else "".
-  std::string session = {};
-  std::string run = {};  ///< the run's identity, the same for all its sessions and in all its checkpoints
-
-  [[nodiscard]] std::string config() const { return root + "/config.json"; }
-  [[nodiscard]] std::string plan() const { return root + "/plan.json"; }
-  [[nodiscard]] std::string metrics() const { return root + "/metrics.jsonl"; }
-  [[nodiscard]] std::string timeline() const { return root + "/timeline.json"; }
-  [[nodiscard]] std::string summary() const { return root + "/summary.json"; }
-  [[nodiscard]] std::string exit_record() const { return root + "/exit.json"; }
-  [[nodiscard]] std::string checkpoints() const { return root + "/checkpoints"; }
-  [[nodiscard]] std::string logs() const { return root + "/logs"; }
-  [[nodiscard]] std::string log(Rank rank) const;
-  [[nodiscard]] std::string lock() const { return root + "/.lock"; }
-  [[nodiscard]] std::string owner() const { return root + "/.owner"; }
-};
 
 /// Holds a run directory for this process until destroyed. Made by rank 0 before anything is written.
 ///

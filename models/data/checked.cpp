@@ -1,12 +1,12 @@
 #include "stagecraft/models/data/checked.h"
 
 #include <ATen/ops/full.h>
-#include <ATen/ops/isfinite.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/Scalar.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -22,12 +22,42 @@ struct DataCheck {
   NumberCheck check;
 };
 
+/// Numbers of one type as they lie in memory: those whose exponent is all ones are infinite or NaN.
+template <class Bits>
+std::optional<std::int64_t> first_not_finite(const void* data, std::int64_t count, Bits exponent) {
+  const auto* bits = static_cast<const Bits*>(data);
+  bool found = false;
+  for (std::int64_t i = 0; i < count; ++i) found |= (bits[i] & exponent) == exponent;
+  if (!found) return std::nullopt;
+  return std::find_if(bits, bits + count, [&](Bits number) { return (number & exponent) == exponent; }) -
+         bits;
+}
+
+/// Takes no memory: batches are looked at while a run's memory is full.
 std::optional<at::Scalar> not_finite(const at::Tensor& batch) {
-  if (!batch.defined() || !c10::isFloatingType(batch.scalar_type())) return std::nullopt;
+  if (!batch.defined()) return std::nullopt;
   const c10::InferenceMode guard;
-  const at::Tensor finite = batch.isfinite();
-  if (finite.all().item<bool>()) return std::nullopt;
-  return batch.masked_select(finite.logical_not()).select(0, 0).item();
+  const at::Tensor numbers = batch.contiguous();
+  const void* data = numbers.const_data_ptr();
+  std::optional<std::int64_t> found;
+  switch (numbers.scalar_type()) {
+    case at::kFloat:
+      found = first_not_finite<std::uint32_t>(data, numbers.numel(), 0x7f800000U);
+      break;
+    case at::kDouble:
+      found = first_not_finite<std::uint64_t>(data, numbers.numel(), 0x7ff0000000000000U);
+      break;
+    case at::kHalf:
+      found = first_not_finite<std::uint16_t>(data, numbers.numel(), 0x7c00U);
+      break;
+    case at::kBFloat16:
+      found = first_not_finite<std::uint16_t>(data, numbers.numel(), 0x7f80U);
+      break;
+    default:
+      break;
+  }
+  if (!found) return std::nullopt;
+  return numbers.view(-1).select(0, *found).item();
 }
 
 /// The first number that is not allowed.

@@ -104,7 +104,7 @@ TEST_CASE(
   const CommandResult ended = launch(folder, config, "");
   INFO(ended.err);
   CHECK(ended.code == 4);
-  CHECK(says(ended.err, "(comms.save_timeout_s)"));
+  CHECK(says(ended.err, "comms.save_timeout_s)"));
 }
 
 TEST_CASE("a job that is suspended for longer than the timeout goes on", "[train_suspended]") {

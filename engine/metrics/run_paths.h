@@ -1,0 +1,38 @@
+#pragma once
+
+// What lies in a run directory:
+//
+//   config.json      the effective configuration          plan.json      the plan that ran
+//   metrics.jsonl    one line per step and validation     timeline.json  Chrome trace of the last steps
+//   summary.json     times, memory, last losses           exit.json      after a failure: who failed, and how
+//   logs/rank-N.log  one log per rank                     checkpoints/   step-00000100/, ...
+
+#include "stagecraft/base/ids.h"
+
+#include <string>
+
+namespace stagecraft {
+
+/// The names above, under one root. A plain value; touches no file.
+struct RunPaths {
+  std::string root;
+  // Of the RunDirectory that holds it, on the process that does; else "".
+  std::string session = {};
+  std::string run = {};  ///< the run's identity, the same for all its sessions and in all its checkpoints
+
+  [[nodiscard]] std::string config() const { return root + "/config.json"; }
+  [[nodiscard]] std::string plan() const { return root + "/plan.json"; }
+  [[nodiscard]] std::string metrics() const { return root + "/metrics.jsonl"; }
+  [[nodiscard]] std::string timeline() const { return root + "/timeline.json"; }
+  [[nodiscard]] std::string summary() const { return root + "/summary.json"; }
+  [[nodiscard]] std::string exit_record() const { return root + "/exit.json"; }
+  [[nodiscard]] std::string checkpoints() const { return root + "/checkpoints"; }
+  [[nodiscard]] std::string logs() const { return root + "/logs"; }
+  [[nodiscard]] std::string log(Rank rank) const {
+    return logs() + "/rank-" + std::to_string(rank.value) + ".log";
+  }
+  [[nodiscard]] std::string lock() const { return root + "/.lock"; }
+  [[nodiscard]] std::string owner() const { return root + "/.owner"; }
+};
+
+}  // namespace stagecraft
