@@ -39,12 +39,23 @@ def by_real_kernel(mode, operator, *args, **kwargs):
         return tree_map_only(torch.Tensor, lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype), made)
 
 
+class OfOperators(dict):
+    """What FakeTensorMode remembers of operators. Subgraphs are left out: their entries may live no longer than they do."""
+
+    def __setitem__(self, key, entry):
+        if isinstance(key.key[0], torch._ops.OpOverload):
+            super().__setitem__(key, entry)
+
+
+REMEMBERED = OfOperators()  # while the real kernels are asked: a model's layers have much in common
+
+
 @contextlib.contextmanager
 def real_strides():
     before = {op: op_implementations_dict.get(op) for op in OPERATORS}
     op_implementations_dict.update(dict.fromkeys(OPERATORS, by_real_kernel))
     meta_table.update(dict.fromkeys(WRITTEN_OUT, by_real_kernel))  # else what they are written out as would be asked first
-    FakeTensorMode.cache_clear()
+    FakeTensorMode.cache, outside = REMEMBERED, FakeTensorMode.cache
     try:
         yield
     finally:
@@ -54,4 +65,4 @@ def real_strides():
                 op_implementations_dict[op] = kernel
         for op in WRITTEN_OUT:
             del meta_table[op]
-        FakeTensorMode.cache_clear()
+        FakeTensorMode.cache = outside

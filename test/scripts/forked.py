@@ -4,6 +4,7 @@ Fork before the process itself runs a backward: autograd's threads do not come a
 """
 
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -40,23 +41,37 @@ def isolated(function, *arguments):
         sys.exit(code)
 
 
-def stagecraft_capture(*arguments):
-    """As `python -m stagecraft_capture` with these arguments: a CompletedProcess with its exit code and texts."""
-    from stagecraft_capture import __main__ as _  # before the fork
-    from stagecraft_capture.command import command
-
-    given = ["stagecraft-capture", *map(str, arguments)]
+def captured(given, function):
+    """`function` in a fork, with `given` as the command line that it reads: a CompletedProcess with its exit code and texts."""
+    given = list(map(str, given))
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
 
-        def captured():
+        def work():
             os.dup2(out.fileno(), 1)
             os.dup2(errors.fileno(), 2)
             sys.argv = given
-            return command()
+            return function()
 
-        code = in_fork(captured)
+        code = in_fork(work)
         texts = []
         for file in (out, errors):
             file.seek(0)
             texts.append(file.read())
     return subprocess.CompletedProcess(given, code, *texts)
+
+
+def stagecraft_capture(*arguments):
+    """As `python -m stagecraft_capture` with these arguments."""
+    from stagecraft_capture import __main__ as _  # before the fork
+    from stagecraft_capture.command import command
+
+    return captured(["stagecraft-capture", *arguments], command)
+
+
+def script(path, *arguments):
+    """As `python PATH` with these arguments."""
+
+    def run():
+        runpy.run_path(path, run_name="__main__")
+
+    return captured([path, *arguments], run)

@@ -1,4 +1,4 @@
-"""A model for profile_torch_test.sh: a Sequential with Sequentials in it, layers in place, a view, batch norm."""
+"""A model for profile_torch_test.py: a Sequential with Sequentials in it, layers in place, a view, batch norm."""
 
 from collections import OrderedDict
 
