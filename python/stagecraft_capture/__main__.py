@@ -11,7 +11,7 @@ import torch
 from stagecraft_tools.console import Progress, add_traceback
 from stagecraft_tools.output import OutputFolder
 
-from .capture import SIZES, capture
+from .capture import capture
 from .check import check
 from .compile import compile_graphs, write
 from .errors import CaptureError, NotEqualError
@@ -196,9 +196,11 @@ def check_sizes(module, model, batch):
     checked = check(module, model, batch.at(4))
     single = one_sample(module, model, batch)
     lines = [f"checked with a micro-batch of 4: {said(checked)}", *model.changes.in_evaluation]
+    if model.fails:
+        lines.append(f"nothing is known of micro-batches of more than {max(model.sizes)} samples: the model cannot be followed with so many; {model.fails}")
     if single and all_equal(single):
-        return checked, sorted([1, *SIZES, 4]), lines
-    return checked, sorted([*SIZES, 4]), [*lines, f"a micro-batch of one sample {said(single) if single else 'takes another path in eager mode, or none'}: train with two or more"]
+        return checked, sorted({1, *model.sizes, 4}), lines
+    return checked, sorted({*model.sizes, 4}), [*lines, f"a micro-batch of one sample {said(single) if single else 'takes another path in eager mode, or none'}: train with two or more"]
 
 
 def check_twin(arguments, large, captured):
@@ -213,7 +215,7 @@ def check_twin(arguments, large, captured):
         except CaptureError as error:
             why = f"the same config in small is refused: {error}"
     if why:
-        return None, list(SIZES), [*lines, f"NOT checked: {why}"]
+        return None, list(large.sizes), [*lines, f"NOT checked: {why}"]
     checked, sizes, said_of_small = check_sizes(twin[0], small, twin[1])
     of = "the same config with 2 layers and small sizes"
     return {**checked, "of": of}, sizes, [*lines, f"{of}, which has the same operators:", *said_of_small]

@@ -42,7 +42,8 @@ def returned(module, names):
                 if new is old:
                     continue
                 if not isinstance(new, torch.Tensor) or new.shape != old.shape or new.dtype != old.dtype:
-                    raise CaptureError(f"module {paths[part]!r}: the forward gives its buffer {name!r} another shape or type; a buffer keeps both")
+                    path = f"{paths[part]}.".removeprefix("wrapped.").rstrip(".")
+                    raise CaptureError(f"{f'module {path!r}' if path else 'the model itself'}: the forward gives its buffer {name!r} another shape or type; a buffer keeps both: write to it with copy_()")
                 made[f"{paths[part]}.{name}".removeprefix(".")] = new
             part._buffers.clear()
             part._buffers.update(buffers)

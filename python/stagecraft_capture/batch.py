@@ -65,7 +65,9 @@ class Batch:
         return replace(found, source="inputs") if name == self.input else found
 
     def at(self, b):
-        return {name: drawn[:b].clone() for name, drawn in self.drawn.items()}
+        """More than were drawn are zeros, which take no memory until they are read: what exports does not read them."""
+        zeros = lambda like: torch.zeros((b, *like.shape[1:]), dtype=like.dtype)
+        return {name: drawn[:b].clone() if b <= SAMPLES else zeros(drawn) for name, drawn in self.drawn.items()}
 
     def cut(self, length):
         """The same of samples of another length: the first size of the input, and of each field that has it in common."""

@@ -6,13 +6,15 @@ import sys
 import torch
 
 from . import replay
-from .errors import CaptureError
+from .changed_lines import line_that_changes
+from .errors import CaptureError, place_in
+from .export_errors import said
 from .layouts import order_between
 from .noise import draw_of
 from .reach import Snapshot
 from .replay import Replayed
 from .seams import MODEL_INPUT
-from .state import is_followed, may_be_left_out, refusal, same_results, where
+from .state import is_followed, may_be_left_out, refusal, same_results, state_at, where
 
 
 LARGEST = sys.float_info.max  # stands for infinite differences, and for those to what is no number
@@ -103,7 +105,10 @@ class Layers:
         of Replayed."""
         values = {MODEL_INPUT: next(iter(batch.values()))}
         for layer, replay in zip(self.model.layers, self.replayed):
-            made = run(replay)([values.pop(n) for n in layer.reads], batch)
+            try:
+                made = run(replay)([values.pop(n) for n in layer.reads], batch)
+            except CaptureError as error:
+                raise CaptureError(f"module {layer.name.removeprefix('wrapped.')!r}: {error}") from error
             values.update(zip(layer.makes, made))
         (found,) = values.values()
         return found, run(self.loss)([found], batch)[0] if self.loss else None
@@ -164,7 +169,7 @@ def compared(module, model, batch, start):
     note_evaluation()
     for path in changed_in_evaluation(in_evaluation, module, model, batch):
         note("evaluation", False)
-        model.changes.in_evaluation.append(f"eager changes {path.removeprefix(getattr(module, 'PREFIX', ''))!r} in evaluation too, a run in training alone: change it where self.training is true")
+        model.changes.in_evaluation.append(f"eager changes {plain_name(path, module)!r} in evaluation too, a run in training alone: change it where self.training is true")
     start.restore()
 
     for parameter in module.parameters():
@@ -182,7 +187,7 @@ def compared(module, model, batch, start):
         if loss is not None:
             note("loss", compare.equal(found_loss, loss.detach()))
         g = torch.randn(output.shape, generator=torch.Generator().manual_seed(2)).to(output.dtype) if loss is None else torch.ones_like(loss)
-        differentiate(output if loss is None else loss, g, forward)
+        differentiate(output if loss is None else loss, g, forward, module, model)
         expected = expected_gradients(module, names)
         with torch.no_grad():
             gradients = layers.gradients(g)
@@ -192,7 +197,7 @@ def compared(module, model, batch, start):
         for parameter in module.parameters():
             parameter.grad = None
         held, kept, state = layers.held(), updated(model), {**dict(module.named_buffers(remove_duplicate=False)), **dict(module.named_parameters(remove_duplicate=False))}
-        refuse_unheld(start, module, model, kept)
+        refuse_unheld(start, module, model, kept, given)
         buffers = [name for name in held if name in kept or (name in state and not isinstance(state[name], torch.nn.Parameter))]
         same_now = {name for name in buffers if compare.equal(held[name], state[name].detach())}
         buffers_equal = same_now if buffers_equal is None else buffers_equal & same_now
@@ -201,13 +206,18 @@ def compared(module, model, batch, start):
     return {**words, "gradients": len(of_both), "equal": len(equal), "buffers": len(buffers), "buffers_equal": len(buffers_equal), "worst": compare.worst}
 
 
-def differentiate(result, gradient, forward):
+def differentiate(result, gradient, forward, module, model):
     try:
         result.backward(gradient)
-    except RuntimeError as error:
+    except Exception as error:  # a backward of the user's own may raise any
         which = "of a second forward in a row " if forward else ""
-        again = "; something keeps the graph of the forward before: .detach() what is stored in buffers" if "second time" in str(error) else ""
-        raise CaptureError(f"the backward {which}fails in eager mode: {str(error).strip().splitlines()[0].rstrip('.')}{again}") from error
+        place, again = place_in(error), ""  # of a backward of the user's own
+        if "second time" in str(error):
+            start = Snapshot(module, values=False)
+            path, leaf = next(((path, leaf) for path, leaf in start.leaves.items() if leaf.is_buffer and leaf.value.grad_fn is not None), ("", None))
+            place = where(path, leaf, model.changes.lines.get(path, ""), module) if leaf else place
+            again = f"; {f'the buffer {plain_name(path, module)!r}' if leaf else 'something'} keeps the graph of the forward before: .detach() what is stored in buffers"
+        raise CaptureError(f"{f'{place}: ' if place else ''}the backward {which}fails in eager mode: {said(error)}{again}") from error
 
 
 def changed_since(start, module, model):
@@ -234,13 +244,16 @@ def updated(model):
     return {name for layer in model.layers for name, new in zip(layer.tensors.names["u"], layer.graph["forward"]["buffers"]) if new is not None}
 
 
-def refuse_unheld(start, module, model, kept):
+def plain_name(path, module):
+    return path.removeprefix(getattr(module, "PREFIX", ""))
+
+
+def refuse_unheld(start, module, model, kept, batch):
     """What eager changed is held by a layer, which then compares it."""
+    line_of = lambda path: model.changes.lines.get(path) or line_that_changes(lambda: state_at(path, module), lambda: module(**batch))
     for path, (before, after) in changed_since(start, module, model).items():
-        line = model.changes.lines.get(path, "")
         if not is_followed(before, after):
-            raise refusal(path, before, after, line, module)
+            raise refusal(path, before, after, line_of(path), module)
         named = [*module.named_buffers(remove_duplicate=False), *module.named_parameters(remove_duplicate=False)]
         if not kept & {name for name, tensor in named if tensor is after.value}:
-            named = path.removeprefix(getattr(module, "PREFIX", ""))
-            raise CaptureError(f"{where(path, after, line, module)}: the forward changes {named!r} in a way that no graph has (.data, a view of another buffer, another name of it); write to it with copy_() under torch.no_grad()")
+            raise CaptureError(f"{where(path, after, line_of(path), module)}: the forward changes {plain_name(path, module)!r} in a way that no graph has (.data, a view of another buffer, another name of it); write to it with copy_() under torch.no_grad()")

@@ -15,6 +15,7 @@ from .as_eager import as_eager
 from .assignments import data_as_detached, returned, written_back
 from .custom_functions import as_operators
 from .eager_kernels import eager_kernels
+from .differences import Listed
 from .errors import CaptureError, place_of
 from .export_errors import BY_TENSORS, explained, refuse_dependent, with_place
 from .gru import grus_by_steps
@@ -44,6 +45,10 @@ class Composite:
     nodes: list  # the operators, in order
     unread: list = field(default_factory=list)  # (how many others draw before it, operator that draws what nothing reads)
     changing: set = field(default_factory=set)  # names of buffers that a forward in training changes
+
+    def listed(self):
+        names = {node: name.removeprefix("wrapped.") for node, (_, name, _) in self.tensors.items()}
+        return Listed(self.nodes, {**names, **self.fields})
 
 
 def inline_regions(module):

@@ -112,10 +112,12 @@ def take_loss(composite, needs, order):
     if len(read) != 1:
         places = "; ".join(place_of(n) for n in sorted(read, key=order.index)[:3])
         raise CaptureError(f"the loss reads {len(read)} values of the model ({places}); it may read one, the output")
-    if any(composite.tensors.get(n, ("",))[0] == "parameter" for node in nodes for n in node.all_input_nodes):
-        raise CaptureError("the loss has parameters; make them the model's")
-    if changing := {composite.tensors[n][1] for node in nodes for n in node.all_input_nodes if n in composite.tensors} & composite.changing:
-        raise CaptureError(f"the loss reads {sorted(changing)[0]!r}, which the forward changes; a loss has no state: make what reads it the model's")
+    for node in nodes:
+        held = [composite.tensors[n] for n in node.all_input_nodes if n in composite.tensors]
+        if any(kind == "parameter" for kind, _, _ in held):
+            raise CaptureError(f"{place_of(node)}: the loss has parameters; make them the model's")
+        if changing := sorted({name for _, name, _ in held} & composite.changing):
+            raise CaptureError(f"{place_of(node)}: the loss reads {changing[0].removeprefix('wrapped.')!r}, which the forward changes; a loss has no state: make what reads it the model's")
     return nodes, read.pop()
 
 

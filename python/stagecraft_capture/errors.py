@@ -47,7 +47,7 @@ def place_in(error):
 
 def place_of(node):
     """Where a node of an exported graph comes from: its module and the line of Python that made it, outside of torch where it is."""
-    stack = node.meta.get("nn_module_stack") or {}
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}  # the latter in a backward
     path = f"{list(stack.values())[-1][0]}.".removeprefix("wrapped.").rstrip(".") if stack else ""  # ours around the user's
     lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines() if line.strip().startswith("File")]
     not_torch = [line for line in lines if TORCH not in line and OURS not in line]

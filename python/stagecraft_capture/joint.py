@@ -8,7 +8,8 @@ from torch import fx
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
 from .eager_kernels import eager_kernels
-from .errors import CaptureError, place_of
+from .errors import CaptureError, place_in, place_of
+from .export_errors import said
 from .in_place import storage, written_by
 from .layouts import PERMUTE, memory_order
 from .nodes import owner
@@ -115,8 +116,8 @@ def trace(piece, composite, examples, tensors, training=True):
             module = module_of_piece(piece, named, orders)
             graph = aot_export_joint_with_descriptors(stack, module, tuple(arguments), _disable_torch_fn_metadata_mode=True).graph_module.graph
     except Exception as error:
-        text = str(error).strip().splitlines()
-        raise CaptureError(f"{place_of(piece.nodes[-1])}: cannot be differentiated: {text[0] if text else error}") from error
+        place = place_in(error) or place_of(piece.nodes[-1])  # the former in a backward of the user's own
+        raise CaptureError(f"{place}: cannot be differentiated: {said(error)}; write it in operators of torch that have a derivative, or under torch.no_grad()") from error
 
     roles = {}
     for node in (n for n in graph.nodes if n.op == "placeholder"):

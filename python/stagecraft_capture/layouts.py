@@ -7,7 +7,8 @@ lies in another order than the value, the backward of the layer below begins wit
 
 import torch
 
-from .errors import CaptureError, place_of
+from .errors import CaptureError, place_in, place_of
+from .export_errors import said
 
 PERMUTE = torch.ops.aten.permute.default
 
@@ -120,8 +121,9 @@ def gradients_between(composite, pieces, inputs):
     wanted = [value for value in crossing if value.requires_grad]
     try:
         made = torch.autograd.grad(result, wanted, torch.ones_like(result), allow_unused=True) if wanted else ()
-    except RuntimeError as error:
-        raise CaptureError(f"eager PyTorch cannot differentiate the model: {str(error).strip().splitlines()[0]}") from error
+    except Exception as error:  # a backward of the user's own may raise any
+        place = place_in(error)
+        raise CaptureError(f"{f'{place}: ' if place else ''}eager PyTorch cannot differentiate the model: {said(error)}") from error
     gradients = dict(zip(map(id, wanted), made))
     orders = [other_order(value, gradients.get(id(value))) for value in crossing]
     reached = {node for _, _, node in values_made(pieces) if gradients.get(id(values[node])) is not None}

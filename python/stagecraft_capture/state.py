@@ -12,8 +12,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from .changed_lines import line_that_changes
 from .errors import CaptureError
-from .export_errors import said
+from .export_errors import place_of_error, said
 from .hooks import hooks_noted, refuse_backward_hooks
 from .memory import refuse_shared_parameters
 from .reach import Snapshot, Stated, is_fake, is_users
@@ -159,6 +160,14 @@ def refusal(path, before, after, line, module):
     return CaptureError(f"{at} changes {name!r} from {words_of(before)} to {words_of(after)}, and a graph has it as it is now: keep it as a buffer (register_buffer) and compute with operators of torch, or remove it")
 
 
+def state_at(path, module):
+    """What lies there, to be compared with what lies there later; of a tensor its version and its memory."""
+    leaf = Snapshot(module, values=False).leaves.get(path)
+    if leaf is None or not leaf.is_tensor():
+        return repr(leaf and leaf.value)
+    return id(leaf.value), leaf.value._version, leaf.value.data_ptr()
+
+
 def run(module, inputs, seed):
     torch.manual_seed(seed)
     return module(**inputs)
@@ -196,7 +205,9 @@ def examined(module, batch, b=2):
             torch._dynamo.reset()  # torch.cond compiles in eager mode, and torch.export would take that
     for what, state in python_draws().items():
         if state != draws[what]:
-            raise CaptureError(f"the forward draws from {what}: a graph has one draw for ever; draw with torch.rand")
+            place = line_that_changes(lambda: python_draws()[what], lambda: module(**batch.at(b)))
+            start.restore()
+            raise CaptureError(f"{f'{place}: ' if place else ''}the forward draws from {what}: a graph has one draw for ever; draw with torch.rand")
     return changes
 
 
@@ -219,7 +230,8 @@ def changes_of(module, one, two, start, lines):
         with lines:
             output = run(module, two, 2)
     except Exception as error:
-        raise CaptureError(f"a second forward of the model fails in eager mode: {said(error)}") from error
+        place = place_of_error(error, module)
+        raise CaptureError(f"{f'{place}: ' if place else ''}a second forward of the model fails in eager mode: {said(error)}; the first one left something that it cannot read") from error
     second = Snapshot(module, lines.parameters)
     found |= {path: pair for path, pair in first.differences(second).items() if path not in found}
     changes = Changes(parameters=lines.parameters, lines={path: lines.of(after or before) for path, (before, after) in found.items()})
@@ -235,7 +247,9 @@ def changes_of(module, one, two, start, lines):
     unexplained = {path: pair for path, pair in rest.items() if path not in changes.left_out}
     if unexplained and not is_cache(module, two, output, unexplained, changes, start, first, second):
         path, (before, after) = next(iter(unexplained.items()))
-        raise refusal(path, before, after, changes.lines[path], module)
+        start.restore()
+        line = changes.lines[path] or line_that_changes(lambda: state_at(path, module), lambda: run(module, one, 1))
+        raise refusal(path, before, after, line, module)
     changes.left_out |= set(unexplained)
     return changes
 

@@ -53,7 +53,7 @@ def refuse_unusual(module):
 def refuse_untrainable(module):
     parameters = dict(module.named_parameters())
     if not parameters:
-        raise CaptureError(f"{type(module).__name__} has no parameters: there is nothing to train")
+        raise CaptureError(f"{type(module).__name__} has no parameters: there is nothing to train; make its weights parameters (torch.nn.Parameter, or modules that are its attributes)")
     if not any(parameter.requires_grad for parameter in parameters.values()):
         raise CaptureError(f"all weights of {type(module).__name__} are frozen: there is nothing to train; set requires_grad of those to train, as in model.{next(iter(parameters))}.requires_grad_()")
 
@@ -94,7 +94,7 @@ def refuse_result(made, module):
     if made.dim() == 0:
         raise CaptureError(f"{type(module).__name__}.forward returns one number for the whole batch: return the output of each sample, and give its loss with --loss FILE.py:NAME")
     if not made.requires_grad:
-        raise CaptureError(f"no weight of {type(module).__name__} has a gradient: its output comes from torch.no_grad, inference_mode or .detach()")
+        raise CaptureError(f"no weight of {type(module).__name__} has a gradient: its output comes from torch.no_grad, inference_mode or .detach(): leave that out where the model trains")
 
 
 def described(made):

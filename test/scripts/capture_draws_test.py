@@ -19,6 +19,7 @@ except ImportError as error:
 from stagecraft_capture.batch import Batch, Field
 from stagecraft_capture.errors import CaptureError
 from stagecraft_capture.losses import units_of
+from stagecraft_capture.sizes import RUN
 
 torch.set_num_threads(1)
 ATEN = torch.ops.aten
@@ -32,7 +33,7 @@ def found(fields, targets_of, ignore=-100, reduction=1, op=ATEN.cross_entropy_lo
     node = graph.call_function(op, (output, target, *weight_first, reduction, ignore))
     batch = Batch(fields)
     try:
-        return units_of(SimpleNamespace(nodes=[node]), lambda given: {target: targets_of(given)}, batch.at(5))
+        return units_of(SimpleNamespace(nodes=[node]), lambda given: {target: targets_of(given)}, batch.at(RUN))
     except CaptureError as error:
         return str(error)
 

@@ -1,5 +1,7 @@
 # Modules that a capture refuses, or unwraps, and losses of the kind: capture_refusals_test.py has what it says of each.
 
+import random
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -248,3 +250,42 @@ loss_module = nn.CrossEntropyLoss()
 class LossClass(nn.Module):
     def forward(self, output, batch):
         return output.mean()
+
+
+# What a forward or a backward does that no graph has.
+def draw_of_python(x):
+    return x * random.random()
+
+
+draws_of_python = doing(draw_of_python)
+many_samples = doing(lambda x: x.relu() if len(x) > 16 else x)
+
+
+def counts():
+    numbers = iter(range(1, 100))
+    return Net(lambda x: x * next(numbers))
+
+
+class RaisesBackwards(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x * 2
+
+    @staticmethod
+    def backward(context, g):
+        return g * {}["scale"]
+
+
+raises_backwards = doing(RaisesBackwards.apply)
+
+
+class LearnedLoss(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, output, batch):
+        return (output * self.scale).mean()
+
+
+learned_loss = LearnedLoss()

@@ -1,0 +1,85 @@
+"""The micro-batch sizes that a model is exported at, and what its exports say of each other.
+
+Few samples tell how sizes and numbers follow from the number of samples, and many whether that goes on: a branch of Python on the number
+(`if len(x) > 16`, `min(len(x), 8)`) shows there. Exports compute nothing, so many samples need neither memory nor time.
+"""
+
+import itertools
+from dataclasses import dataclass
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from .composite import copied, export, same_graph
+from .differences import first_difference, of_forwards, of_sizes
+from .errors import CaptureError
+from .export_errors import place_of_error, said
+from .no_weights import mode_of
+
+FEW = (2, 3)  # two make a line, the third must lie on it
+RUN = FEW[-1]  # of these sizes, the one that graphs are run at
+MANY, STEP = 96, 32  # at least so many, in steps: more than 64, and a multiple of 4, 8, 16 and 32, which Python may ask for
+FEWER = (32, 12, 5)  # of a model that fails with as many
+
+
+@dataclass
+class Exports:
+    module: torch.nn.Module
+    batch: object  # of batch.py
+    has_loss: bool
+    sizes: tuple
+    by_mode: dict  # whether in training -> size -> Composite
+    fails: str  # why the model was not exported with MANY samples, or ""
+
+    def given(self, b):
+        """The fields of a batch."""
+        fake = mode_of(self.module)
+        return {name: fake.from_tensor(t) if fake else t for name, t in self.batch.at(b).items()}
+
+    def exported(self, training, b):
+        return export(self.module.train(training), self.given(b), self.has_loss)
+
+    def explained(self, error):
+        """The error of where the exports differ first; `error` where they do not."""
+        for training, at in self.by_mode.items():
+            found = first_difference({b: composite.listed() for b, composite in at.items()})
+            if found is not None:
+                again = first_difference({f: self.exported(training, FEW[0]).listed() for f in (1, 2)}, numbers=False)
+                self.module.train()
+                return of_forwards(again) if again else of_sizes(found, "" if training else "in evaluation ")
+        return error
+
+
+def many_for(composite):
+    """A number of samples that is no other size in the model, which an operator could take it for."""
+    sizes = {size for node in composite.graph.nodes for t in tree_leaves(node.meta.get("val")) if isinstance(t, torch.Tensor) for size in t.shape}
+    return next(n for n in itertools.count(MANY, STEP) if n not in sizes)
+
+
+def exported_at_sizes(module, batch, has_loss):
+    """Exports in training and in evaluation. The module is in training afterwards."""
+    exports = Exports(module, batch, has_loss, FEW, {}, "")
+    training = {b: exports.exported(True, b) for b in FEW}
+    for many in (many_for(training[FEW[0]]), *FEWER):
+        try:
+            training[many] = exports.exported(True, many)
+            break
+        except (CaptureError, RuntimeError, MemoryError) as error:
+            exports.fails = exports.fails or f"it fails with {many}: {reason(error, module)}"
+            if many == FEWER[-1]:
+                raise
+    exports.sizes = tuple(training)
+    evaluation = {b: exports.exported(False, b) for b in (FEW[0], many)}
+    if all(same_graph(training[b], composite) for b, composite in evaluation.items()):  # no dropout, no batch norm: one export does for both
+        evaluation = {b: copied(composite) for b, composite in training.items()}
+    else:
+        evaluation = {b: evaluation.get(b) or exports.exported(False, b) for b in training}
+    module.train()
+    exports.by_mode = {True: training, False: evaluation}
+    return exports
+
+
+def reason(error, module):
+    cause = error.__cause__ or error
+    place = place_of_error(cause, module)
+    return f"{f'{place}: ' if place else ''}{said(cause)}"
