@@ -3,6 +3,7 @@
 #include "stagecraft/models/captured/graph_estimate.h"
 #include "stagecraft/models/captured/graph_state.h"
 #include "stagecraft/models/captured/index_checks.h"
+#include "stagecraft/models/captured/layer_of_lengths.h"
 #include "stagecraft/models/captured/step_work.h"
 #include "stagecraft/models/layers/functional.h"
 
@@ -517,80 +518,6 @@ class CapturedLayer final : public Layer {
   mutable std::map<c10::DeviceIndex, Tensors> copies_;
 };
 
-/// One for samples of several lengths: a form for each, the whole length's first, of which each forward takes
-/// the one that was captured for what it reads. What does not depend on the length is the first form's.
-class LayerOfLengths final : public Layer {
- public:
-  using Form = std::shared_ptr<const CapturedLayer>;
-  explicit LayerOfLengths(std::vector<Form> forms) : Layer(forms.front()->name()), forms_(std::move(forms)) {}
-
-  std::string type() const override { return whole().type(); }
-  std::string details() const override {
-    std::string details;
-    for (const Form& form : forms_) details += (details.empty() ? "" : "; ") + form->details();
-    return details;
-  }
-  std::vector<std::string> fields() const override { return whole().fields(); }
-  std::vector<std::optional<std::size_t>> passes() const override { return whole().passes(); }
-  std::vector<std::optional<std::size_t>> carries() const override { return whole().carries(); }
-  std::vector<IndexCheck> index_checks() const override {
-    std::vector<IndexCheck> checks;
-    for (const Form& form : forms_) {
-      for (IndexCheck& check : form->index_checks()) checks.push_back(std::move(check));
-    }
-    return checks;
-  }
-  std::vector<ParameterSpec> parameters() const override { return whole().parameters(); }
-  std::vector<BufferSpec> buffers() const override { return whole().buffers(); }
-  at::Tensor initial_parameter(int parameter) const override { return whole().initial_parameter(parameter); }
-  at::Tensor initial_buffer(int buffer) const override { return whole().initial_buffer(buffer); }
-  std::string missing_weights() const override { return whole().missing_weights(); }
-  std::int64_t least_samples(const std::vector<std::int64_t>& shape) const override {
-    return whole().least_samples(shape);
-  }
-  bool repeats() const override { return whole().repeats(); }
-  std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
-    return whole().multiply_adds(shape);
-  }
-  std::string cost_class() const override { return whole().cost_class(); }
-  std::optional<LayerEstimate> estimate(std::int64_t micro_batch, bool first) const override {
-    return whole().estimate(micro_batch, first);
-  }
-
-  at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context& context,
-                     Kept* kept) const override {
-    return forms_[form_for({input}, context, kept)]->forward(weights, input, context, kept);
-  }
-  at::Tensor backward_input(const Tensors& parameters, const at::Tensor& grad_output, Kept& kept,
-                            bool needs_input_gradient) const override {
-    return forms_.at(kept.form)->backward_input(parameters, grad_output, kept, needs_input_gradient);
-  }
-  Bundle forward_bundle(const Weights& weights, const Bundle& inputs, const Context& context,
-                        Kept* kept) const override {
-    return forms_[form_for(inputs, context, kept)]->forward_bundle(weights, inputs, context, kept);
-  }
-  Bundle backward_bundle(const Tensors& parameters, const Bundle& gradients, Kept& kept,
-                         bool needs_input_gradient) const override {
-    return forms_.at(kept.form)->backward_bundle(parameters, gradients, kept, needs_input_gradient);
-  }
-  void backward_weight(Kept& kept, GradientSink& sink) const override {
-    forms_.at(kept.form)->backward_weight(kept, sink);
-  }
-
- private:
-  const CapturedLayer& whole() const { return *forms_.front(); }
-  /// The first where none is: it says what does not fit.
-  std::size_t form_for(const Bundle& inputs, const Context& context, Kept* kept) const {
-    const auto found = std::find_if(forms_.begin(), forms_.end(),
-                                    [&](const Form& form) { return form->takes(inputs, context.fields); });
-    const auto form = static_cast<std::size_t>(found - forms_.begin()) % forms_.size();
-    if (kept != nullptr) kept->form = form;
-    return form;
-  }
-
-  std::vector<Form> forms_;
-};
-
 }  // namespace
 
 void describe(Fields& v, CapturedLayerSpec& s) {
@@ -618,15 +545,20 @@ LayerPtr make_layer(const CapturedLayerSpec& spec, const LayerSite& site) {
       (site.input_dtype == at::kLong) != (input.dtype == at::kLong)) {
     site.refuse(fmt::format("it was captured for {}", input.text()));
   }
-  std::vector<LayerOfLengths::Form> forms{
-      std::make_shared<const CapturedLayer>(site, folder, *found, spec.accumulate)};
+  const auto form = [&](const std::shared_ptr<const ModelFolder>& of, const FolderLayer& its) {
+    auto layer = std::make_shared<const CapturedLayer>(site, of, its, spec.accumulate);
+    return captured::LengthForm{layer, [layer](const Bundle& inputs, const FieldTensors* fields) {
+                                  return layer->takes(inputs, fields);
+                                }};
+  };
+  std::vector<captured::LengthForm> forms{form(folder, *found)};
   for (const auto& [length, shorter] : folder->shorter) {
     const FolderLayer& its = shorter->layers[static_cast<std::size_t>(found - folder->layers.begin())];
     const bool same = its.replay == found->replay && its.constants == found->constants;
-    if (!same) forms.push_back(std::make_shared<const CapturedLayer>(site, shorter, its, spec.accumulate));
+    if (!same) forms.push_back(form(shorter, its));
   }
-  if (forms.size() == 1) return forms.front();
-  return std::make_shared<const LayerOfLengths>(std::move(forms));
+  if (forms.size() == 1) return forms.front().layer;
+  return captured::layer_of_lengths(std::move(forms));
 }
 
 }  // namespace stagecraft
