@@ -71,8 +71,9 @@ class LayerOfLengths final : public Layer {
   const Layer& whole() const { return *forms_.front().layer; }
   /// The first where none is: it says what does not fit.
   std::size_t form_for(const Bundle& inputs, const Context& context, Kept* kept) const {
-    const auto found = std::find_if(forms_.begin(), forms_.end(),
-                                    [&](const LengthForm& form) { return form.takes(inputs, context.fields); });
+    const auto found = std::find_if(forms_.begin(), forms_.end(), [&](const LengthForm& form) {
+      return form.takes(inputs, context.fields);
+    });
     const auto form = static_cast<std::size_t>(found - forms_.begin()) % forms_.size();
     if (kept != nullptr) kept->form = form;
     return form;
