@@ -3,6 +3,7 @@
 #include "stagecraft/models/captured/graph_estimate.h"
 #include "stagecraft/models/captured/graph_state.h"
 #include "stagecraft/models/captured/index_checks.h"
+#include "stagecraft/models/captured/layer_of_lengths.h"
 #include "stagecraft/models/captured/step_work.h"
 #include "stagecraft/models/layers/functional.h"
 
@@ -517,6 +518,7 @@ class CapturedLayer final : public Layer {
   mutable std::map<c10::DeviceIndex, Tensors> copies_;
 };
 
+<<<<<<< HEAD
 /// One for samples of several lengths: a form for each, the whole length's first, of which each forward takes
 /// the one that was captured for what it reads. What does not depend on the length is the first form's.
 class LayerOfLengths final : public Layer {
@@ -591,6 +593,8 @@ class LayerOfLengths final : public Layer {
   std::vector<Form> forms_;
 };
 
+=======
+>>>>>>> h/cap
 }  // namespace
 
 void describe(Fields& v, CapturedLayerSpec& s) {
@@ -618,15 +622,20 @@ LayerPtr make_layer(const CapturedLayerSpec& spec, const LayerSite& site) {
       (site.input_dtype == at::kLong) != (input.dtype == at::kLong)) {
     site.refuse(fmt::format("it was captured for {}", input.text()));
   }
-  std::vector<LayerOfLengths::Form> forms{
-      std::make_shared<const CapturedLayer>(site, folder, *found, spec.accumulate)};
+  const auto form = [&](const std::shared_ptr<const ModelFolder>& of, const FolderLayer& its) {
+    auto layer = std::make_shared<const CapturedLayer>(site, of, its, spec.accumulate);
+    return captured::LengthForm{layer, [layer](const Bundle& inputs, const FieldTensors* fields) {
+                                  return layer->takes(inputs, fields);
+                                }};
+  };
+  std::vector<captured::LengthForm> forms{form(folder, *found)};
   for (const auto& [length, shorter] : folder->shorter) {
     const FolderLayer& its = shorter->layers[static_cast<std::size_t>(found - folder->layers.begin())];
     const bool same = its.replay == found->replay && its.constants == found->constants;
-    if (!same) forms.push_back(std::make_shared<const CapturedLayer>(site, shorter, its, spec.accumulate));
+    if (!same) forms.push_back(form(shorter, its));
   }
-  if (forms.size() == 1) return forms.front();
-  return std::make_shared<const LayerOfLengths>(std::move(forms));
+  if (forms.size() == 1) return forms.front().layer;
+  return captured::layer_of_lengths(std::move(forms));
 }
 
 }  // namespace stagecraft

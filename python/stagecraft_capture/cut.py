@@ -139,11 +139,11 @@ def pieces_of(groups, composite, output):
     return pieces
 
 
-def read_so_far(composite, order, common):
-    """Of each place in `order` which parameters of `common` are read up to there."""
+def read_up_to(composite, groups, common):
+    """Of each group of nodes which parameters of `common` are read in it and in those before it."""
     found, read = [], frozenset()
-    for node in order:
-        names = {composite.tensors[n][1] for n in node.all_input_nodes if n in composite.tensors} & common
+    for nodes in groups:
+        names = {composite.tensors[n][1] for node in nodes for n in node.all_input_nodes if n in composite.tensors} & common
         if not names <= read:
             read |= names
         found.append(read)
@@ -183,7 +183,7 @@ def cut(composite, choice="auto", prefix="", blocks=frozenset(), forbidden=froze
         whole += calls_of_repeated(composite, position)
     candidates = [(i, live) for i, live in candidates if not any(first <= i < last for first, last in whole)]
     if forbidden:
-        seams = read_so_far(composite, order, common)
+        seams = read_up_to(composite, [[node] for node in order], common)
         candidates = [(i, live) for i, live in candidates if seams[i] not in forbidden]
     ends = [i for i, _ in chosen(candidates, order, choice, modules_of, prefix, blocks)]
 

@@ -7,7 +7,7 @@ where a gradient comes back over it. The others are forbidden, and all graphs ar
 
 from collections import Counter
 
-from .cut import HELD, cut
+from .cut import HELD, cut, read_up_to
 from .in_place import storage
 
 MODEL_INPUT = (-1, 0)  # as a value: the layer that makes it, and which of those it makes
@@ -27,16 +27,6 @@ def values_between(pieces):
 def held_by(composite):
     """Names of the parameters that its nodes read."""
     return {composite.tensors[n][1] for node in composite.nodes for n in node.all_input_nodes if composite.tensors.get(n, ("",))[0] in HELD}
-
-
-def keys_of(pieces, composite, common):
-    """Of each seam between the pieces its name in all graphs: the parameters that are read in front of it."""
-    found, read = [], frozenset()
-    for piece in pieces[:-1]:
-        names = {composite.tensors[n][1] for node in piece.nodes for n in node.all_input_nodes if n in composite.tensors}
-        read |= names & common
-        found.append(read)
-    return found
 
 
 def unshared(keys):
@@ -81,7 +71,7 @@ def cut_alike(exported, largest, gradients_of, *how):
         cuts = {mode: {b: cut(composite, *how, forbidden=forbidden, common=common) for b, composite in at.items()} for mode, at in exported.items()}
         has_loss = composites[0].loss is not None
         all_pieces = [cuts[mode][b][:-1] if has_loss else cuts[mode][b] for mode, b in graphs]
-        keys = [keys_of(pieces, composite, common) for pieces, composite in zip(all_pieces, composites)]
+        keys = [read_up_to(composite, [piece.nodes for piece in pieces[:-1]], common) for pieces, composite in zip(all_pieces, composites)]  # a seam's name in all graphs
         wrong = unshared(keys) or of_other_values(all_pieces, keys[0]) | over_buffers(all_pieces, composites, keys[0])
         if not wrong:
             gradients = gradients_of(exported[True][largest], cuts[True][largest])

@@ -1,0 +1,91 @@
+#include "stagecraft/models/captured/layer_of_lengths.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+namespace stagecraft::captured {
+namespace {
+
+/// What does not depend on the length is the first form's.
+class LayerOfLengths final : public Layer {
+ public:
+  explicit LayerOfLengths(std::vector<LengthForm> forms)
+      : Layer(forms.front().layer->name()), forms_(std::move(forms)) {}
+
+  std::string type() const override { return whole().type(); }
+  std::string details() const override {
+    std::string details;
+    for (const LengthForm& form : forms_) details += (details.empty() ? "" : "; ") + form.layer->details();
+    return details;
+  }
+  std::vector<std::string> fields() const override { return whole().fields(); }
+  std::vector<std::optional<std::size_t>> passes() const override { return whole().passes(); }
+  std::vector<std::optional<std::size_t>> carries() const override { return whole().carries(); }
+  std::vector<IndexCheck> index_checks() const override {
+    std::vector<IndexCheck> checks;
+    for (const LengthForm& form : forms_) {
+      for (IndexCheck& check : form.layer->index_checks()) checks.push_back(std::move(check));
+    }
+    return checks;
+  }
+  std::vector<ParameterSpec> parameters() const override { return whole().parameters(); }
+  std::vector<BufferSpec> buffers() const override { return whole().buffers(); }
+  at::Tensor initial_parameter(int parameter) const override { return whole().initial_parameter(parameter); }
+  at::Tensor initial_buffer(int buffer) const override { return whole().initial_buffer(buffer); }
+  std::string missing_weights() const override { return whole().missing_weights(); }
+  std::int64_t least_samples(const std::vector<std::int64_t>& shape) const override {
+    return whole().least_samples(shape);
+  }
+  bool repeats() const override { return whole().repeats(); }
+  std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
+    return whole().multiply_adds(shape);
+  }
+  std::string cost_class() const override { return whole().cost_class(); }
+  std::optional<LayerEstimate> estimate(std::int64_t micro_batch, bool first) const override {
+    return whole().estimate(micro_batch, first);
+  }
+
+  at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context& context,
+                     Kept* kept) const override {
+    return forms_[form_for({input}, context, kept)].layer->forward(weights, input, context, kept);
+  }
+  at::Tensor backward_input(const Tensors& parameters, const at::Tensor& grad_output, Kept& kept,
+                            bool needs_input_gradient) const override {
+    return forms_.at(kept.form).layer->backward_input(parameters, grad_output, kept, needs_input_gradient);
+  }
+  Bundle forward_bundle(const Weights& weights, const Bundle& inputs, const Context& context,
+                        Kept* kept) const override {
+    return forms_[form_for(inputs, context, kept)].layer->forward_bundle(weights, inputs, context, kept);
+  }
+  Bundle backward_bundle(const Tensors& parameters, const Bundle& gradients, Kept& kept,
+                         bool needs_input_gradient) const override {
+    return forms_.at(kept.form).layer->backward_bundle(parameters, gradients, kept, needs_input_gradient);
+  }
+  void backward_weight(Kept& kept, GradientSink& sink) const override {
+    forms_.at(kept.form).layer->backward_weight(kept, sink);
+  }
+
+ private:
+  const Layer& whole() const { return *forms_.front().layer; }
+  /// The first where none is: it says what does not fit.
+  std::size_t form_for(const Bundle& inputs, const Context& context, Kept* kept) const {
+    const auto found = std::find_if(forms_.begin(), forms_.end(), [&](const LengthForm& form) {
+      return form.takes(inputs, context.fields);
+    });
+    const auto form = static_cast<std::size_t>(found - forms_.begin()) % forms_.size();
+    if (kept != nullptr) kept->form = form;
+    return form;
+  }
+
+  std::vector<LengthForm> forms_;
+};
+
+}  // namespace
+
+LayerPtr layer_of_lengths(std::vector<LengthForm> forms) {
+  return std::make_shared<const LayerOfLengths>(std::move(forms));
+}
+
+}  // namespace stagecraft::captured
