@@ -23,10 +23,10 @@ class LayerOfLengths final : public Layer {
   std::vector<std::string> fields() const override { return whole().fields(); }
   std::vector<std::optional<std::size_t>> passes() const override { return whole().passes(); }
   std::vector<std::optional<std::size_t>> carries() const override { return whole().carries(); }
-  std::vector<IndexCheck> index_checks() const override {
-    std::vector<IndexCheck> checks;
+  std::vector<NumberCheck> number_checks() const override {
+    std::vector<NumberCheck> checks;
     for (const LengthForm& form : forms_) {
-      for (IndexCheck& check : form.layer->index_checks()) checks.push_back(std::move(check));
+      for (NumberCheck& check : form.layer->number_checks()) checks.push_back(std::move(check));
     }
     return checks;
   }
