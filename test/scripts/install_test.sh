@@ -4,6 +4,7 @@
 #   install_test.sh CMAKE BUILD_DIR SOURCE_DIR ENGINE
 set -euo pipefail
 cmake=$1 build=$2 source=$3 engine=$4
+export CMAKE_GENERATOR=Ninja  # setup.sh installs it, and make is not on every machine
 # Beside the build, not in /tmp: it is 700 MB with LibTorch.
 work=$(mktemp -d "$build/install-test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
