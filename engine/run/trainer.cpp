@@ -180,7 +180,8 @@ class Trainer {
   std::optional<RunReporter> reporter_;
   TrainOutcome outcome_;
   bool in_segment_ = false;
-  bool validates_ = false;  ///< the segment is a validation
+  /// The step after which the segment validates, or the one that follows; -1: neither does.
+  std::int64_t validation_after_ = -1;
   std::int64_t saved_step_ = -1;
   bool several_machines_ = false;
   ClockMeetings meetings_;  ///< of several machines' clocks
@@ -227,7 +228,8 @@ bool Trainer::carry_out(const Segment& segment, const Segment* next) {
   log_->debug("{}: {} micro-batches", doing_.what, segment.micro_batches.size());
   if (reporter_ && !train) reporter_->restart_clock();
   in_segment_ = true;
-  validates_ = !train;
+  const bool validation_next = train && next != nullptr && next->kind == SegmentKind::validate;
+  validation_after_ = !train ? segment.first_step : validation_next ? segment.first_step + groups : -1;
   worker_.read_ahead(setup_.programs().of(segment), segment);
   // Not from training to validation and back: the memory proof counts what one of them reads ahead.
   if (next != nullptr && next->kind == segment.kind) worker_.read_ahead(setup_.programs().of(*next), *next);
@@ -274,8 +276,10 @@ void Trainer::save(bool validation_owed) {
 }
 
 std::string Trainer::save_last_state(Transport& meeting, bool not_finite) {
-  LastState state{.step = worker_.whole_state(),
-                  .validation_owed = validates_,
+  // A step's report may fail when the step is made, before the validation that follows it.
+  const std::optional<std::int64_t> step = worker_.whole_state();
+  LastState state{.step = step,
+                  .validation_owed = step == validation_after_,
                   .saved = saved_step_,
                   .checkpoint = outcome_.last_checkpoint};
   // Numbers that came out of a step behind its update: the update was made of them.

@@ -314,6 +314,29 @@ TEST_CASE("a run that ends by a number that is not finite names the sample that 
   }
 }
 
+TEST_CASE("an error between a step and its validation leaves the validation to the resumed run",
+          "[safe_numbers]") {
+  for (int step = 1; step <= kSteps; ++step) {
+    const ScratchFolder folder;
+    Json config = tiny(folder.path("run"));
+    config["pipeline"] = {{"stages", 1}};
+    config["checkpoint"] = {{"every_steps", 0}};
+    config["steps_per_print"] = 1;
+    TrainRequest request;
+    request.config = folder.write("run.json", config.dump());
+    TrainOutput said;
+    said.print = [&](const std::string& text) {
+      if (says(text, fmt::format("step  {}/{}", step, kSteps))) throw InputError("the disk is full");
+    };
+    CHECK_THROWS_WITH(train(request, said), Catch::Matchers::ContainsSubstring("the disk is full"));
+    const std::string newest = newest_checkpoint(RunPaths{folder.path("run")}.checkpoints());
+    INFO("step " << step << ": " << newest);
+    REQUIRE_FALSE(newest.empty());
+    CHECK(read_manifest(newest).step == step);
+    CHECK(read_manifest(newest).validation_owed == (step % 2 == 0));  // validation.every_steps
+  }
+}
+
 TEST_CASE("weights start from another run's last good state, with a lower learning rate", "[safe_numbers]") {
   const ScratchFolder folder;
   PlantedRun run{.config = tiny(folder.path("run"))};
