@@ -41,9 +41,7 @@ std::string suspect_in_data(const RunSetup& setup, std::int64_t step) {
   for (const MicroBatchRange& range : step_micro_batches(setup.shape(), step)) {
     for (const std::int64_t index : order.samples(range)) {
       for (const std::string& source : sources) {
-        const at::Tensor its = source == "inputs"    ? data.inputs(Split::train, {index})
-                               : source == "targets" ? data.targets(Split::train, {index})
-                                                     : data.field(Split::train, source, {index});
+        const at::Tensor its = read_named(data, Split::train, source, {index});
         if (!c10::isFloatingType(its.scalar_type())) continue;
         const bool field = source != "inputs" && source != "targets";
         const bool found = (field ? its.isnan() : its.isfinite().logical_not()).any().item<bool>();

@@ -190,16 +190,9 @@ class CheckedDataset final : public Dataset {
   CheckedDataset(const Dataset& data, std::vector<DataCheck> checks, std::string file)
       : data_(data), checks_(std::move(checks)), file_(std::move(file)) {}
 
-  [[nodiscard]] at::Tensor read(Split split, const std::string& source,
-                                const std::vector<std::int64_t>& indices) const {
-    return source == "inputs"    ? data_.inputs(split, indices)
-           : source == "targets" ? data_.targets(split, indices)
-                                 : data_.field(split, source, indices);
-  }
-
   [[nodiscard]] at::Tensor compared(Split split, const std::string& source,
                                     const std::vector<std::int64_t>& indices) const {
-    at::Tensor batch = read(split, source, indices);
+    at::Tensor batch = read_named(data_, split, source, indices);
     for (const DataCheck& check : checks_) {
       if (check.source == source) compare(split, check, indices, batch);
     }

@@ -23,6 +23,13 @@ at::Tensor Dataset::field(Split, const std::string& name, const std::vector<std:
   throw InternalError(fmt::format("the data set has no field \"{}\"", name));
 }
 
+at::Tensor read_named(const Dataset& data, Split split, const std::string& name,
+                      const std::vector<std::int64_t>& indices) {
+  return name == "inputs"    ? data.inputs(split, indices)
+         : name == "targets" ? data.targets(split, indices)
+                             : data.field(split, name, indices);
+}
+
 std::vector<std::int64_t> Dataset::lengths(Split) const { return {}; }
 std::vector<LengthBucket> Dataset::buckets(Split) const { return {}; }
 SampleOrigin Dataset::origin(Split, const std::string&, std::int64_t index) const { return {{}, "", index}; }
@@ -37,9 +44,7 @@ at::Tensor read_field(const Dataset& data, Split split, const BatchField& wanted
     shape.insert(shape.begin(), static_cast<std::int64_t>(indices.size()));
     return at::full(shape, wanted.fill, at::TensorOptions(wanted.dtype));
   }
-  const at::Tensor read = wanted.from == "inputs"    ? data.inputs(split, indices)
-                          : wanted.from == "targets" ? data.targets(split, indices)
-                                                     : data.field(split, wanted.from, indices);
+  const at::Tensor read = read_named(data, split, wanted.from, indices);
   return fitted(read, wanted.shape).to(wanted.dtype);
 }
 

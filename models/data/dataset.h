@@ -61,6 +61,10 @@ class Dataset {
   [[nodiscard]] virtual std::string summary() const = 0;      ///< one line for the start-up table
 };
 
+/// Of some samples what `data` calls "inputs" or "targets", or one of its fields.
+[[nodiscard]] at::Tensor read_named(const Dataset& data, Split split, const std::string& name,
+                                    const std::vector<std::int64_t>& indices);
+
 /// `read`, some samples of a field, as samples of `shape`: with one last dimension of 1 less or more, where that is
 /// the difference.
 [[nodiscard]] at::Tensor fitted(const at::Tensor& read, const std::vector<std::int64_t>& shape);
