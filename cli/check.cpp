@@ -2,6 +2,7 @@
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/base/table.h"
+#include "stagecraft/base/text.h"
 #include "stagecraft/cli/commands.h"
 #include "stagecraft/cli/input_program.h"
 #include "stagecraft/cli/number_ranges.h"
@@ -134,12 +135,29 @@ void print_channels(const Checked& checked) {
   print(table.text());
 }
 
+/// "waits for the device: ..." under NCCL's rules (device_waits.h).
+void print_device_waits(const DeviceWaits& waits, const TransportRules& rules) {
+  if (waits.safe()) {
+    print(
+        fmt::format("Waits for the device: one before any of the {} that compute comes to its end{}.\n\n",
+                    plural(waits.places, "action"),
+                    rules.announced ? ",\nsince ends are launched when both hosts have come to theirs" : ""));
+    return;
+  }
+  print(fmt::format(
+      "Waits for the device: before {} that compute, one never ends at {} for receives, at {} for\n"
+      "sends that are not buffered and at {} for sums over replicas. A run announces its operations:\n"
+      "see --transport nccl.\n\n",
+      plural(waits.places, "action"), waits.receives, waits.sends, waits.sums));
+}
+
 void print_text(const InputProgram& input, const Checked& checked, const TransportRules& rules) {
   print(headline(input) + "\n");
   print(
       fmt::format("Accepted: it finishes {}, computes each micro-batch once,\n"
                   "and every backward reads the weights its forward read.\n\n",
                   describe_rules(rules)));
+  if (checked.proof.device_waits) print_device_waits(*checked.proof.device_waits, rules);
   print_stages(input, checked);
   if (input.has_transfers()) {
     print(fmt::format("\nTransfers in the file's own order, each with a buffer of its own: {} per channel.\n",
@@ -191,6 +209,12 @@ Json accepted_json(const InputProgram& input, const Checked& checked) {
   json["slots_per_channel"] = checked.proof.slots_per_channel;
   json["slots"] = total_slots(checked.program);
   if (checked.least) add_slots(json, checked);
+  if (const auto& waits = checked.proof.device_waits) {
+    json["device_waits"] = Json{{"places", waits->places},
+                                {"receives", waits->receives},
+                                {"sends", waits->sends},
+                                {"sums", waits->sums}};
+  }
   json["proof"] = Json::array();
   for (const StageProof& stage : checked.proof.stages) {
     json["proof"].push_back(Json{{"rank", stage.rank.value},
@@ -317,7 +341,7 @@ void add_check(CLI::App& app) {
   verb->add_option(
           "--transport", options->transport,
           "rendezvous, eager[:LIMIT[:BUFFER]] in bytes, or nccl; behind commas tagged or fifo, and what is a "
-          "channel: boundary, payload or pair (default: rendezvous)")
+          "channel: boundary, payload or pair; of nccl also unannounced (default: rendezvous)")
       ->type_name("RULES")
       ->group(kProof);
   verb->add_option(

@@ -17,7 +17,7 @@ Proof check(const LoweredProgram& program, const CostTable* costs, std::optional
     checker::prove_matching(index, findings);
     // Which ends meet, where the order decides, must be known before it can be said who waits for whom.
     if (checker::prove_order(index, rules, findings)) {
-      checker::prove_no_deadlock(index, rules, costs, findings);
+      proof.device_waits = checker::prove_no_deadlock(index, rules, costs, findings);
     }
     proof.stages = checker::prove_versions(index, findings);
     checker::prove_buffers(index, findings);

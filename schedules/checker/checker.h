@@ -32,7 +32,9 @@ namespace stagecraft {
 ///      that order on either end, between the right ranks; all members of a collective see them in one order;
 ///   3. deadlock: program order plus "start_send waits for its post_receive, wait_receive for its start_send,
 ///      a collective for all its members" has no cycle. Otherwise the cycle is the shortest circle of ranks
-///      among those that stand still when the program can go no further;
+///      among those that stand still when the program can go no further. Where the rules have operations
+///      launched and announced, each host may also wait for its whole device before any action
+///      (rules/device_waits.h);
 ///   4. versions: the reads of one (stage, micro-batch) agree, no version is read before the step that writes
 ///      it, steps go 0, 1, 2, ... A version that is still read stays alive through later steps;
 ///   5. buffers: a slot is posted when free, for a tensor of its own boundary, is read only between

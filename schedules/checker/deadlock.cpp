@@ -22,11 +22,19 @@ bool has_all_slots(const LoweredProgram& program) {
 
 }  // namespace
 
-void prove_no_deadlock(const ProgramIndex& index, const TransportRules& rules, const CostTable* costs,
-                       Findings& findings) {
-  if (findings.full()) return;  // such a program may also take the graph very long
+std::optional<DeviceWaits> prove_no_deadlock(const ProgramIndex& index, const TransportRules& rules,
+                                             const CostTable* costs, Findings& findings) {
+  if (findings.full()) return std::nullopt;  // such a program may also take the graph very long
   const Dependencies dependencies(index.program(), rules, costs);
-  if (dependencies.acyclic()) return;
+  if (dependencies.acyclic()) {
+    if (rules.sends != TransportRules::Sends::launched || findings.any()) return std::nullopt;
+    const DeviceWaits waits = device_waits(index.program(), rules, dependencies);
+    if (rules.announced && !waits.safe()) {
+      findings.add(Finding::Kind::deadlock, fmt::format("{}: a wait for the device before it would never end",
+                                                        index.name(*waits.first)));
+    }
+    return waits;
+  }
   auto cycle = dependencies.describe_cycle(index.program());
   std::string ranks;
   for (const std::int32_t node : dependencies.cycle()) {
@@ -37,6 +45,7 @@ void prove_no_deadlock(const ProgramIndex& index, const TransportRules& rules, c
                            dependencies.order().size(), dependencies.size(), ranks,
                            has_all_slots(index.program()) ? ", and no number of receive slots helps" : ""),
                std::move(cycle));
+  return std::nullopt;
 }
 
 }  // namespace stagecraft::checker

@@ -4,9 +4,11 @@
 
 #include "stagecraft/base/describe.h"
 #include "stagecraft/base/ids.h"
+#include "stagecraft/schedules/rules/device_waits.h"
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,6 +61,8 @@ struct Proof {
   std::vector<StageProof> stages;
   std::vector<MemoryProof> memory;  ///< empty without costs
   int slots_per_channel = 0;        ///< as lowered
+  /// Where the rules have operations launched, of a program that passed the proofs of matching and deadlock.
+  std::optional<DeviceWaits> device_waits{};
 
   [[nodiscard]] bool accepted() const { return findings.empty(); }
 };

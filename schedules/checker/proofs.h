@@ -36,9 +36,11 @@ void prove_reports(const ProgramIndex& index, Findings& findings);
 void prove_matching(const ProgramIndex& index, Findings& findings);
 /// False where the two ends of a channel have two orders.
 bool prove_order(const ProgramIndex& index, const TransportRules& rules, Findings& findings);
-/// What does not match is taken not to wait.
-void prove_no_deadlock(const ProgramIndex& index, const TransportRules& rules, const CostTable* costs,
-                       Findings& findings);
+/// What does not match is taken not to wait. Of launched operations also where a host may wait for its device
+/// (device_waits.h): everywhere, where they are announced; otherwise it is for the reader to judge.
+[[nodiscard]] std::optional<DeviceWaits> prove_no_deadlock(const ProgramIndex& index,
+                                                           const TransportRules& rules,
+                                                           const CostTable* costs, Findings& findings);
 /// Fills in-flight, versions alive and staleness.
 [[nodiscard]] std::vector<StageProof> prove_versions(const ProgramIndex& index, Findings& findings);
 /// The most versions of a holder's weights that are alive at once beside the newest: each from the step that

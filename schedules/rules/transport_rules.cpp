@@ -16,9 +16,10 @@ namespace {
 InputError unknown(std::string_view word, const std::string& name) {
   return InputError(fmt::format(
       "transport \"{}\": \"{}\" is none of rendezvous, eager[:LIMIT[:BUFFER]] (bytes), nccl; tagged, "
-      "fifo; boundary, payload, pair{}",
+      "fifo; boundary, payload, pair; of nccl unannounced{}",
       name, word,
-      did_you_mean(word, {"rendezvous", "eager", "nccl", "tagged", "fifo", "boundary", "payload", "pair"})));
+      did_you_mean(word, {"rendezvous", "eager", "nccl", "tagged", "fifo", "boundary", "payload", "pair",
+                          "unannounced"})));
 }
 
 /// "eager", "eager:LIMIT", "eager:LIMIT:BUFFER"; nothing for any other word.
@@ -90,6 +91,8 @@ TransportRules transport_rules(const std::string& name) {
       rules.matching = *matching;
     } else if (const auto channels = enum_named<TransportRules::Channels>(word); !first && channels) {
       rules.channels = *channels;
+    } else if (rules.announced && word == "unannounced") {
+      rules.announced = false;
     } else {
       throw unknown(word, name);
     }
@@ -111,7 +114,8 @@ std::string describe_rules(const TransportRules& rules) {
       text += rules.needs_sizes() ? " and all others block" : "";
       break;
     case TransportRules::Sends::launched:
-      text = "with operations that run in launch order";
+      text = fmt::format("with operations that run in launch order{}",
+                         rules.announced ? ", launched when both ends are there" : "");
       break;
   }
   if (!rules.ordered()) return text;

@@ -13,6 +13,10 @@
 //             launched    a start_send only launches; its wait_send returns when the receive is posted too.
 //                         The operations of a rank on one channel run in launch order, each after the one
 //                         before it is over: a posted receive occupies the channel (NCCL's communicators).
+//                         Where operations are `announced`, a start_send or post_receive tells the other
+//                         rank's host of it, and an end goes to the device when both hosts have come to theirs,
+//                         at latest at its wait. Otherwise it goes there at once, and then a device that waits
+//                         for all its work may wait for ever (device_waits.h).
 //   matching  tagged      a send meets the receive of its tag.
 //             in_order    no tags: the k-th send of a channel meets the k-th receive. Proved: both orders are
 //                         the same.
@@ -44,6 +48,7 @@ struct TransportRules {
   Sends sends = Sends::rendezvous;
   Matching matching = Matching::tagged;
   Channels channels = Channels::boundary;
+  bool announced = false;               ///< launched: see above
   std::optional<Bytes> eager_limit{};   ///< eager: largest message; none: any
   std::optional<Bytes> eager_buffer{};  ///< eager: bytes each channel may hold unreceived; none: unlimited
 
@@ -53,7 +58,8 @@ struct TransportRules {
   }
   /// NCCL, with a communicator for every (source, destination, payload), or one for a pair of ranks.
   [[nodiscard]] static TransportRules nccl(Channels channels = Channels::payload) {
-    return {.sends = Sends::launched, .matching = Matching::in_order, .channels = channels};
+    return {
+        .sends = Sends::launched, .matching = Matching::in_order, .channels = channels, .announced = true};
   }
 
   /// Whether message sizes matter, which only a cost table knows.
@@ -110,8 +116,8 @@ class EagerBuffers {
 };
 
 /// As people name rules: "rendezvous", "eager[:LIMIT[:BUFFER]]" or "nccl", and what is otherwise than there,
-/// behind commas: "tagged" or "fifo", "boundary", "payload" or "pair" (what a channel is). Throws InputError
-/// for anything else.
+/// behind commas: "tagged" or "fifo", "boundary", "payload" or "pair" (what a channel is), of nccl "unannounced".
+/// Throws InputError for anything else.
 [[nodiscard]] TransportRules transport_rules(const std::string& name);
 /// How a proof under these rules is told: "even if every send blocks until it is received".
 [[nodiscard]] std::string describe_rules(const TransportRules& rules);
