@@ -321,34 +321,38 @@ TEST_CASE("a collective without an event of what was computed before is found, a
 
   // Replicas that launch different things.
   const NcclRanks ranks;
-  ranks.run(2, wiring_of(2, SumOrder::ordered), [](Transport& nccl) {
+  const auto unlike = [](Transport& nccl) {
     const at::Tensor tensor = at::ones({nccl.rank().value == 0 ? 3 : 4});
     const auto sum = nccl.make_sum(replicas_of(2), kSumTag);
     sum->add(tensor);
     sum->finish();
-  });
+  };
+  CHECK_THROWS_AS(ranks.run(2, wiring_of(2, SumOrder::ordered), unlike), PeerError);
   CHECK(ranks.fabric->failure() == "the members of a group launch different things");
 }
 
-TEST_CASE("a sum whose other replicas do not come ends with its name, without a wait of the host's",
+TEST_CASE("a sum whose other replicas do not come, or launch nothing, ends with its name",
           "[nccl_sum]") {
   const int replicas = GENERATE(2, 3);
   NcclRanks ranks;
   ranks.options.timeout = Seconds{0.3};
   ranks.prepare = [](Rank, FakeDevice& device) { device.let_compute_lag(); };
-  const bool reported = GENERATE(false, true);  // by NCCL, or by the clock
+  const bool join = GENERATE(false, true);
+  const bool reported = join && GENERATE(false, true);  // by NCCL, or by the clock
   std::string heard;
   CHECK_THROWS_AS(ranks.run(replicas, wiring_of(replicas, SumOrder::ordered),
                             [&](Transport& nccl) {
                               if (nccl.rank().value > 0) {
+                                const auto joined =
+                                    join ? nccl.make_sum(replicas_of(replicas), kSumTag) : nullptr;
                                 while (true) nccl.progress();  // until it hears of rank 0
                               }
                               const at::Tensor tensor = at::ones({8});
                               const auto sum = nccl.make_sum(replicas_of(replicas), kSumTag);
                               sum->add(tensor);
-                              sum->finish();
-                              if (reported) ranks.fabric->fail("unhandled system error");
                               try {
+                                sum->finish();
+                                if (reported) ranks.fabric->fail("unhandled system error");
                                 while (true) nccl.progress();
                               } catch (const PeerError& error) {
                                 heard = error.what();

@@ -109,6 +109,37 @@ TEST_CASE("runs over the nccl transport equal the oracle to the bit, under every
   CHECK(boundaries > 0);
 }
 
+TEST_CASE("hosts may wait for their whole devices between any two layers", "[nccl]") {
+  int waits_for_devices = 0;
+  for (const Schedule& schedule : schedules()) {
+    for (const int ranks : {2, 3}) {
+      const PipelineCase pipeline{.schedule = schedule.name,
+                                  .stages = ranks * schedule.virtual_stages,
+                                  .ranks = ranks,
+                                  .placement = schedule.placement,
+                                  .shape = BatchShape::many};
+      if (pipeline.stages > 9 || !served(pipeline)) continue;
+      INFO(pipeline.name());
+      const Setting setting(pipeline);
+      // One host in turn, then all at once.
+      for (int waiting = 0; waiting <= ranks; ++waiting) {
+        INFO((waiting == ranks ? std::string("all ranks wait") : fmt::format("rank {} waits", waiting)));
+        std::atomic<int> waits = 0;
+        NcclRanks runner;
+        runner.wait_for_device = [&](Rank rank) {
+          const bool waits_here = waiting == ranks || rank.value == waiting;
+          waits += waits_here ? 1 : 0;
+          return waits_here;
+        };
+        CHECK(difference(run_over_nccl(setting, nccl_needs(setting), runner), oracle_of(setting)) == "");
+        CHECK(waits > 0);
+        waits_for_devices += waits;
+      }
+    }
+  }
+  std::cout << fmt::format("{} waits for a device within runs over NCCL\n", waits_for_devices);
+}
+
 TEST_CASE("tied weights and values that skip stages equal the oracle over the nccl transport", "[nccl]") {
   std::vector<PipelineCase> cases = skip_cases();
   for (const int ranks : {2, 3, 4}) {

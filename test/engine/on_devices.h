@@ -7,6 +7,7 @@
 #include "stagecraft/engine/transport/staged/staged_transport.h"
 #include "test/engine/case_list.h"
 #include "test/engine/device_memory_hosts.h"
+#include "test/engine/nccl_ranks.h"
 #include "test/support/fake_accelerator.h"
 #include "test/support/fake_device.h"
 #include "test/support/ranks.h"
@@ -28,8 +29,9 @@ inline void run_on_devices(int world, const Wrap& wrap, const std::function<void
   const TransportOptions options{.timeout = Seconds{60}};
   run_ranks(world, options, [&](Transport& hosts) {
     const auto seed = static_cast<std::uint64_t>(hosts.rank().value) + 1;
-    const auto transport =
-        wrap(std::make_unique<DeviceMemoryHosts>(hosts, seed), std::make_shared<FakeDevice>(fabric, seed));
+    const auto device = std::make_shared<FakeDevice>(fabric, seed);
+    const auto transport = wrap(std::make_unique<DeviceMemoryHosts>(hosts, seed), device);
+    const GoesOn host_goes_on(*device, *transport);
     try {
       body(*transport);
       transport->barrier();

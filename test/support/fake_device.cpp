@@ -199,11 +199,24 @@ void FakeDevice::serve(Queue& queue, std::uint64_t seed) {
     if (queue.work.empty()) return;
     const std::function<void()> work = std::move(queue.work.front());
     queue.work.pop_front();
+    queue.busy = true;
     lock.unlock();
     if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
     work();
     lock.lock();
+    queue.busy = false;
+    changed_.notify_all();
   }
+}
+
+void FakeDevice::synchronize(Seconds patience) {
+  std::unique_lock lock(mutex_);
+  const bool rests = changed_.wait_for(lock, std::chrono::duration<double>(patience.value), [&] {
+    return std::all_of(queues_.begin(), queues_.end(), [](const std::unique_ptr<Queue>& queue) {
+      return queue->work.empty() && !queue->busy;
+    });
+  });
+  STAGECRAFT_CHECK(rests, "a wait for the device never ends");
 }
 
 void FakeDevice::push(Queue& queue, std::function<void()> work) {
@@ -258,6 +271,21 @@ bool FakeDevice::await(Event event, std::uint64_t mark) {
   return marks.over >= mark;
 }
 
+bool FakeDevice::await_as_compute(Event event, std::uint64_t mark) {
+  if (!meanwhile_) return await(event, mark);
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      const Marks& marks = events_.at(static_cast<std::size_t>(event));
+      const bool rung = changed_.wait_for(lock, std::chrono::microseconds(200),
+                                          [&] { return marks.over >= mark || fabric_->aborted(); });
+      if (rung || std::chrono::steady_clock::now() > until) return marks.over >= mark;
+    }
+    meanwhile_();
+  }
+}
+
 void FakeDevice::wait(Stream stream, Event event) {
   std::unique_lock lock(mutex_);
   Marks& marks = events_.at(static_cast<std::size_t>(event));
@@ -267,7 +295,7 @@ void FakeDevice::wait(Stream stream, Event event) {
     changed_.notify_all();
     if (lagging_ != nullptr) return push(*lagging_, [this, event, mark] { (void)await(event, mark); });
     lock.unlock();
-    if (!await(event, mark) || fabric_->aborted())
+    if (!await_as_compute(event, mark) || fabric_->aborted())
       throw PeerError("the channels were aborted, or nobody came");
     return;
   }

@@ -12,7 +12,8 @@
 //   - what a group does is not begun before all members have launched it, nor before the compute stream of
 //     each waits for it, or for a later one: who reads too early finds what was there before, every time;
 //   - three and more members' numbers are added beginning with another one each time: no order is promised.
-// Streams dawdle now and then, so that what is not ordered by events goes wrong.
+// Streams dawdle now and then, so that what is not ordered by events goes wrong. synchronize() is what CUDA does
+// unasked: it waits for everything that was launched.
 
 #include "stagecraft/engine/device/nccl_backend.h"
 
@@ -99,6 +100,12 @@ class FakeDevice final : public DeviceStreams, public NcclBackend {
   /// waits, and the host does not. For tests that compute nothing but `work`.
   void let_compute_lag();
   void compute(std::function<void()> work);
+  /// The rank's thread is the compute stream and the host. While the stream waits, the host goes on: it calls
+  /// `work` again and again. Empty: none.
+  void set_meanwhile(std::function<void()> work) { meanwhile_ = std::move(work); }
+  /// Waits until nothing is launched that is not over. Throws InternalError after `patience`: a GPU would stand
+  /// still for ever.
+  void synchronize(Seconds patience);
 
   [[nodiscard]] Stream make_stream() override;
   [[nodiscard]] int most_streams() const override { return most_streams_; }
@@ -133,6 +140,7 @@ class FakeDevice final : public DeviceStreams, public NcclBackend {
     Marks* ordered_after = nullptr;  ///< a mark that covers and was waited for since the last launch
     bool launched = false;           ///< since the last mark
     std::uint64_t collective = 0;    ///< the last one, of all the device's
+    bool busy = false;               ///< with what was taken from `work`
     std::thread thread;
   };
 
@@ -150,6 +158,8 @@ class FakeDevice final : public DeviceStreams, public NcclBackend {
   void check_order(Queue& queue, const std::string& what);
   /// Of this device's events. False: aborted.
   bool await(Event event, std::uint64_t mark);
+  /// The same on the rank's thread.
+  bool await_as_compute(Event event, std::uint64_t mark);
   /// Of the device's collectives: until the compute stream waits for it or a later one. False: nobody does.
   bool await_demand(std::uint64_t collective);
   [[nodiscard]] Queue& queue_of(Stream stream) { return *queues_.at(static_cast<std::size_t>(stream) - 1); }
@@ -160,6 +170,7 @@ class FakeDevice final : public DeviceStreams, public NcclBackend {
   std::mutex mutex_;  ///< of all below
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Queue>> queues_;
+  std::function<void()> meanwhile_;
   Queue* lagging_ = nullptr;  ///< among them: the compute stream, where it runs behind the host
   std::deque<Marks> events_;
   std::vector<Event> free_;

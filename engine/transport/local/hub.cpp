@@ -15,6 +15,8 @@ namespace {
 
 /// Sleeping waits look at the time so often.
 constexpr std::chrono::milliseconds kSlice(50);
+/// Likewise for work that nobody wakes them for.
+constexpr std::chrono::milliseconds kPollingSlice(1);
 
 std::string name(const LocalHalf& half) { return name_transfer(half.send, half.tag, half.peer); }
 
@@ -102,7 +104,8 @@ void LocalHub::wait(const LocalHalf& half, Waits& waits, const std::function<voi
 }
 
 std::vector<LocalHub::Text> LocalHub::exchange(Rank rank, Waits& waits, const std::string& what,
-                                               std::string mine) {
+                                               std::string mine,
+                                               const std::function<void()>& background) {
   Wait wait(waits);
   std::unique_lock lock(mutex_);
   throw_if_failed(rank, what);
@@ -118,7 +121,14 @@ std::vector<LocalHub::Text> LocalHub::exchange(Rank rank, Waits& waits, const st
   }
   while (round->arrived < world_) {
     throw_if_failed(rank, what);
-    const bool woken = woken_[rank.index()].wait_for(lock, kSlice) == std::cv_status::no_timeout;
+    if (background) {
+      lock.unlock();
+      background();
+      lock.lock();
+      if (round->arrived == world_) break;
+    }
+    const auto slice = background ? kPollingSlice : kSlice;
+    const bool woken = woken_[rank.index()].wait_for(lock, slice) == std::cv_status::no_timeout;
     if (!woken && round->arrived < world_) wait.check([&] { return what; });
   }
   return round->brought;

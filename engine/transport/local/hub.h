@@ -51,9 +51,10 @@ class LocalHub {
 
   using Text = std::shared_ptr<const std::string>;
   /// Blocks until all ranks have come; returns what each brought, in rank order. `what` names the collective:
-  /// ranks that come to different ones are told so by an InternalError.
-  [[nodiscard]] std::vector<Text> exchange(Rank rank, Waits& waits, const std::string& what,
-                                           std::string mine);
+  /// ranks that come to different ones are told so by an InternalError. `background` is called again and again
+  /// in the wait.
+  [[nodiscard]] std::vector<Text> exchange(Rank rank, Waits& waits, const std::string& what, std::string mine,
+                                           const std::function<void()>& background);
 
   /// Transport's. `background` is called again and again in the wait.
   void begin_agreement(Rank rank, int mine);

@@ -61,13 +61,13 @@ void LocalTransport::progress() {
   if (background_) background_();
 }
 
-void LocalTransport::barrier() { (void)hub_->exchange(rank_, waits_, "barrier", ""); }
+void LocalTransport::barrier() { (void)hub_->exchange(rank_, waits_, "barrier", "", background_); }
 
 std::vector<std::vector<double>> LocalTransport::all_gather(const std::vector<double>& mine) {
   std::string bytes(mine.size() * sizeof(double), '\0');
   if (!mine.empty()) std::memcpy(bytes.data(), mine.data(), bytes.size());
   std::vector<std::vector<double>> all;
-  for (const LocalHub::Text& part : hub_->exchange(rank_, waits_, "all_gather", std::move(bytes))) {
+  for (const LocalHub::Text& part : hub_->exchange(rank_, waits_, "all_gather", std::move(bytes), background_)) {
     auto& values = all.emplace_back(part->size() / sizeof(double));
     if (!part->empty()) std::memcpy(values.data(), part->data(), part->size());
   }
@@ -76,7 +76,7 @@ std::vector<std::vector<double>> LocalTransport::all_gather(const std::vector<do
 
 std::vector<std::string> LocalTransport::all_gather_text(const std::string& mine) {
   std::vector<std::string> all;
-  for (const LocalHub::Text& part : hub_->exchange(rank_, waits_, "all_gather_text", mine)) {
+  for (const LocalHub::Text& part : hub_->exchange(rank_, waits_, "all_gather_text", mine, background_)) {
     all.push_back(*part);
   }
   return all;
@@ -84,13 +84,13 @@ std::vector<std::string> LocalTransport::all_gather_text(const std::string& mine
 
 void LocalTransport::gather_text(Rank to, const std::string& mine,
                                  const std::function<void(Rank from, const std::string& text)>& take) {
-  const std::vector<LocalHub::Text> all = hub_->exchange(rank_, waits_, "gather_text", mine);
+  const std::vector<LocalHub::Text> all = hub_->exchange(rank_, waits_, "gather_text", mine, background_);
   if (rank_ != to) return;
   for (std::size_t r = 0; r < all.size(); ++r) take(Rank{r}, *all[r]);
 }
 
 std::string LocalTransport::broadcast(const std::string& text) {
-  return *hub_->exchange(rank_, waits_, "broadcast", rank_.value == 0 ? text : std::string()).front();
+  return *hub_->exchange(rank_, waits_, "broadcast", rank_.value == 0 ? text : std::string(), background_).front();
 }
 
 }  // namespace stagecraft::transport

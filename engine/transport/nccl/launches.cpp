@@ -24,9 +24,11 @@ NcclOperation::~NcclOperation() {
 }
 
 std::string NcclOperation::name() const {
-  if (kind == Kind::sum)
-    return (tag.is_tied() ? "sum over layers of " : "sum over replicas of ") + describe_tag(tag);
-  return name_transfer(kind == Kind::send, tag, peer);
+  return kind == Kind::sum ? name_sum(tag) : name_transfer(kind == Kind::send, tag, peer);
+}
+
+std::string NcclOperation::name_sum(const Tag& tag) {
+  return (tag.is_tied() ? "sum over layers of " : "sum over replicas of ") + describe_tag(tag);
 }
 
 Launches::Launches(Rank rank, Waits& waits, std::shared_ptr<DeviceStreams> streams,
@@ -58,10 +60,11 @@ void Launches::listen() {
   };
   drop_what_is_over(under_way_);
   drop_what_is_over(awaited_);
-  if (under_way_.empty()) return;
   if (const auto failure = nccl_->failure()) {
-    const NcclOperation& suspect = awaited_.empty() ? *under_way_.front() : *awaited_.front();
-    throw PeerError(fmt::format("rank {}: gave up {}: NCCL says: {}", rank_.value, suspect.name(), *failure));
+    const auto suspect = !awaited_.empty()     ? awaited_.front()->name()
+                         : !under_way_.empty() ? under_way_.front()->name()
+                                               : std::string("its work");
+    throw PeerError(fmt::format("rank {}: gave up {}: NCCL says: {}", rank_.value, suspect, *failure));
   }
   if (awaited_.empty()) return;
   NcclOperation& next = *awaited_.front();

@@ -3,13 +3,13 @@
 // What a rank has launched over NCCL. The host waits for none of it, and a launch cannot time out by itself:
 // whoever launches polls those that are not over.
 //
-// A receive may be posted long before anybody needs it, and the host may run ahead of the device. So the time
-// of a wait counts from the moment when the device has come to it: when all that was computed before is over,
-// and nothing but this launch is waited for.
+// The host may run ahead of the device. So the time of a wait counts from the moment when the device has come
+// to it: when all that was computed before is over, and nothing but this launch is waited for.
 //
 // Threads: belongs to its rank's thread.
 
 #include "stagecraft/engine/device/nccl_backend.h"
+#include "stagecraft/engine/transport/transport.h"
 #include "stagecraft/engine/transport/waits.h"
 #include "stagecraft/schedules/program/action.h"
 
@@ -24,7 +24,7 @@
 
 namespace stagecraft::transport {
 
-/// Something that was launched, and the event behind it.
+/// Something that is launched, and the event behind it.
 struct NcclOperation {
   enum class Kind { send, receive, sum };
 
@@ -36,9 +36,13 @@ struct NcclOperation {
   NcclOperation& operator=(const NcclOperation&) = delete;
 
   [[nodiscard]] std::string name() const;
+  [[nodiscard]] static std::string name_sum(const Tag& tag);
 
   std::shared_ptr<DeviceStreams> streams;
-  DeviceStreams::Event end;
+  DeviceStreams::Event end;         ///< behind the launch; before that, where its end here is ready
+  bool launched = false;            ///< of a transfer
+  RequestPtr bell;                  ///< of a transfer: from the other end
+  bool rung = false;                ///< likewise: to the other end, before the launch
   std::vector<at::Tensor> tensors;  ///< that it works on, kept while nothing that is computed waits for it
   Tag tag;
   Rank peer;

@@ -29,13 +29,29 @@ std::vector<NcclBackend::Numbers> numbers_of(const std::vector<at::Tensor>& tens
 
 }  // namespace
 
-NcclSum::NcclSum(Launches& launches, std::shared_ptr<DeviceStreams> streams,
-                 std::shared_ptr<NcclBackend> nccl, SumLanes lanes, const Tag& tag)
+NcclSum::NcclSum(Launches& launches, Bells& bells, std::shared_ptr<DeviceStreams> streams,
+                 std::shared_ptr<NcclBackend> nccl, SumLanes lanes, const std::vector<Rank>& members, Rank me,
+                 const Tag& tag)
     : launches_(launches),
+      bells_(bells),
       streams_(std::move(streams)),
       nccl_(std::move(nccl)),
       lanes_(std::move(lanes)),
-      tag_(tag) {}
+      tag_(tag) {
+  for (const Rank member : members) {
+    if (member == me) continue;
+    absent_.push_back(bells_.expect(member, tag_));
+    bells_.ring(member, tag_);
+  }
+}
+
+bool NcclSum::all_joined() {
+  if (absent_.empty()) return true;
+  std::erase_if(absent_, [this](const RequestPtr& bell) { return bells_.heard(*bell); });
+  if (!absent_.empty()) return false;
+  for (Piece& piece : pieces_) go_on(piece);
+  return true;
+}
 
 void NcclSum::add(const at::Tensor& tensor) {
   const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
@@ -68,6 +84,8 @@ void NcclSum::flush() {
 
 void NcclSum::finish() {
   flush();
+  bells_.await([this] { return all_joined(); },
+               [this] { return NcclOperation::name_sum(tag_); });
   if (pieces_.empty()) return;
   // Pieces go through the same lanes one after another, so the end of the last one is that of all.
   const auto await = [&] { launches_.await(pieces_.back().launched); };
@@ -75,6 +93,7 @@ void NcclSum::finish() {
     await();
     for (Piece& piece : pieces_) {
       piece.launched.reset();
+      piece.begun = false;
       go_on(piece);
     }
   }
@@ -92,19 +111,30 @@ void NcclSum::finish() {
 
 void NcclSum::launch(std::vector<Tensors> copies) {
   launches_.listen();
-  go_on(pieces_.emplace_back(Piece{.copies = std::move(copies)}));
+  Piece& piece = pieces_.emplace_back(Piece{.copies = std::move(copies)});
+  if (all_joined()) {
+    if (!piece.begun) go_on(piece);
+    return;
+  }
+  // It is launched behind what is computed by now, unless copies of this rank are to be added first.
+  const bool adds = !lanes_.chain.empty() && !lanes_.chain.front().previous && !lanes_.chain.front().next;
+  if (!adds) piece.launched = marked(piece);
+}
+
+std::shared_ptr<NcclOperation> NcclSum::marked(const Piece& piece) {
+  Tensors all;
+  for (const Tensors& copy : piece.copies) all.insert(all.end(), copy.begin(), copy.end());
+  auto operation =
+      std::make_shared<NcclOperation>(streams_, NcclOperation::Kind::sum, tag_, Rank{}, std::move(all));
+  streams_->record(operation->end, DeviceStreams::Stream::compute);
+  return operation;
 }
 
 void NcclSum::go_on(Piece& piece) {
   const auto then = [&](const Lane& lane, const Tensors& tensors, const auto& call) {
-    if (!piece.launched) {
-      Tensors all;
-      for (const Tensors& copy : piece.copies) all.insert(all.end(), copy.begin(), copy.end());
-      piece.launched =
-          std::make_shared<NcclOperation>(streams_, NcclOperation::Kind::sum, tag_, Rank{}, std::move(all));
-      streams_->record(piece.launched->end, DeviceStreams::Stream::compute);
-      launches_.add(piece.launched);
-    }
+    if (!piece.launched) piece.launched = marked(piece);
+    if (!piece.begun) launches_.add(piece.launched);
+    piece.begun = true;
     streams_->wait(lane.stream, piece.launched->end);
     call(lane, numbers_of(tensors));
     streams_->record(piece.launched->end, lane.stream);
@@ -117,7 +147,7 @@ void NcclSum::go_on(Piece& piece) {
     const ChainPlace& place = lanes_.chain[piece.at];
     const Tensors& here = piece.copies[piece.at];
     if (piece.at > 0 && !place.previous) {  // behind another copy of this rank
-      if (piece.launched) return;
+      if (piece.begun) return;
       for (std::size_t i = 0; i < here.size(); ++i) here[i].add_(piece.copies[piece.at - 1][i]);
     }
     if (place.previous) then(*place.previous, here, reduce);

@@ -1,9 +1,13 @@
 #pragma once
 
 // A sum over copies that NCCL makes while the rank computes. The host only launches: what is handed in goes
-// to the device at once, behind an event of the compute stream, and finish() puts the event behind the last
-// launch before what is computed next. There is no memory beside the tensors, and no copy: small tensors are
+// to the device behind an event of the compute stream, and finish() puts the event behind the last launch
+// before what is computed next. There is no memory beside the tensors, and no copy: small tensors are
 // collected until a launch takes several at once.
+//
+// Nothing is launched before all members' hosts have joined the sum, which they tell each other (bells.h): from
+// then on each of them hands in its tensors without need of anything that the others have not launched, so
+// what is launched comes to its end (schedules/rules/device_waits.h).
 //
 // Two copies, or any number in NCCL's own order: an all-reduce. More, in the copies' order: a chain. Copy 0's
 // rank gives its values to copy 1's, which adds them to its own and gives the sum to copy 2's; the last one
@@ -16,6 +20,7 @@
 // them, else in finish(), which alone may wait for what comes before them. So what is behind them in the chain
 // comes late; the order of layers puts such copies at an end, unless a rank holds several stages.
 
+#include "stagecraft/engine/transport/nccl/bells.h"
 #include "stagecraft/engine/transport/nccl/launches.h"
 #include "stagecraft/engine/transport/replica_sum.h"
 
@@ -46,15 +51,15 @@ struct SumLanes {
 
 class NcclSum final : public ReplicaSum {
  public:
-  /// `launches` outlives it.
-  NcclSum(Launches& launches, std::shared_ptr<DeviceStreams> streams, std::shared_ptr<NcclBackend> nccl,
-          SumLanes lanes, const Tag& tag);
+  /// Joins the sum on rank `me`, one of `members`. `launches` and `bells` outlive it.
+  NcclSum(Launches& launches, Bells& bells, std::shared_ptr<DeviceStreams> streams,
+          std::shared_ptr<NcclBackend> nccl, SumLanes lanes, const std::vector<Rank>& members, Rank me,
+          const Tag& tag);
 
   void add(const at::Tensor& tensor) override;
   void add(const std::vector<at::Tensor>& own) override;
   void flush() override;
-  /// Nothing is left to do for the host.
-  void poll() override {}
+  void poll() override { (void)all_joined(); }
   void finish() override;
 
  private:
@@ -64,18 +69,24 @@ class NcclSum final : public ReplicaSum {
     std::vector<Tensors> copies;                ///< of this rank
     std::size_t at = 0;                         ///< the copy that the chain has come to
     std::shared_ptr<NcclOperation> launched{};  ///< since the compute stream has last waited for it
+    bool begun = false;                         ///< something is launched
     bool ends = false;                          ///< all is launched
   };
 
   void launch(std::vector<Tensors> copies);
+  /// Whether all members have; launches what had to wait for that.
+  bool all_joined();
+  [[nodiscard]] std::shared_ptr<NcclOperation> marked(const Piece& piece);
   /// Launches as much as can be before the compute stream must wait for `launched`.
   void go_on(Piece& piece);
 
   Launches& launches_;
+  Bells& bells_;
   std::shared_ptr<DeviceStreams> streams_;
   std::shared_ptr<NcclBackend> nccl_;
   SumLanes lanes_;
   Tag tag_;
+  std::vector<RequestPtr> absent_;  ///< bells of the members that have not joined, for all it is known
 
   Tensors small_;  ///< for one launch, flat
   std::int64_t small_bytes_ = 0;

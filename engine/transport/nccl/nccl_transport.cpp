@@ -11,8 +11,8 @@
 namespace stagecraft::transport {
 
 struct NcclTransport::NcclRequest final : Request {
-  explicit NcclRequest(std::shared_ptr<NcclOperation> its_launch) : launch(std::move(its_launch)) {}
-  std::shared_ptr<NcclOperation> launch;
+  explicit NcclRequest(std::shared_ptr<NcclOperation> its_operation) : operation(std::move(its_operation)) {}
+  std::shared_ptr<NcclOperation> operation;
 };
 
 NcclTransport::NcclTransport(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams,
@@ -22,9 +22,16 @@ NcclTransport::NcclTransport(std::unique_ptr<Transport> hosts, std::shared_ptr<D
       order_(wiring.order),
       streams_(std::move(streams)),
       nccl_(std::move(nccl)),
-      launches_(rank(), hosts_->waits(), streams_, nccl_) {
+      launches_(rank(), hosts_->waits(), streams_, nccl_),
+      bells_(*hosts_, streams_) {
   open(wiring.channels, wiring.groups);
+  hosts_->set_background([this] {
+    move();
+    if (background_) background_();
+  });
 }
+
+NcclTransport::~NcclTransport() { hosts_->set_background(nullptr); }
 
 void NcclTransport::open(const std::vector<NcclChannel>& channels, const std::vector<NcclGroup>& groups) {
   check_queues(channels, groups);
@@ -95,62 +102,92 @@ std::vector<std::string> NcclTransport::ids_of(const std::vector<Rank>& makers) 
   return ids;
 }
 
-RequestPtr NcclTransport::launch(bool send, Rank peer, const Tag& tag, const at::Tensor& tensor) {
+RequestPtr NcclTransport::begin(bool send, Rank peer, const Tag& tag, const at::Tensor& tensor) {
   launches_.listen();
   const auto line = lines_.find(channel_of(rules_, send ? rank() : peer, send ? peer : rank(), tag));
   STAGECRAFT_CHECK(line != lines_.end() && tensor.is_contiguous(),
                    fmt::format("rank {}: no channel for the {}, or its tensor is not contiguous",
                                rank().value, name_transfer(send, tag, peer)));
-  const auto [channel, stream] = line->second;
-  const auto launched = std::make_shared<NcclOperation>(
+  const auto begun = std::make_shared<NcclOperation>(
       streams_, send ? NcclOperation::Kind::send : NcclOperation::Kind::receive, tag, peer,
       std::vector{tensor});
-  // What is sent must have been computed, and what is received into must have been read, before.
-  streams_->record(launched->end, DeviceStreams::Stream::compute);
-  streams_->wait(stream, launched->end);
-  if (send) {
-    nccl_->send(channel, stream, tensor.const_data_ptr(), tensor.nbytes());
-  } else {
-    nccl_->receive(channel, stream, tensor.mutable_data_ptr(), tensor.nbytes());
+  streams_->record(begun->end, DeviceStreams::Stream::compute);
+  begun->bell = bells_.expect(peer, tag);
+  line->second.begun.push_back(begun);
+  move(line->second);
+  return std::make_unique<NcclRequest>(begun);
+}
+
+void NcclTransport::move() {
+  launches_.listen();
+  bells_.tidy();
+  for (auto& [key, line] : lines_) move(line);
+}
+
+void NcclTransport::move(P2pChannel& line) {
+  if (line.begun.empty()) return;
+  const bool rings_first = rank() > line.begun.front()->peer;
+  if (rings_first) {
+    for (const auto& operation : line.begun) {
+      if (operation->rung) continue;
+      if (!streams_->over(operation->end)) break;
+      bells_.ring(operation->peer, operation->tag);
+      operation->rung = true;
+    }
   }
-  streams_->record(launched->end, stream);
-  launches_.add(launched);
-  return std::make_unique<NcclRequest>(launched);
+  while (!line.begun.empty()) {
+    const std::shared_ptr<NcclOperation> next = line.begun.front();
+    const bool ready = rings_first ? next->rung : streams_->over(next->end);
+    if (!ready || !bells_.heard(*next->bell)) return;
+    line.begun.pop_front();
+    launch(line, next);
+    if (!rings_first) bells_.ring(next->peer, next->tag);
+  }
+}
+
+void NcclTransport::launch(const P2pChannel& line, const std::shared_ptr<NcclOperation>& operation) {
+  const at::Tensor& tensor = operation->tensors.front();
+  // What is sent has been computed, and what is received into has been read; the device is told all the same,
+  // since a host's look at an event orders nothing.
+  streams_->wait(line.stream, operation->end);
+  if (operation->kind == NcclOperation::Kind::send) {
+    nccl_->send(line.channel, line.stream, tensor.const_data_ptr(), tensor.nbytes());
+  } else {
+    nccl_->receive(line.channel, line.stream, tensor.mutable_data_ptr(), tensor.nbytes());
+  }
+  streams_->record(operation->end, line.stream);
+  operation->launched = true;
+  launches_.add(operation);
 }
 
 RequestPtr NcclTransport::post_receive(Rank from, const Tag& tag, const at::Tensor& into) {
-  return launch(/*send=*/false, from, tag, into);
+  return begin(/*send=*/false, from, tag, into);
 }
 
 RequestPtr NcclTransport::start_send(Rank to, const Tag& tag, const at::Tensor& tensor) {
-  // Never blocking: the proof under NCCL's rules knows of no send that does.
   return post_send(to, tag, tensor);
 }
 
 RequestPtr NcclTransport::post_send(Rank to, const Tag& tag, const at::Tensor& tensor) {
-  return launch(/*send=*/true, to, tag, tensor);
+  return begin(/*send=*/true, to, tag, tensor);
 }
 
 bool NcclTransport::test(Request& request) {
-  if (streams_->over(dynamic_cast<NcclRequest&>(request).launch->end)) return true;
-  launches_.listen();
-  return false;
+  move();
+  const NcclOperation& operation = *dynamic_cast<NcclRequest&>(request).operation;
+  return operation.launched && streams_->over(operation.end);
 }
 
 void NcclTransport::wait(Request& request) {
-  const std::shared_ptr<NcclOperation>& launched = dynamic_cast<NcclRequest&>(request).launch;
-  launches_.listen();
-  launches_.await(launched);
+  const std::shared_ptr<NcclOperation>& operation = dynamic_cast<NcclRequest&>(request).operation;
+  const bool send = operation->kind == NcclOperation::Kind::send;
+  move();
+  bells_.await([&] { return operation->launched && (!send || streams_->over(operation->end)); },
+               [&] { return operation->name(); }, operation->begun);
+  if (!send) launches_.await(operation);
   // Its memory may be had again by what is computed from now on, which waits for the launch.
-  launched->tensors.clear();
+  operation->tensors.clear();
 }
-
-void NcclTransport::progress() {
-  launches_.listen();
-  hosts_->progress();
-}
-
-void NcclTransport::set_background(std::function<void()> work) { hosts_->set_background(std::move(work)); }
 
 std::unique_ptr<ReplicaSum> NcclTransport::make_sum(const std::vector<Rank>& copies, const Tag& tag) {
   const std::vector<Rank> ranks = ranks_of(copies);
@@ -173,7 +210,7 @@ std::unique_ptr<ReplicaSum> NcclTransport::make_sum(const std::vector<Rank>& cop
     if (k > 0 && copies[k - 1] != rank()) place.previous = lane(before, {copies[k - 1], rank()});
     if (k + 1 < chained && copies[k + 1] != rank()) place.next = lane(before + 1, {rank(), copies[k + 1]});
   }
-  return std::make_unique<NcclSum>(launches_, streams_, nccl_, std::move(lanes), tag);
+  return std::make_unique<NcclSum>(launches_, bells_, streams_, nccl_, std::move(lanes), ranks, rank(), tag);
 }
 
 void NcclTransport::fail(const std::string& reason) noexcept {

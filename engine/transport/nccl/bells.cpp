@@ -1,0 +1,61 @@
+#include "stagecraft/engine/transport/nccl/bells.h"
+
+#include "stagecraft/engine/transport/waits.h"
+
+#include <ATen/ops/zeros.h>
+#include <c10/util/ScopeExit.h>
+
+#include <exception>
+#include <optional>
+#include <thread>
+
+namespace stagecraft::transport {
+namespace {
+
+at::Tensor one_byte() { return at::zeros({1}, at::kByte); }
+
+}  // namespace
+
+Bells::~Bells() {
+  if (std::uncaught_exceptions() > 0) return;
+  try {
+    await(
+        [this] {
+          tidy();
+          return rung_.empty();
+        },
+        [] { return std::string("what the hosts tell each other"); });
+  } catch (const std::exception&) {
+    // Another rank has failed, which whoever works next is told.
+  }
+}
+
+void Bells::ring(Rank peer, const Tag& tag) {
+  tidy();
+  rung_.push_back(hosts_.post_send(peer, tag, one_byte()));
+}
+
+RequestPtr Bells::expect(Rank peer, const Tag& tag) { return hosts_.post_receive(peer, tag, one_byte()); }
+
+void Bells::tidy() {
+  while (!rung_.empty() && hosts_.test(*rung_.front())) rung_.pop_front();
+}
+
+void Bells::await(const std::function<bool()>& done, const std::function<std::string()>& what,
+                  Stopwatch::Clock::time_point begun) {
+  constexpr int kEager = 100;
+  if (done()) return;
+  const DeviceStreams::Event computed = streams_->take_event();
+  const auto give_back = c10::make_scope_exit([&] { streams_->give_event(computed); });
+  streams_->record(computed, DeviceStreams::Stream::compute);
+  std::optional<Wait> wait;
+  for (int turn = 0; !done(); ++turn) {
+    hosts_.progress();
+    if (turn < kEager) continue;
+    std::this_thread::yield();
+    if (!wait && streams_->over(computed)) wait.emplace(hosts_.waits(), begun);
+    if (wait) wait->check(what);
+  }
+}
+
+}  // namespace stagecraft::transport
