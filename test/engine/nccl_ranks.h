@@ -87,7 +87,7 @@ inline std::vector<Outcome> run_over_nccl(const Setting& setting, const transpor
   (void)oracle_of(setting);  // before threads ask for it
   std::vector<Outcome> outcomes(static_cast<std::size_t>(setting.placement.world()));
   runner.run(setting.placement.world(), wiring,
-                  [&](Transport& nccl) { outcomes[nccl.rank().index()] = run_rank(setting, nccl); });
+             [&](Transport& nccl) { outcomes[nccl.rank().index()] = run_rank(setting, nccl); });
   return outcomes;
 }
 

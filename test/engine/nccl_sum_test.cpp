@@ -331,8 +331,7 @@ TEST_CASE("a collective without an event of what was computed before is found, a
   CHECK(ranks.fabric->failure() == "the members of a group launch different things");
 }
 
-TEST_CASE("a sum whose other replicas do not come, or launch nothing, ends with its name",
-          "[nccl_sum]") {
+TEST_CASE("a sum whose other replicas do not come, or launch nothing, ends with its name", "[nccl_sum]") {
   const int replicas = GENERATE(2, 3);
   NcclRanks ranks;
   ranks.options.timeout = Seconds{0.3};

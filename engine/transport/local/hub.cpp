@@ -104,8 +104,7 @@ void LocalHub::wait(const LocalHalf& half, Waits& waits, const std::function<voi
 }
 
 std::vector<LocalHub::Text> LocalHub::exchange(Rank rank, Waits& waits, const std::string& what,
-                                               std::string mine,
-                                               const std::function<void()>& background) {
+                                               std::string mine, const std::function<void()>& background) {
   Wait wait(waits);
   std::unique_lock lock(mutex_);
   throw_if_failed(rank, what);

@@ -67,7 +67,8 @@ std::vector<std::vector<double>> LocalTransport::all_gather(const std::vector<do
   std::string bytes(mine.size() * sizeof(double), '\0');
   if (!mine.empty()) std::memcpy(bytes.data(), mine.data(), bytes.size());
   std::vector<std::vector<double>> all;
-  for (const LocalHub::Text& part : hub_->exchange(rank_, waits_, "all_gather", std::move(bytes), background_)) {
+  for (const LocalHub::Text& part :
+       hub_->exchange(rank_, waits_, "all_gather", std::move(bytes), background_)) {
     auto& values = all.emplace_back(part->size() / sizeof(double));
     if (!part->empty()) std::memcpy(values.data(), part->data(), part->size());
   }
@@ -90,7 +91,8 @@ void LocalTransport::gather_text(Rank to, const std::string& mine,
 }
 
 std::string LocalTransport::broadcast(const std::string& text) {
-  return *hub_->exchange(rank_, waits_, "broadcast", rank_.value == 0 ? text : std::string(), background_).front();
+  return *hub_->exchange(rank_, waits_, "broadcast", rank_.value == 0 ? text : std::string(), background_)
+              .front();
 }
 
 }  // namespace stagecraft::transport

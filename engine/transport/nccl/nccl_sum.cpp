@@ -84,8 +84,7 @@ void NcclSum::flush() {
 
 void NcclSum::finish() {
   flush();
-  bells_.await([this] { return all_joined(); },
-               [this] { return NcclOperation::name_sum(tag_); });
+  bells_.await([this] { return all_joined(); }, [this] { return NcclOperation::name_sum(tag_); });
   if (pieces_.empty()) return;
   // Pieces go through the same lanes one after another, so the end of the last one is that of all.
   const auto await = [&] { launches_.await(pieces_.back().launched); };
