@@ -9,7 +9,7 @@ namespace stagecraft {
 
 Recorder::Recorder(Rank rank, int steps, c10::Device device)
     : rank_(rank), steps_(steps), device_(device), start_(Clock::now()) {
-  if (on() && !device.is_cpu()) start_on_device_ = mark_of(device, /*timed=*/true);
+  if (on() && !device.is_cpu()) from_ = mark_of(device, /*timed=*/true);
 }
 
 Recorder::Mark Recorder::mark() const {
@@ -27,7 +27,12 @@ void Recorder::record(const Action& action, std::int64_t step, Mark begin, Mark 
               .step = step};
   if (!device_.is_cpu()) {
     pending_.push_back({event, std::move(begin), std::move(end)});
-    while (is_old(pending_.front().event)) pending_.pop_front();
+    while (is_old(pending_.front().event)) {
+      Pending old = std::move(pending_.front());
+      pending_.pop_front();
+      const bool step_ends = pending_.front().event.step != old.event.step;
+      if (step_ends && old.end.on_device->query()) measure_from(std::move(old.end));
+    }
     return;
   }
   events_.push_back(event);
@@ -43,7 +48,12 @@ void Recorder::forget_old_steps() const {
 
 Seconds Recorder::time_of(const Mark& mark) const {
   constexpr double kMilliseconds = 1e-3;
-  return Seconds{start_on_device_->elapsedTime(*mark.on_device) * kMilliseconds};
+  return Seconds{from_time_.value + from_->elapsedTime(*mark.on_device) * kMilliseconds};
+}
+
+void Recorder::measure_from(Mark mark) const {
+  from_time_ = time_of(mark);
+  from_ = std::move(mark.on_device);
 }
 
 const std::vector<Event>& Recorder::events() const {
@@ -51,7 +61,9 @@ const std::vector<Event>& Recorder::events() const {
   for (Pending& pending : pending_) {
     pending.event.begin = time_of(pending.begin);
     pending.event.end = time_of(pending.end);
+    const bool step_ends = !events_.empty() && events_.back().step != pending.event.step;
     events_.push_back(pending.event);
+    if (step_ends) measure_from(std::move(pending.end));
   }
   pending_.clear();
   forget_old_steps();

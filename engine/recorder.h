@@ -47,12 +47,16 @@ class Recorder {
   [[nodiscard]] bool is_old(const Event& event) const { return newest_ - event.step >= steps_; }
   void forget_old_steps() const;
   [[nodiscard]] Seconds time_of(const Mark& mark) const;
+  /// Later times are measured from `mark`, which is over: a device tells the time between two events in float32
+  /// milliseconds, which after hours is too coarse.
+  void measure_from(Mark mark) const;
 
   Rank rank_;
   int steps_;
   c10::Device device_;
   Clock::time_point start_;
-  std::optional<c10::Event> start_on_device_;
+  mutable std::optional<c10::Event> from_;  ///< on the device, what times are measured from
+  mutable Seconds from_time_{0};            ///< its own time
   std::int64_t newest_ = 0;
   // Old steps go when the list is read or has doubled, not one by one.
   mutable std::vector<Event> events_;

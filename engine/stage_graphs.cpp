@@ -14,8 +14,9 @@
 namespace stagecraft {
 namespace {
 
-/// What changes for ever, as a loss' scale may, must not fill the device.
-constexpr std::size_t kMostPasses = 64;
+/// What changes for ever, as a loss' scale may, must not fill the device. What comes later runs as it is: a
+/// recording that goes would wait for the device, and a wait in a step costs at best the step's overlap.
+constexpr std::size_t kMostPasses = 1024;
 constexpr std::size_t kMostSeen = 4096;
 
 /// The same values, whose memory on the device it does not keep. (What lies on the host is a number that
@@ -80,7 +81,6 @@ struct StageGraphs::Recorded {
 struct StageGraphs::Pass {
   Slot& slot;
   std::map<GraphKey, Recorded> parts{};
-  std::uint64_t used = 0;  ///< when it last began
   /// Its forward was recorded for the micro-batch that is under way, so that the pool knows of what that
   /// keeps.
   bool recording = false;
@@ -104,48 +104,32 @@ StageGraphs::Pass* StageGraphs::begin(const GraphKey& key, std::int64_t name) {
   if (!counts_.refusal.empty()) return nullptr;
   if (seen_.size() == kMostSeen) seen_.clear();
   if (seen_.insert(key).second) return nullptr;
-  Slot& slot = idle_slot(key);
-  const auto [entry, fresh] = slot.passes.try_emplace(key, Pass{.slot = slot});
+  Slot* const slot = idle_slot(key);
+  if (slot == nullptr) {
+    ++counts_.crowded;
+    return nullptr;
+  }
+  const auto [entry, fresh] = slot->passes.try_emplace(key, Pass{.slot = *slot});
   if (fresh) ++passes_;
-  Pass& pass = entry->second;
-  pass.used = ++clock_;
-  slot.busy = true;
-  slot.name.fill_(name);
-  if (passes_ > kMostPasses) forget_one();
-  return &pass;
+  slot->busy = true;
+  slot->name.fill_(name);
+  return &entry->second;
 }
 
 void StageGraphs::end(Pass& pass) { pass.slot.busy = false; }
 
-/// One that has the pass already, if there is one.
-StageGraphs::Slot& StageGraphs::idle_slot(const GraphKey& key) {
+StageGraphs::Slot* StageGraphs::idle_slot(const GraphKey& key) {
   Slot* idle = nullptr;
   for (const auto& slot : slots_) {
     if (slot->busy) continue;
-    if (slot->passes.contains(key)) return *slot;
+    if (slot->passes.contains(key)) return slot.get();
     if (idle == nullptr) idle = slot.get();
   }
-  if (idle != nullptr) return *idle;
+  if (passes_ >= kMostPasses) return nullptr;
+  if (idle != nullptr) return idle;
   slots_.push_back(std::make_unique<Slot>(Slot{
       .pool = graphs_->make_pool(), .name = at::empty({}, at::TensorOptions(device_).dtype(at::kLong))}));
-  return *slots_.back();
-}
-
-/// The one that was not used for longest.
-void StageGraphs::forget_one() {
-  Slot* of = nullptr;
-  std::map<GraphKey, Pass>::iterator oldest;
-  for (const auto& slot : slots_) {
-    if (slot->busy) continue;
-    for (auto pass = slot->passes.begin(); pass != slot->passes.end(); ++pass) {
-      if (of != nullptr && oldest->second.used < pass->second.used) continue;
-      of = slot.get();
-      oldest = pass;
-    }
-  }
-  if (of == nullptr) return;
-  of->passes.erase(oldest);
-  --passes_;
+  return slots_.back().get();
 }
 
 StageGraphs::Recorded* StageGraphs::record(Pass& pass, const GraphKey& key, DeviceGraphs::Pool pool,

@@ -16,7 +16,8 @@
 // ones are recorded in one go, behind each other, so that the pool gives none of them memory that another
 // still needs; backwards that leave nothing share one pool of the stage's.
 //
-// What a device cannot record is run as it is from then on.
+// What a device cannot record is run as it is from then on. Recordings stay until the stage goes: one that went
+// inside a step would wait for the whole device (schedules/rules/device_waits.h).
 
 #include "stagecraft/engine/device/graphs.h"
 #include "stagecraft/engine/in_flight.h"
@@ -55,6 +56,7 @@ struct GraphCounts {
   std::int64_t recorded = 0;
   std::int64_t repeated = 0;  ///< the first time of a recording counted in
   std::int64_t plain = 0;
+  std::int64_t crowded = 0;  ///< micro-batches for which there was no room among the recordings
   std::string refusal;  ///< why the device does not record; empty: it does
 };
 
@@ -90,8 +92,8 @@ class StageGraphs {
  private:
   struct Recorded;
   struct Slot;
-  [[nodiscard]] Slot& idle_slot(const GraphKey& key);
-  void forget_one();
+  /// One that has the pass already, if there is one. Null: the pass would be one too many.
+  [[nodiscard]] Slot* idle_slot(const GraphKey& key);
   /// Null where the device cannot.
   [[nodiscard]] Recorded* record(Pass& pass, const GraphKey& key, DeviceGraphs::Pool pool,
                                  const Tensors& inputs, InFlight& work, Accumulators* sums, const Part& part);
@@ -102,7 +104,6 @@ class StageGraphs {
   std::vector<std::unique_ptr<Slot>> slots_;
   std::set<GraphKey> seen_;
   std::size_t passes_ = 0;
-  std::uint64_t clock_ = 0;
   GraphCounts counts_;
 };
 

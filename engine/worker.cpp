@@ -412,6 +412,7 @@ GraphCounts Worker::graph_counts() const {
     all.recorded += counts.recorded;
     all.repeated += counts.repeated;
     all.plain += counts.plain;
+    all.crowded += counts.crowded;
     if (all.refusal.empty()) all.refusal = counts.refusal;
   }
   return all;

@@ -30,6 +30,10 @@ struct AcceleratorReport {
   std::string remark;  ///< why there are no devices, for people; empty when there are
 };
 
+/// What CUDA reads from the environment when it starts, which an MPI that knows of GPUs may cause: to be called
+/// before MPI starts. Does nothing in a build without CUDA.
+void prepare_environment();
+
 /// Never throws: a machine without a driver is an answer, not an error.
 [[nodiscard]] AcceleratorReport accelerators();
 

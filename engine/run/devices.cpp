@@ -62,6 +62,8 @@ void check_device(const RunConfig& config, const AcceleratorReport& report, cons
 
 void check_device(const RunConfig& config, const std::string& file) {
   check_device(config, config.device == DeviceKind::cpu ? AcceleratorReport{} : accelerators(), file);
+  // Before any operator runs: LibTorch looks for CUDA once, and remembers that there was none.
+  if (config.device != DeviceKind::cpu) load_cuda_operators();
 }
 
 std::string device_name(at::Device device) {
@@ -85,6 +87,9 @@ at::Device prepare_device(const RunConfig& config, const std::string& file, int 
   context.lazyInitDevice(at::kCUDA);
   context.setAllowTF32CuBLAS(config.cuda.tf32);
   context.setAllowTF32CuDNN(config.cuda.tf32);
+  // Partial sums of narrow products stay in float32, as all of them do on a CPU.
+  context.setAllowFP16ReductionCuBLAS(false);
+  context.setAllowBF16ReductionCuBLAS(false);
   context.setDeterministicAlgorithms(config.cuda.deterministic, /*warn_only=*/false);
   context.setDeterministicCuDNN(config.cuda.deterministic);
   return {at::kCUDA, static_cast<at::DeviceIndex>(machine_rank % count)};
@@ -136,10 +141,15 @@ std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const
                                          at::Device device) {
   const CommsConfig& comms = setup.config().comms;
   if (device.is_cpu() || hosts->world() == 1) return hosts;
-  const bool nccl =
-      comms.backend == Backend::nccl || (comms.backend == Backend::automatic && hosts->name() == "mpi" &&
-                                         every_rank_has_its_own(*hosts, device));
-  if (!nccl) return make_transport_over_hosts(std::move(hosts), device.index());
+  const bool asked = comms.backend == Backend::nccl;
+  const bool possible = (asked || (comms.backend == Backend::automatic && hosts->name() == "mpi")) &&
+                        every_rank_has_its_own(*hosts, device);
+  if (asked && !possible) {
+    throw InputError(
+        "comms.backend is \"nccl\", and NCCL takes one rank per GPU: here ranks share one. Start as many ranks "
+        "per machine as it has GPUs, or use \"auto\" or \"mpi\"");
+  }
+  if (!possible) return make_transport_over_hosts(std::move(hosts), device.index());
   return make_nccl_transport(std::move(hosts), device.index(),
                              transport::nccl_wiring(setup.programs().all(), comms.replica_sum));
 }

@@ -1,3 +1,4 @@
+#include "stagecraft/engine/device/accelerators.h"
 #include "stagecraft/engine/run/train.h"
 
 #include "stagecraft/base/error.h"
@@ -424,6 +425,7 @@ bool MpiRun::heard_of_failure() const {
 }  // namespace
 
 TrainResult train(const TrainRequest& request, const TrainOutput& output) {
+  prepare_environment();
   const LaunchInfo launch = detect_launch();
   if (!launch.connectable) refuse_copies(launch, 1);
   StartUp start_up(launch, output);

@@ -5,6 +5,7 @@
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/base/table.h"
+#include "stagecraft/base/text.h"
 #include "stagecraft/engine/run/bounded.h"
 #include "stagecraft/engine/run/checkpoint.h"
 #include "stagecraft/engine/run/checkpoint_folder.h"
@@ -305,6 +306,10 @@ void Trainer::tell_of_graphs() {
   if (!counts.refusal.empty()) log_->warn("CUDA graphs are not used: {}", counts.refusal);
   if (counts.recorded > 0) {
     log_->info("CUDA graphs: {} recorded, started {} times", counts.recorded, counts.repeated);
+  }
+  if (counts.crowded > 0) {
+    log_->warn("CUDA graphs: {} ran as they are, since there were as many recordings as a stage keeps",
+               plural(counts.crowded, "micro-batch"));
   }
   if (!reporter_ || !print_) return;
   if (!counts.refusal.empty()) {

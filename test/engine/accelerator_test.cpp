@@ -2,6 +2,7 @@
 // streams and NCCL are test/support/fake_device.h. Runs equal the oracle on the same device to the bit, every
 // tensor is where it belongs, and the host waits where it must and nowhere else.
 
+#include "stagecraft/engine/recorder.h"
 #include "stagecraft/engine/loss_sum.h"
 #include "stagecraft/models/dropout.h"
 #include "stagecraft/schedules/lowering/lowering.h"
@@ -66,6 +67,23 @@ struct Sticking {
 };
 
 }  // namespace
+
+TEST_CASE("a timeline tells milliseconds apart after days", "[accelerator]") {
+  Recorder recorder(Rank{0}, /*steps=*/2, fake_accelerator());
+  constexpr double kHour = 3.6e6;
+  constexpr int kSteps = 100;
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    for (int k = 0; k < 3; ++k) {
+      Recorder::Mark begin = recorder.mark();
+      recorder.record(Action{}, step, std::move(begin), recorder.mark());
+    }
+    let_device_time_pass(kHour);
+  }
+  const std::vector<Event>& events = recorder.events();
+  REQUIRE(events.size() == 6);
+  for (const Event& event : events) CHECK((event.end - event.begin).value == Approx(1e-3).epsilon(1e-6));
+  CHECK(events.front().begin.value == Approx((kSteps - 2) * kHour / 1000).epsilon(1e-5));
+}
 
 TEST_CASE("the fake accelerator takes no tensor of the CPU's, and counts who waits", "[accelerator]") {
   const c10::InferenceMode no_autograd;

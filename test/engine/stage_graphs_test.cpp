@@ -137,6 +137,39 @@ TEST_CASE("a micro-batch whose backward comes in other parts than when its pass 
   CHECK(graphs.counts().plain > 0);
 }
 
+TEST_CASE("recordings stay, and what has no room among them runs as it is", "[graphs]") {
+  const c10::InferenceMode no_autograd;
+  const at::TensorOptions here(fake_accelerator());
+  StageGraphs graphs(fake_graphs(), fake_accelerator());
+  const StageGraphs::Part part = [](Tensors inputs, InFlight&) -> Tensors { return {inputs[0].add(1)}; };
+  // `in_flight` micro-batches at once, a key for each scale.
+  const auto step = [&](std::uint64_t scale, int in_flight) {
+    std::vector<StageGraphs::Pass*> passes;
+    for (int k = 0; k < in_flight; ++k) {
+      StageGraphs::Pass* const pass = graphs.begin(GraphKey().add(scale), k);
+      passes.push_back(pass);
+      if (pass == nullptr) continue;
+      InFlight work;
+      const Tensors made =
+          graphs.run(*pass, StageGraphs::PartKind::forward, {at::ones({2}, here)}, work, nullptr, part);
+      CHECK(made[0].cpu()[0].item<float>() == 2);
+    }
+    for (StageGraphs::Pass* const pass : passes) {
+      if (pass != nullptr) graphs.end(*pass);
+    }
+  };
+  for (int k = 0; k < 4; ++k) step(1, 300);  // as fill-drain has them
+  CHECK(graphs.counts().recorded == 300);
+  CHECK(graphs.counts().repeated == 4 * 300 - 1);  // the first of all warms up
+  for (std::uint64_t scale = 2; scale < 8; ++scale) step(scale, 300);
+  const GraphCounts full = graphs.counts();
+  CHECK(full.recorded == 1024);
+  CHECK(full.crowded > 0);
+  step(1, 300);  // as ever
+  CHECK(graphs.counts().repeated == full.repeated + 300);
+  CHECK(graphs.counts().crowded == full.crowded);
+}
+
 TEST_CASE("runs whose work is recorded equal the oracle to the bit", "[graphs]") {
   int runs = 0;
   std::int64_t repeated = 0, recordings = 0, plain = 0;

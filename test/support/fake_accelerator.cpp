@@ -107,21 +107,29 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     waited_for_ = number(event);
     FakeStreams::here().carry_out(number(event));
   }
-  /// A millisecond from each event to the next.
+  /// A millisecond from each event to the next, and what was let pass; in float32, as CUDA tells it.
   double elapsedTime(void* first, void* second, c10::DeviceIndex) const override {
-    return static_cast<double>(number(second) - number(first));
+    return static_cast<double>(static_cast<float>(time_of(number(second)) - time_of(number(first))));
   }
+  static void let_time_pass(double milliseconds) { passed_.emplace_back(newest_ + 1, milliseconds); }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
     FakeStreams::here().forget(number(event));
   }
 
  private:
+  static double time_of(std::uintptr_t event) {
+    auto time = static_cast<double>(event);
+    for (const auto& [first, milliseconds] : passed_) time += first <= event ? milliseconds : 0;
+    return time;
+  }
   static std::uintptr_t number(void* event) { return reinterpret_cast<std::uintptr_t>(event); }
   c10::Stream stream(c10::StreamId id) const { return c10::Stream(c10::Stream::UNSAFE, getDevice(), id); }
 
   static thread_local std::uintptr_t newest_, waited_for_, asked_for_;
   static thread_local int asked_;
+  static thread_local std::vector<std::pair<std::uintptr_t, double>> passed_;
 };
+thread_local std::vector<std::pair<std::uintptr_t, double>> Guard::passed_;
 thread_local std::uintptr_t Guard::newest_ = 0, Guard::waited_for_ = 0, Guard::asked_for_ = 0;
 thread_local int Guard::asked_ = 0;
 
@@ -267,6 +275,8 @@ at::Device fake_accelerator() {
 }
 
 std::int64_t host_waits() { return waits; }
+
+void let_device_time_pass(double milliseconds) { Guard::let_time_pass(milliseconds); }
 
 void let_device_stick(bool stuck) { device_is_stuck = stuck; }
 

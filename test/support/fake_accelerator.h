@@ -21,6 +21,9 @@ namespace stagecraft::test {
 /// How often this thread has waited, or would have on a GPU.
 [[nodiscard]] std::int64_t host_waits();
 
+/// Events of this thread's device that are recorded from now on are so much later.
+void let_device_time_pass(double milliseconds);
+
 /// From now on this thread's device is done with nothing any more, as if it waited for a rank that has died.
 /// Asking it stays allowed; a host that blocks for it throws InternalError, where it would hang on a GPU.
 void let_device_stick(bool stuck);

@@ -49,6 +49,8 @@ std::vector<int> peers_of(int device, int count) {
 
 }  // namespace
 
+void prepare_environment() { ask_for_queues(); }
+
 AcceleratorReport accelerators() {
   ask_for_queues();
   AcceleratorReport report;

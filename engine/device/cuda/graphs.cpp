@@ -8,7 +8,9 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <atomic>
+#include <chrono>
 #include <exception>
+#include <thread>
 
 namespace stagecraft {
 namespace {
@@ -55,11 +57,22 @@ class CudaGraph final : public DeviceGraph {
     const cudaError_t made = cudaGraphInstantiate(&executable_, recorded, 0);
     cudaGraphDestroy(recorded);
     cuda_check(made, "cudaGraphInstantiate");
+    cuda_check(cudaEventCreateWithFlags(&over_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
   }
+  /// It may be under way, and its memory goes back: the host waits for its last launch, not for the device,
+  /// on which something may wait for a rank that has failed. What does not come to its end is left where it is.
   ~CudaGraph() override {
-    // It may be under way, and its memory goes back.
-    cudaDeviceSynchronize();
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (cudaEventQuery(over_) == cudaErrorNotReady) {
+      if (std::chrono::steady_clock::now() > until) {
+        (void)memory_.release();
+        return;
+      }
+      std::this_thread::yield();
+    }
+    (void)cudaGetLastError();  // the process ends by what it was told of before
     cudaGraphExecDestroy(executable_);
+    cudaEventDestroy(over_);
   }
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
@@ -68,14 +81,18 @@ class CudaGraph final : public DeviceGraph {
     const c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
     const c10::Stream stream =
         cuda.getStream({c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device_)});
-    cuda_check(cudaGraphLaunch(executable_, static_cast<cudaStream_t>(stream.native_handle())),
-               "cudaGraphLaunch");
+    const auto on = static_cast<cudaStream_t>(stream.native_handle());
+    cuda_check(cudaGraphLaunch(executable_, on), "cudaGraphLaunch");
+    cuda_check(cudaEventRecord(over_, on), "cudaEventRecord");
   }
 
  private:
+  static constexpr std::chrono::seconds kPatience{10};
+
   int device_;
   std::unique_ptr<PoolUse> memory_;
   cudaGraphExec_t executable_ = nullptr;
+  cudaEvent_t over_ = nullptr;  ///< behind the last launch
 };
 
 class CudaGraphs final : public DeviceGraphs {

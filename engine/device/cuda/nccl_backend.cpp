@@ -1,5 +1,6 @@
 #include "stagecraft/engine/device/nccl_backend.h"
 
+#include "stagecraft/base/error.h"
 #include "stagecraft/base/stopwatch.h"
 #include "stagecraft/engine/device/cuda/check.h"
 #include "stagecraft/engine/device/cuda/cuda_streams.h"
@@ -64,6 +65,17 @@ void settle(ncclComm_t communicator, const char* call) {
 /// use, with the host waiting. NCCL reads this whenever a communicator is opened; who sets it knows better.
 void ask_for_rings() { ::setenv("NCCL_ALGO", "allreduce:ring", /*overwrite=*/0); }
 
+/// What was compiled against may be missing in what is loaded, which LibTorch has a part in.
+void check_version() {
+  int loaded = 0;
+  nccl_check(ncclGetVersion(&loaded), "ncclGetVersion");
+  if (loaded >= NCCL_VERSION_CODE) return;
+  throw InputError(fmt::format(
+      "the NCCL that is loaded is older ({}) than the one this build was made with ({}): see LD_LIBRARY_PATH "
+      "and `stagecraft doctor`",
+      loaded, NCCL_VERSION_CODE));
+}
+
 ncclDataType_t nccl_type(NcclBackend::NumberType type) {
   switch (type) {
     case NcclBackend::NumberType::float64:
@@ -93,6 +105,7 @@ class CudaNcclBackend final : public NcclBackend {
   void open(const std::vector<Endpoint>& ends, const std::vector<Membership>& groups,
             Seconds timeout) override {
     if (ends.empty() && groups.empty()) return;
+    check_version();
     ask_for_rings();
     void* number = nullptr;
     cuda_check(cudaMalloc(&number, sizeof(float)), "cudaMalloc");
@@ -102,12 +115,12 @@ class CudaNcclBackend final : public NcclBackend {
     for (const Endpoint& end : ends) {
       P2pChannel& line = lines_[end.channel];
       line.peer = end.sends ? 1 : 0;
-      connect(line.communicator, 2, end.sends ? 0 : 1, end.id, deadline);
+      connect(line.communicator, 2, end.sends ? 0 : 1, end.id, kLineBlocks, deadline);
       end.sends ? send(end.channel, stream, number, 1) : receive(end.channel, stream, number, 1);
       await(stream, deadline);
     }
     for (const Membership& mine : groups) {
-      connect(groups_[mine.group], mine.members, mine.number, mine.id, deadline);
+      connect(groups_[mine.group], mine.members, mine.number, mine.id, kGroupBlocks, deadline);
       all_reduce(mine.group, stream, {{number, 1, NumberType::float32}});
       await(stream, deadline);
     }
@@ -155,13 +168,17 @@ class CudaNcclBackend final : public NcclBackend {
     return std::nullopt;
   }
 
+  /// All in one group: each abort waits for what its communicator has under way, and that may wait for what
+  /// another one has. In a group all are told to end before any is waited for.
   void abort() noexcept override {
+    (void)ncclGroupStart();
     for (const auto& [channel, line] : lines_) {
-      if (line.communicator != nullptr) ncclCommAbort(line.communicator);
+      if (line.communicator != nullptr) (void)ncclCommAbort(line.communicator);
     }
     for (const auto& [group, communicator] : groups_) {
-      if (communicator != nullptr) ncclCommAbort(communicator);
+      if (communicator != nullptr) (void)ncclCommAbort(communicator);
     }
+    (void)ncclGroupEnd();
     lines_.clear();
     groups_.clear();
   }
@@ -171,11 +188,13 @@ class CudaNcclBackend final : public NcclBackend {
     ncclComm_t communicator = nullptr;
     int peer = 0;
   };
-  // What travels is small beside what computes meanwhile: a few blocks move it, the rest computes.
-  static constexpr int kBlocks = 4;
+  // A transfer between two ranks is small beside what computes meanwhile: a few blocks move it, the rest
+  // computes. A sum moves all weights, beside a backward at most: as many as NVLink's bandwidth takes.
+  static constexpr int kLineBlocks = 4;
+  static constexpr int kGroupBlocks = 16;
 
   /// Of which this is number `number`.
-  static void connect(ncclComm_t& communicator, int members, int number, const std::string& name,
+  static void connect(ncclComm_t& communicator, int members, int number, const std::string& name, int blocks,
                       Deadline& deadline) {
     ncclUniqueId id;
     STAGECRAFT_CHECK(name.size() == sizeof id.internal, "an id of NCCL's has another length");
@@ -183,7 +202,8 @@ class CudaNcclBackend final : public NcclBackend {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     config.minCTAs = 1;
-    config.maxCTAs = kBlocks;
+    config.maxCTAs = blocks;
+    config.cgaClusterSize = 1;  // clusters of blocks begin only where one part of the device has room for all
     nccl_check(ncclCommInitRankConfig(&communicator, members, id, number, &config), "ncclCommInitRankConfig");
     settle(communicator, deadline, "opening a communicator");
   }

@@ -17,8 +17,13 @@ CudaStreams::~CudaStreams() {
 
 DeviceStreams::Stream CudaStreams::make_stream() {
   cudaStream_t stream = nullptr;
-  // The compute stream is CUDA's default one, which others wait for unless they are made so.
-  cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  // The compute stream is CUDA's default one, which others wait for unless they are made so. What is moved
+  // begins before the blocks of a product that are not on the device yet: others wait for it.
+  int least = 0;
+  int greatest = 0;
+  cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+  cuda_check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest),
+             "cudaStreamCreateWithPriority");
   streams_.push_back(stream);
   return static_cast<Stream>(streams_.size() - 1);
 }

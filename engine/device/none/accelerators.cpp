@@ -2,6 +2,8 @@
 
 namespace stagecraft {
 
+void prepare_environment() {}
+
 AcceleratorReport accelerators() {
   AcceleratorReport report;
   report.remark = "built without CUDA and NCCL";
