@@ -57,7 +57,7 @@ struct GraphCounts {
   std::int64_t repeated = 0;  ///< the first time of a recording counted in
   std::int64_t plain = 0;
   std::int64_t crowded = 0;  ///< micro-batches for which there was no room among the recordings
-  std::string refusal;  ///< why the device does not record; empty: it does
+  std::string refusal;       ///< why the device does not record; empty: it does
 };
 
 class StageGraphs {

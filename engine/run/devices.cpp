@@ -146,7 +146,8 @@ std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const
                         every_rank_has_its_own(*hosts, device);
   if (asked && !possible) {
     throw InputError(
-        "comms.backend is \"nccl\", and NCCL takes one rank per GPU: here ranks share one. Start as many ranks "
+        "comms.backend is \"nccl\", and NCCL takes one rank per GPU: here ranks share one. Start as many "
+        "ranks "
         "per machine as it has GPUs, or use \"auto\" or \"mpi\"");
   }
   if (!possible) return make_transport_over_hosts(std::move(hosts), device.index());

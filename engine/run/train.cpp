@@ -1,10 +1,10 @@
-#include "stagecraft/engine/device/accelerators.h"
 #include "stagecraft/engine/run/train.h"
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/failure.h"
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
+#include "stagecraft/engine/device/accelerators.h"
 #include "stagecraft/engine/run/bounded.h"
 #include "stagecraft/engine/run/checkpoint_folder.h"
 #include "stagecraft/engine/run/devices.h"

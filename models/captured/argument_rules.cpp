@@ -296,7 +296,6 @@ const std::unordered_map<std::string_view, Rule>& rules() {
       {"aten::_native_batch_norm_legit.no_stats", batch_norm},
       {"aten::_native_batch_norm_legit_no_training", batch_norm},
       {"aten::native_layer_norm_backward", normalized},
-      {"aten::_fused_rms_norm_backward", normalized},
       {"aten::native_group_norm", group_norm},
       {"aten::native_group_norm_backward", group_norm},
       {"aten::_weight_norm_interface", weight_norm},

@@ -1,6 +1,7 @@
 #include "stagecraft/models/captured/operators.h"
 
 #include "stagecraft/base/error.h"
+#include "stagecraft/models/captured/device_kernels.h"
 #include "stagecraft/models/captured/lstm.h"
 
 #include <ATen/core/enum_tag.h>
@@ -333,7 +334,6 @@ constexpr Operator kOperators[] = {
     Operator{"aten::native_group_norm"},
     Operator{"aten::native_group_norm_backward"},
     Operator{"aten::_fused_rms_norm"},
-    Operator{"aten::_fused_rms_norm_backward"},
     Operator{"aten::_weight_norm_interface"},
     Operator{"aten::_weight_norm_interface_backward"},
     // Attention
@@ -410,6 +410,7 @@ std::string similar_operator(std::string_view name) {
 
 c10::OperatorHandle handle_of(const Operator& op) {
   register_lstm();
+  register_device_kernels();
   const std::optional<c10::OperatorHandle> handle =
       c10::Dispatcher::singleton().findSchema(operator_name(op.name));
   STAGECRAFT_CHECK(handle.has_value(), fmt::format("this LibTorch has no operator {}", op.name));

@@ -34,7 +34,7 @@ FUSED = {
     "_softmax", "_safe_softmax", "_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data", "mean", "mean.dim", "sum", "sum.dim_IntList", "var.correction", "var_mean.correction", "amax", "amin",
     "where.self", "masked_fill.Scalar", "logical_not", "logical_and", "logical_or", "full_like", "zeros_like", "ones_like", "_to_copy", "clone", "cat",
     "native_layer_norm", "native_layer_norm_backward", "native_group_norm", "native_batch_norm_backward", "_native_batch_norm_legit_functional", "_native_batch_norm_legit.no_stats",
-    "_native_batch_norm_legit_no_training", "_fused_rms_norm", "_fused_rms_norm_backward",
+    "_native_batch_norm_legit_no_training", "_fused_rms_norm",
 }  # fmt: skip
 LEAST = 2  # steps that compute
 MARCH = {"AVX2": ("VecAVX2", "x86-64-v3"), "AVX512": ("VecAVX512", "x86-64-v4")}  # inductor's vectors, and the compiler's -march

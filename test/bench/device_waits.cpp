@@ -66,8 +66,7 @@ void print_row(const Schedule& schedule, const Placement& placement, const char*
   const DeviceWaits early = waits(*it, false);
   const DeviceWaits announced = waits(*it, true);
   fmt::print("| {} | {} | {} | {} | {} | {} | {} | {} |", schedule.name, placement.world(), how, early.places,
-             early.receives, early.sends, early.sums,
-             announced.receives + announced.sends + announced.sums);
+             early.receives, early.sends, early.sums, announced.receives + announced.sends + announced.sums);
   for (const double transfer : {0.05, 0.2, 0.5}) {
     const double time = makespan(it->program, transfer, kBells) / makespan(it->program, transfer, {});
     fmt::print(" {:+.1f} |", 100 * (time - 1));

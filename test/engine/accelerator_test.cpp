@@ -2,8 +2,8 @@
 // streams and NCCL are test/support/fake_device.h. Runs equal the oracle on the same device to the bit, every
 // tensor is where it belongs, and the host waits where it must and nowhere else.
 
-#include "stagecraft/engine/recorder.h"
 #include "stagecraft/engine/loss_sum.h"
+#include "stagecraft/engine/recorder.h"
 #include "stagecraft/models/dropout.h"
 #include "stagecraft/schedules/lowering/lowering.h"
 #include "test/engine/on_devices.h"

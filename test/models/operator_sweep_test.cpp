@@ -43,8 +43,6 @@ constexpr int kCallsPerOperator = 64;
 constexpr int kSecondsPerCall = 20;
 constexpr std::size_t kNote = 200;
 constexpr const char* kDropout = "stagecraft::dropout";
-/// Without a kernel on the CPU.
-constexpr const char* kOfDevices[] = {"aten::_fused_rms_norm_backward"};
 constexpr const char* kOwn[] = {kDropout, "stagecraft::dropout_apply"};
 constexpr std::uint8_t kNotNumbers = 0xFF, kSmallNumbers = 0x3C;
 
@@ -397,8 +395,7 @@ TEST_CASE("no call of an operator reads or writes beyond its tensors", "[operato
   for (const auto& [name, row] : rows) {
     if (sweep != nullptr || row.findings > 0) print(name, row);
     INFO(name);
-    const bool of_devices = std::ranges::find(kOfDevices, name) != std::end(kOfDevices);
-    CHECK((row.succeeded == 0) == of_devices);  // its kernel is reached
+    CHECK(row.succeeded > 0);  // its kernel is reached
   }
   print(fmt::format("{} operators", rows.size()), all);
 }

@@ -1,0 +1,131 @@
+// What captured graphs run on GPUs, as far as that can be known without one: LibTorch's dispatcher says which
+// operators have a kernel there, and kernels of ours give what the CPU's own forms give.
+
+#include "stagecraft/models/captured/device_kernels.h"
+
+#include "stagecraft/base/error.h"
+#include "stagecraft/engine/device/operators.h"
+#include "stagecraft/models/captured/operators.h"
+#include "test/support/catch.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <cmath>
+#include <optional>
+#include <string>
+#include <vector>
+
+using namespace stagecraft;
+using namespace stagecraft::captured;
+
+namespace {
+
+bool has_kernel(const c10::OperatorHandle& op, c10::DispatchKey key) {
+  using Key = c10::DispatchKey;
+  for (const Key one : {key, Key::CompositeExplicitAutograd, Key::CompositeImplicitAutograd,
+                        Key::CompositeExplicitAutogradNonFunctional}) {
+    if (op.hasKernelForDispatchKey(one)) return true;
+  }
+  return false;
+}
+
+bool close(const at::Tensor& a, const at::Tensor& b, double within) {
+  return a.sizes() == b.sizes() && at::allclose(a, b, within, within);
+}
+
+}  // namespace
+
+TEST_CASE("every operator of captured graphs has a kernel on CPUs and on GPUs", "[device_kernels]") {
+  register_device_kernels();
+  bool cuda = true;
+  try {
+    load_cuda_operators();
+  } catch (const InputError& error) {
+    cuda = false;
+    WARN("no GPU kernels to ask for: " << error.what());
+  }
+  std::vector<std::string> missing;
+  for (const Operator& op : operators()) {
+    const c10::OperatorHandle handle = handle_of(op);
+    if (!has_kernel(handle, c10::DispatchKey::CPU)) missing.push_back(std::string(op.name) + " on CPUs");
+    if (cuda && !has_kernel(handle, c10::DispatchKey::CUDA))
+      missing.push_back(std::string(op.name) + " on GPUs");
+  }
+  CHECK(missing == std::vector<std::string>{});
+  CHECK(operators().size() > 300);
+}
+
+TEST_CASE("attention for devices gives what the CPU's kernel gives, forwards and backwards",
+          "[device_kernels]") {
+  at::manual_seed(7);
+  const auto options = at::TensorOptions(at::kDouble);
+  for (const bool causal : {false, true}) {
+    for (const int masked : {0, 1, 2}) {  // none, added, of every head
+      if (causal && masked > 0) continue;
+      const at::Tensor q = at::randn({2, 3, 5, 4}, options);
+      const at::Tensor k = at::randn({2, 3, causal ? 5 : 7, 4}, options);
+      const at::Tensor v = at::randn({2, 3, k.size(2), 4}, options);
+      const at::Tensor grad = at::randn({2, 3, 5, 4}, options);
+      std::optional<at::Tensor> mask;
+      if (masked > 0) mask = at::randn({2, masked == 1 ? 1 : 3, 5, 7}, options);
+      for (const std::optional<double> scale : {std::optional<double>(), std::optional(0.3)}) {
+        INFO(causal << " " << masked << " " << scale.value_or(0));
+        const auto [mixed, log_sum] =
+            at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0, causal, mask, scale);
+        const double its_scale = scale.value_or(0.5);  // 1 / sqrt(4)
+        const auto [ours, our_sum] = plain_attention(q, k, v, causal, mask, its_scale);
+        CHECK(close(ours, mixed, 1e-12));
+        const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+            grad, q, k, v, mixed, log_sum, 0, causal, mask, scale);
+        const auto [our_dq, our_dk, our_dv] =
+            plain_attention_backward(grad, q, k, v, ours, our_sum, causal, mask, its_scale);
+        CHECK(close(our_dq, dq, 1e-11));
+        CHECK(close(our_dk, dk, 1e-11));
+        CHECK(close(our_dv, dv, 1e-11));
+      }
+    }
+  }
+}
+
+TEST_CASE("an LSTM for devices gives what oneDNN's gives, forwards and backwards", "[device_kernels]") {
+  at::manual_seed(11);
+  const c10::OperatorHandle forward = handle_of(*find_operator("stagecraft::lstm"));
+  const c10::OperatorHandle backward = handle_of(*find_operator("stagecraft::lstm_backward"));
+  for (const bool reverse : {false, true}) {
+    for (const bool biased : {false, true}) {
+      INFO(reverse << biased);
+      const std::int64_t steps = 4, samples = 3, width = 5, size = 6;
+      const at::Tensor x = at::randn({steps, samples, width});
+      const at::Tensor w_ih = at::randn({4 * size, width}).mul_(0.3);
+      const at::Tensor w_hh = at::randn({4 * size, size}).mul_(0.3);
+      std::optional<at::Tensor> b_ih, b_hh;
+      if (biased) {
+        b_ih = at::randn({4 * size});
+        b_hh = at::randn({4 * size});
+      }
+      const at::Tensor hx = at::randn({samples, size});
+      const at::Tensor cx = at::randn({samples, size});
+      c10::Stack stack{x, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse, true};
+      forward.callBoxed(&stack);
+      const auto [y, h, c] = plain_lstm(x, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse, true);
+      CHECK(close(y, stack[0].toTensor(), 1e-5));
+      CHECK(close(h, stack[1].toTensor().reshape_as(h), 1e-5));
+      CHECK(close(c, stack[2].toTensor().reshape_as(c), 1e-5));
+
+      const at::Tensor grad_y = at::randn({steps, samples, size});
+      const at::Tensor grad_h = at::randn({samples, size});
+      const at::Tensor grad_c = at::randn({samples, size});
+      c10::Stack back{grad_y, grad_h, grad_c, x, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse};
+      backward.callBoxed(&back);
+      const auto made =
+          plain_lstm_backward(grad_y, grad_h, grad_c, x, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse);
+      CHECK(close(std::get<0>(made), back[0].toTensor(), 1e-4));
+      CHECK(close(std::get<1>(made), back[1].toTensor(), 1e-4));
+      CHECK(close(std::get<2>(made), back[2].toTensor(), 1e-4));
+      CHECK(close(std::get<3>(made), back[3].toTensor(), 1e-4));
+      CHECK(close(std::get<4>(made), back[4].toTensor().reshape_as(std::get<4>(made)), 1e-4));
+      CHECK(close(std::get<5>(made), back[5].toTensor().reshape_as(std::get<5>(made)), 1e-4));
+    }
+  }
+}
