@@ -140,6 +140,7 @@ bool Executor::run() {
     for (at_ = 0; at_ < list_.size(); ++at_) {
       const Action& action = list_[at_];
       if (left_out(action)) continue;
+      context_.transport.waits().pulse().beat(action);
       const Handler handler = handlers()[static_cast<std::size_t>(action.op)];
       if (!recorder.on() || !training()) {  // a timeline is of training steps
         (this->*handler)(action);

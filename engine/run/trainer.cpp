@@ -17,6 +17,7 @@
 #include "stagecraft/engine/run/saving_probe.h"
 #include "stagecraft/engine/run/signals.h"
 #include "stagecraft/engine/run/summary.h"
+#include "stagecraft/engine/run/watchdog.h"
 #include "stagecraft/engine/transport/cores.h"
 #include "stagecraft/models/libtorch_error.h"
 #include "stagecraft/schedules/interchange/chrome_trace.h"
@@ -107,6 +108,7 @@ class Trainer {
         log_(std::move(log)),
         worker_(setup.materials().model, *setup.materials().loss, *setup.materials().data,
                 setup.layers_of_stages(), setup.placement(), transport, worker_options(setup, device)) {
+    on_device_ = !device.is_cpu();
     if (transport.rank() != setup.reporter()) return;
     reporter_.emplace(setup, paths.metrics(), screen);
     if (print_ && !device.is_cpu())
@@ -117,6 +119,7 @@ class Trainer {
     transport_.waits().on_long_wait([this](const std::string& what) { log_->warn(what); });
     start();
     transport_.waits().enter(Phase::step);
+    if (on_device_) watch_host();
     SegmentWalk walk(setup_.shape());
     Segment segment;
     for (bool more = walk.next(segment); more;) {
@@ -160,6 +163,7 @@ class Trainer {
   void save(bool validation_owed);
   void finish();
   void tell_of_graphs();
+  void watch_host();
   /// Puts the machines' clocks beside each other. Collective.
   void meet() {
     if (several_machines_) meetings_.meet(transport_);
@@ -178,15 +182,28 @@ class Trainer {
   Print print_;                        ///< empty: no one listens
   std::shared_ptr<spdlog::logger> log_;
   Worker worker_;
+  std::optional<Watchdog> watchdog_;  ///< of a device's host, in steps and validations
   std::optional<RunReporter> reporter_;
   TrainOutcome outcome_;
   bool in_segment_ = false;
+  bool on_device_ = false;
   /// The step after which the segment validates, or the one that follows; -1: neither does.
   std::int64_t validation_after_ = -1;
   std::int64_t saved_step_ = -1;
   bool several_machines_ = false;
   ClockMeetings meetings_;  ///< of several machines' clocks
 };
+
+void Trainer::watch_host() {
+  Waits& waits = transport_.waits();
+  watchdog_.emplace(waits.pulse(), waits.bound(),
+                    [this, name = setup_.rank_name(transport_.rank())](const std::string& what) {
+                      tell_("a step", std::make_exception_ptr(PeerError(fmt::format(
+                                          "{}: {}: its device waits for something that does not come, or the "
+                                          "driver or the data's disk hangs (comms.timeout_s)",
+                                          name, what))));
+                    });
+}
 
 void Trainer::start() {
   if (const auto& predicted = setup_.plan().predicted) transport_.waits().expect_step(predicted->step);
@@ -244,10 +261,14 @@ bool Trainer::carry_out(const Segment& segment, const Segment* next) {
     }
   };
   const std::function<bool()> asked = [] { return StopSignals::received() != 0; };
-  const bool whole =
-      worker_.run(setup_.programs().of(segment), segment, report, train ? std::function<bool()>() : asked);
+  bool whole = false;
+  {
+    const Watched watched(watchdog_ ? &*watchdog_ : nullptr);
+    whole =
+        worker_.run(setup_.programs().of(segment), segment, report, train ? std::function<bool()>() : asked);
+    if (next == nullptr || next->kind != segment.kind) worker_.settle();
+  }
   if (!whole) log_->info("{}: left for a signal, to be made again", doing_.what);
-  if (next == nullptr || next->kind != segment.kind) worker_.settle();
   // Before the manifest says that this validation was made.
   if (reporter_ && !train) reporter_->sync();
   in_segment_ = false;

@@ -49,6 +49,7 @@ Wait::~Wait() {
 }
 
 void Wait::check(const std::function<std::string()>& what) {
+  waits_.pulse_.beat();
   const Seconds spent = spent_.read();
   const Seconds bound = waits_.bound();
   if (spent > bound) {

@@ -11,6 +11,7 @@
 // Threads: belongs to one rank's thread.
 
 #include "stagecraft/base/stopwatch.h"
+#include "stagecraft/engine/transport/pulse.h"
 #include "stagecraft/engine/transport/signs.h"
 
 #include <cstddef>
@@ -40,6 +41,8 @@ class Waits {
   void expect_step(Seconds predicted) { predicted_ = predicted; }
   /// `note` gets a sentence about each wait that takes long; once per wait.
   void on_long_wait(std::function<void(const std::string&)> note) { note_ = std::move(note); }
+  /// Of the rank's thread; each look at a wait is a beat.
+  [[nodiscard]] Pulse& pulse() { return pulse_; }
   /// Of one wait in the present phase.
   [[nodiscard]] Seconds bound() const;
 
@@ -55,6 +58,7 @@ class Waits {
   std::shared_ptr<Signs> signs_;
   Phase phase_ = Phase::step;
   Seconds predicted_{0};
+  Pulse pulse_;
   std::function<void(const std::string&)> note_;
 };
 

@@ -57,6 +57,7 @@ void LocalTransport::wait(Request& request) {
 }
 
 void LocalTransport::progress() {
+  waits_.pulse().beat();
   hub_->listen(rank_);
   if (background_) background_();
 }
