@@ -21,6 +21,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -138,6 +139,58 @@ TEST_CASE("hosts may wait for their whole devices between any two layers", "[ncc
     }
   }
   std::cout << fmt::format("{} waits for a device within runs over NCCL\n", waits_for_devices);
+}
+
+TEST_CASE("a rank that throws between any two layers ends the run on all ranks, soon", "[nccl]") {
+  int faults = 0;
+  for (const char* schedule : {"1f1b", "zb_v", "pipedream"}) {
+    for (const bool replicas : {false, true}) {
+      PipelineCase pipeline{.schedule = schedule, .stages = 2, .ranks = 2, .shape = BatchShape::many};
+      pipeline.placement = find_schedule(schedule).placement;
+      pipeline.stages = 2 * find_schedule(schedule).virtual_stages;
+      if (replicas) {
+        if (find_schedule(schedule).virtual_stages > 1) continue;
+        pipeline.ranks = 0;
+        pipeline.widths = {2, 1};
+      }
+      if (!served(pipeline)) continue;
+      const Setting setting(pipeline);
+      const int ranks = setting.placement.world();
+      INFO(pipeline.name());
+      for (int failing = 0; failing < ranks; ++failing) {
+        bool goes_on = true;
+        for (int place = 0; goes_on; place += 1 + place / 7) {
+          INFO("rank " << failing << " throws at look " << place);
+          std::atomic<int> looks = 0;
+          std::atomic<bool> threw = false;
+          NcclRanks runner;
+          runner.wait_for_device = [&](Rank rank) {
+            if (rank.value == failing && looks++ == place) {
+              threw = true;
+              throw std::runtime_error("planted");
+            }
+            return false;
+          };
+          const auto begun = std::chrono::steady_clock::now();
+          std::string said;
+          try {
+            (void)run_over_nccl(setting, nccl_needs(setting), runner);
+          } catch (const std::exception& error) {
+            said = error.what();
+          }
+          goes_on = threw;
+          if (!threw) continue;  // the run had no so many looks
+          INFO(said);
+          // A rank whose thread stands for its device's compute stream may be told by that.
+          CHECK((said.find("planted") != std::string::npos || said.find("aborted") != std::string::npos));
+          CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(15));
+          ++faults;
+        }
+      }
+    }
+  }
+  std::cout << fmt::format("{} faults between layers of runs over NCCL\n", faults);
+  CHECK(faults > 100);
 }
 
 TEST_CASE("tied weights and values that skip stages equal the oracle over the nccl transport", "[nccl]") {
