@@ -135,20 +135,13 @@ void print_channels(const Checked& checked) {
   print(table.text());
 }
 
-/// "waits for the device: ..." under NCCL's rules (device_waits.h).
+/// Under NCCL's rules (device_waits.h).
 void print_device_waits(const DeviceWaits& waits, const TransportRules& rules) {
-  if (waits.safe()) {
-    print(
-        fmt::format("Waits for the device: one before any of the {} that compute comes to its end{}.\n\n",
-                    plural(waits.places, "action"),
-                    rules.announced ? ",\nsince ends are launched when both hosts have come to theirs" : ""));
-    return;
-  }
   print(fmt::format(
-      "Waits for the device: before {} that compute, one never ends at {} for receives, at {} for\n"
-      "sends that are not buffered and at {} for sums over replicas. A run announces its operations:\n"
-      "see --transport nccl.\n\n",
-      plural(waits.places, "action"), waits.receives, waits.sends, waits.sums));
+      "Waits for the device: of one before each of the {} that compute, {} never end for receives,\n"
+      "{} for sends, {} for sums over replicas.{}\n\n",
+      plural(waits.places, "action"), waits.receives, waits.sends, waits.sums,
+      waits.safe() || rules.announced ? "" : " Runs announce what they launch: --transport nccl."));
 }
 
 void print_text(const InputProgram& input, const Checked& checked, const TransportRules& rules) {

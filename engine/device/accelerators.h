@@ -37,4 +37,11 @@ void prepare_environment();
 /// Never throws: a machine without a driver is an answer, not an error.
 [[nodiscard]] AcceleratorReport accelerators();
 
+struct DeviceMemory {
+  Bytes total, available;
+};
+/// Of device `index`, now. Makes CUDA's context there, if this process has none yet. Throws InputError where the
+/// build is without CUDA, InternalError for what CUDA reports.
+[[nodiscard]] DeviceMemory device_memory(int index);
+
 }  // namespace stagecraft

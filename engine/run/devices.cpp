@@ -79,7 +79,6 @@ std::optional<DeviceClock> clock_of(at::Device device) {
 at::Device prepare_device(const RunConfig& config, const std::string& file, int machine_rank) {
   check_device(config, file);
   if (config.device == DeviceKind::cpu) return at::kCPU;
-  const auto count = static_cast<int>(accelerators().devices.size());
   // Read when cuBLAS starts: with one workspace a stream its products are the same every time.
   if (config.cuda.deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   load_cuda_operators();
@@ -92,6 +91,12 @@ at::Device prepare_device(const RunConfig& config, const std::string& file, int 
   context.setAllowBF16ReductionCuBLAS(false);
   context.setDeterministicAlgorithms(config.cuda.deterministic, /*warn_only=*/false);
   context.setDeterministicCuDNN(config.cuda.deterministic);
+  return device_of(config, machine_rank);
+}
+
+at::Device device_of(const RunConfig& config, int machine_rank) {
+  if (config.device == DeviceKind::cpu) return at::kCPU;
+  const auto count = static_cast<int>(accelerators().devices.size());
   return {at::kCUDA, static_cast<at::DeviceIndex>(machine_rank % count)};
 }
 

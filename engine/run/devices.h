@@ -25,6 +25,8 @@ void check_device(const RunConfig& config, const std::string& file);
 /// Of the rank that is the `machine_rank`-th of this machine: its devices are given out in turn. Loads what
 /// the device needs, and sets this process's switches for it (`cuda` in the config). Throws as above.
 [[nodiscard]] at::Device prepare_device(const RunConfig& config, const std::string& file, int machine_rank);
+/// The same device, of a config that check_device takes.
+[[nodiscard]] at::Device device_of(const RunConfig& config, int machine_rank);
 
 /// What people should know who train in bfloat16 on this processor: that it has no instructions for it, so
 /// that matrix products take many times as long as in float32. Empty: it has them, and oneDNN may use them

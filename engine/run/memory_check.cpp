@@ -1,6 +1,9 @@
 #include "stagecraft/engine/run/memory_check.h"
 
 #include "stagecraft/base/table.h"
+#include "stagecraft/engine/device/accelerators.h"
+#include "stagecraft/engine/run/device_reserve.h"
+#include "stagecraft/engine/run/launcher.h"
 #include "stagecraft/engine/run/memory_remedies.h"
 #include "stagecraft/engine/transport/cores.h"
 #include "stagecraft/profiler/layer_classes.h"
@@ -166,6 +169,36 @@ ProcessMemory process_memory(std::vector<Rank> ranks) {
   return process;
 }
 
+ProcessMemory process_memory(Rank rank, at::Device device) {
+  const Accelerator gpu = accelerators().devices.at(static_cast<std::size_t>(device.index()));
+  const DeviceMemory memory = device_memory(device.index());
+  return {transport::boot_id(),
+          {rank},
+          {{.name = fmt::format("the memory of GPU {} ({})", static_cast<int>(device.index()), gpu.name),
+            .scope = "GPU " + gpu.pci_address,
+            .total = memory.total,
+            .available = memory.available}}};
+}
+
+namespace {
+
+/// On a GPU, what `need` takes beside its tensors.
+void add_reserve(const RunSetup& setup, Rank rank, Bytes transient, RankNeed& need) {
+  const RunConfig& config = setup.config();
+  if (config.device == DeviceKind::cpu) return;
+  const bool over_nccl = setup.world() > 1 && config.comms.backend != Backend::local &&
+                         config.comms.backend != Backend::mpi && detect_launch().launched();
+  const DeviceReserve reserve = device_reserve(device_use(setup, rank, need.bytes, transient, over_nccl));
+  need.bytes += reserve.sum();
+  need.made_of += "; beside tensors " + parts_text({{"workspaces", reserve.workspaces},
+                                                    {"communicators", reserve.communicators},
+                                                    {"recordings", reserve.recordings},
+                                                    {"the norm", reserve.norm},
+                                                    {"unused parts of blocks", reserve.blocks}});
+}
+
+}  // namespace
+
 std::vector<RankNeed> memory_needs(const RunSetup& setup) {
   const Model& model = setup.materials().model;
   std::vector<RankNeed> needs;
@@ -180,6 +213,7 @@ std::vector<RankNeed> memory_needs(const RunSetup& setup) {
     const std::string largest = largest_layer(model, ranges);
     if (setup.programs().memory_proofs().empty()) {
       needs.push_back({setup.rank_name(rank), least.sum(), "at least " + least.text() + largest});
+      add_reserve(setup, rank, {}, needs.back());
       continue;
     }
     const MemoryProof& proof = setup.programs().memory_proofs()[rank.index()];
@@ -191,12 +225,12 @@ std::vector<RankNeed> memory_needs(const RunSetup& setup) {
                                           {"slots and sends", proof.transfers},
                                           {fmt::format("operators ({})", proof.at), proof.transient}});
     needs.push_back({setup.rank_name(rank), proof.peak, parts + largest});
+    add_reserve(setup, rank, proof.transient, needs.back());
   }
   return needs;
 }
 
 void check_memory(const RunSetup& setup, const std::vector<ProcessMemory>& processes) {
-  if (setup.config().device != DeviceKind::cpu) return;
   const std::vector<RankNeed> needs = memory_needs(setup);
   for (const Shared& shared : shared_limits(processes)) {
     std::vector<Rank> ranks;

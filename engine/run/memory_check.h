@@ -6,6 +6,8 @@
 #include "stagecraft/base/machine_memory.h"
 #include "stagecraft/engine/run/setup.h"
 
+#include <c10/core/Device.h>
+
 #include <string>
 #include <vector>
 
@@ -28,13 +30,17 @@ void describe(V& v, ProcessMemory& p) {
 /// not counted as used.
 [[nodiscard]] ProcessMemory process_memory(std::vector<Rank> ranks);
 
+/// Of a rank's GPU, which is all that limits its tensors: ranks of one GPU share the limit.
+[[nodiscard]] ProcessMemory process_memory(Rank rank, at::Device device);
+
 /// What one rank needs, and what that is made of.
 struct RankNeed {
   std::string name;  ///< "rank 1: stage 1"
   Bytes bytes;
   std::string made_of;  ///< "weights 4.0 GiB, optimizer state 8.0 GiB, ...; largest layer ..."
 };
-/// As proved; where the plan has no costs the least: weights, gradients and optimizer state.
+/// As proved; where the plan has no costs the least: weights, gradients and optimizer state. On GPUs with what
+/// is not tensors (device_reserve.h).
 [[nodiscard]] std::vector<RankNeed> memory_needs(const RunSetup& setup);
 
 /// Throws RefusedError where the ranks that share a limit need more than is left below it: with the ranks,

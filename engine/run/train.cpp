@@ -206,6 +206,16 @@ class LocalRun {
   std::string unfinished_;  ///< folder that the ranks were writing
 };
 
+/// Of ranks that are threads: on CPUs one process, on GPUs as many limits as there are ranks.
+std::vector<ProcessMemory> memory_of_threads(const RunSetup& setup) {
+  std::vector<Rank> ranks;
+  for (int r = 0; r < setup.world(); ++r) ranks.emplace_back(r);
+  if (setup.config().device == DeviceKind::cpu) return {process_memory(std::move(ranks))};
+  std::vector<ProcessMemory> each;
+  for (const Rank rank : ranks) each.push_back(process_memory(rank, device_of(setup.config(), rank.value)));
+  return each;
+}
+
 TrainResult train_locally(const TrainRequest& request, RunConfig config, const TrainOutput& output,
                           StartUp& start_up) {
   Prepared prepared =
@@ -219,9 +229,7 @@ TrainResult train_locally(const TrainRequest& request, RunConfig config, const T
     tidy_over(prepared, output);
     return result;
   }
-  std::vector<Rank> ranks;
-  for (int r = 0; r < prepared.setup->world(); ++r) ranks.emplace_back(r);
-  check_memory(*prepared.setup, {process_memory(std::move(ranks))});
+  check_memory(*prepared.setup, memory_of_threads(*prepared.setup));
   const RunPaths& paths = prepared.directory->paths();
   for (const std::string& remark : write_run_files(paths, *prepared.setup)) output.note(remark);
   result.outcome = LocalRun(*prepared.setup, paths, output).run();
@@ -266,7 +274,7 @@ class MpiRun {
   [[noreturn]] void give_up_hanging(const std::string& doing, const std::exception_ptr& error);
   [[nodiscard]] bool heard_of_failure() const;
   void compare_fingerprints(const RunSetup& setup);
-  void compare_memory(const RunSetup& setup);
+  void compare_memory(const RunSetup& setup, at::Device device);
 
   const TrainRequest& request_;
   const TrainOutput& output_;
@@ -310,9 +318,9 @@ TrainResult MpiRun::rank() {
     start_up_.know(paths_);
   }
   compare_fingerprints(*setup_);
-  compare_memory(*setup_);
-  result = result_without_training(*setup_);
   const at::Device device = prepare_device(setup_->config(), request_.config, launch_.machine_rank);
+  compare_memory(*setup_, device);
+  result = result_without_training(*setup_);
   transport_ = transport_for(std::move(transport_), *setup_, device);
   const auto tell = [this, own = std::this_thread::get_id()](const std::string& what,
                                                              const std::exception_ptr& error) {
@@ -360,9 +368,13 @@ void MpiRun::compare_fingerprints(const RunSetup& setup) {
 }
 
 /// Every rank judges the same figures, so all end with the same refusal.
-void MpiRun::compare_memory(const RunSetup& setup) {
+void MpiRun::compare_memory(const RunSetup& setup, at::Device device) {
   std::vector<ProcessMemory> processes;
-  const std::string mine = json::write(process_memory({session_.rank()})).dump();
+  const Rank rank = session_.rank();
+  if (!device.is_cpu()) (void)process_memory(rank, device);  // so that all have CUDA's context when they look
+  transport_->barrier();
+  const std::string mine =
+      json::write(device.is_cpu() ? process_memory({rank}) : process_memory(rank, device)).dump();
   for (const std::string& text : transport_->all_gather_text(mine)) {
     processes.push_back(json::read<ProcessMemory>(Json::parse(text), {"a rank's memory", ""}));
   }

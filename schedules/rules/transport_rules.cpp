@@ -91,7 +91,9 @@ TransportRules transport_rules(const std::string& name) {
       rules.matching = *matching;
     } else if (const auto channels = enum_named<TransportRules::Channels>(word); !first && channels) {
       rules.channels = *channels;
-    } else if (rules.announced && word == "unannounced") {
+    } else if (!first && word == "unannounced") {
+      if (rules.sends != TransportRules::Sends::launched)
+        throw InputError(fmt::format("transport \"{}\": only nccl announces what it launches", name));
       rules.announced = false;
     } else {
       throw unknown(word, name);
@@ -114,8 +116,7 @@ std::string describe_rules(const TransportRules& rules) {
       text += rules.needs_sizes() ? " and all others block" : "";
       break;
     case TransportRules::Sends::launched:
-      text = fmt::format("with operations that run in launch order{}",
-                         rules.announced ? ", launched when both ends are there" : "");
+      text = fmt::format("with {}operations that run in launch order", rules.announced ? "announced " : "");
       break;
   }
   if (!rules.ordered()) return text;

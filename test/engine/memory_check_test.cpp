@@ -4,6 +4,7 @@
 
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
+#include "stagecraft/engine/run/device_reserve.h"
 #include "stagecraft/engine/run/prepare.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
@@ -201,4 +202,46 @@ TEST_CASE("a profile is refused where not even the weights fit", "[memory_check]
              "run.json: measuring the layers of mlp 16-12 needs at least "));
   CHECK(says(refusal(2, machine_with(least + least - Bytes{1})), " on each of 2 ranks here"));
   CHECK(refusal(2, {"ulimit -d", "process", least, least}).empty());
+}
+
+TEST_CASE("what a GPU takes beside tensors follows from how it is used", "[memory_check]") {
+  const DeviceUse plain{
+      .proved = Bytes{20'000'000}, .transient = Bytes{1000}, .largest_gradient = Bytes{300}};
+  const DeviceReserve least = device_reserve(plain);
+  CHECK(least.workspaces == Bytes{32 << 20});
+  CHECK(least.communicators == Bytes{0});
+  CHECK(least.recordings == Bytes{0});
+  CHECK(least.norm == Bytes{600});
+  CHECK(least.blocks == Bytes{1'000'000});
+  DeviceUse all = plain;
+  all.in_flight = 4;
+  all.communicators = 3;
+  all.records = true;
+  const DeviceReserve most = device_reserve(all);
+  CHECK(most.workspaces == Bytes{64 << 20});
+  CHECK(most.communicators == Bytes{192 << 20});
+  CHECK(most.recordings == Bytes{3000});
+  CHECK(most.sum() == most.workspaces + most.communicators + most.recordings + most.norm + most.blocks);
+
+  const PreparedRun run;
+  const Rank last{1};
+  const DeviceUse of_run = device_use(*run.setup, last, Bytes{100}, Bytes{10}, /*over_nccl=*/true);
+  CHECK(of_run.communicators == 3);  // activations in, gradients and losses out
+  CHECK(of_run.in_flight == 1);
+  CHECK(of_run.largest_gradient == Bytes{16 * 12 * 4});
+  CHECK(device_use(*run.setup, last, Bytes{100}, Bytes{10}, false).communicators == 0);
+}
+
+TEST_CASE("ranks of one GPU share its memory, those of two do not", "[memory_check]") {
+  const PreparedRun run;
+  const auto on = [&](int rank, const std::string& gpu, Bytes available) {
+    return ProcessMemory{"here", {Rank{rank}}, {{"the memory of " + gpu, gpu, available, available}}};
+  };
+  const Bytes both = run.need(0) + run.need(1);
+  CHECK(run.refusal({on(0, "GPU a", run.need(0)), on(1, "GPU b", run.need(1))}).empty());
+  CHECK(run.refusal({on(0, "GPU a", both), on(1, "GPU a", both)}).empty());
+  const Bytes less{both.value - 1};
+  const std::string refusal = run.refusal({on(0, "GPU a", less), on(1, "GPU a", less)});
+  CHECK(says(refusal, "2 ranks need"));
+  CHECK(says(refusal, "the memory of GPU a"));
 }

@@ -60,6 +60,8 @@ TEST_CASE("rules are named, and what names none is refused", "[transport_rules]"
   CHECK(transport_rules("eager:4096") == TransportRules::eager(Bytes{4096}));
   CHECK(transport_rules("eager:4096:65536") == TransportRules::eager(Bytes{4096}, Bytes{65536}));
   CHECK(transport_rules("nccl") == TransportRules::nccl());
+  CHECK_FALSE(transport_rules("nccl,unannounced").announced);
+  CHECK_THROWS_WITH(transport_rules("eager,unannounced"), Catch::Matchers::ContainsSubstring("only nccl"));
   CHECK(transport_rules("nccl,pair") == TransportRules::nccl(TransportRules::Channels::pair));
   const TransportRules fifo = transport_rules("rendezvous,fifo,payload");
   CHECK(fifo.ordered());

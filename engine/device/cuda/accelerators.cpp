@@ -1,5 +1,6 @@
 #include "stagecraft/engine/device/accelerators.h"
 
+#include "stagecraft/engine/device/cuda/check.h"
 #include "stagecraft/engine/device/cuda/queues.h"
 #include "stagecraft/engine/device/driver.h"
 
@@ -50,6 +51,17 @@ std::vector<int> peers_of(int device, int count) {
 }  // namespace
 
 void prepare_environment() { ask_for_queues(); }
+
+DeviceMemory device_memory(int index) {
+  int before = 0;
+  cuda_check(cudaGetDevice(&before), "cudaGetDevice");
+  cuda_check(cudaSetDevice(index), "cudaSetDevice");
+  std::size_t available = 0;
+  std::size_t total = 0;
+  cuda_check(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
+  cuda_check(cudaSetDevice(before), "cudaSetDevice");
+  return {Bytes{static_cast<std::int64_t>(total)}, Bytes{static_cast<std::int64_t>(available)}};
+}
 
 AcceleratorReport accelerators() {
   ask_for_queues();

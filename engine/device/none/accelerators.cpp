@@ -1,8 +1,12 @@
 #include "stagecraft/engine/device/accelerators.h"
 
+#include "stagecraft/base/error.h"
+
 namespace stagecraft {
 
 void prepare_environment() {}
+
+DeviceMemory device_memory(int /*index*/) { throw InputError("this build is without CUDA"); }
 
 AcceleratorReport accelerators() {
   AcceleratorReport report;

@@ -1,0 +1,39 @@
+#pragma once
+
+// What a rank takes of its GPU beside the tensors that the memory proof counts. Estimates, from above where a
+// source says how much, and none measured on a GPU yet:
+//   workspaces     cuBLAS': 32 MiB per stream that computes (CUBLAS_WORKSPACE_CONFIG=:4096:8, which a run sets,
+//                  and LibTorch's own default for newer GPUs); with recordings there are two such streams
+//   communicators  NCCL's: buffers of up to four blocks per line or group, 64 MiB each
+//   recordings     memory that the forwards of other micro-batches in flight need in between (engine/stage_graphs.h)
+//   norm           the largest gradient once more, in double (engine/clipping.cpp)
+//   blocks         what LibTorch's allocator rounds up and cannot give to others: a twentieth
+// The context of CUDA and its kernels is not among them: it is there when the free memory is asked for.
+
+#include "stagecraft/engine/run/setup.h"
+
+namespace stagecraft {
+
+struct DeviceReserve {
+  Bytes workspaces, communicators, recordings, norm, blocks;
+  [[nodiscard]] Bytes sum() const { return workspaces + communicators + recordings + norm + blocks; }
+  bool operator==(const DeviceReserve&) const = default;
+};
+
+/// What the terms follow from.
+struct DeviceUse {
+  Bytes proved;            ///< peak of the rank
+  Bytes transient;         ///< of that, within one action
+  Bytes largest_gradient;  ///< none where no norm is asked for
+  int in_flight = 0;       ///< most micro-batches on one of its stages
+  int communicators = 0;
+  bool records = false;  ///< cuda.graphs
+};
+[[nodiscard]] DeviceReserve device_reserve(const DeviceUse& use);
+
+/// Of a rank, whose peak is `proved` with `transient` bytes within one action. `over_nccl`: whether ranks may
+/// exchange tensors by NCCL.
+[[nodiscard]] DeviceUse device_use(const RunSetup& setup, Rank rank, Bytes proved, Bytes transient,
+                                   bool over_nccl);
+
+}  // namespace stagecraft
