@@ -50,7 +50,7 @@ Optional as_bias(const Optional& mask, const Tensor& q, const Tensor& k) {
   if (!is_given(mask)) return std::nullopt;
   constexpr std::int64_t kRow = 16;
   const std::int64_t keys = k.size(-2);
-  const Tensor all = mask->expand({q.size(0), q.size(1), q.size(2), keys});
+  Tensor all = mask->expand({q.size(0), q.size(1), q.size(2), keys});
   if (keys % kRow == 0) return all;
   return at::constant_pad_nd(all, {0, kRow - keys % kRow}).narrow(-1, 0, keys);
 }
