@@ -1,6 +1,6 @@
 #include "stagecraft/engine/run/exit_note.h"
 
-#include "stagecraft/engine/run/bounded.h"
+#include "stagecraft/base/bounded.h"
 
 #include <memory>
 

@@ -1,11 +1,11 @@
 #include "stagecraft/engine/run/train.h"
 
+#include "stagecraft/base/bounded.h"
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/failure.h"
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/engine/device/accelerators.h"
-#include "stagecraft/engine/run/bounded.h"
 #include "stagecraft/engine/run/checkpoint_folder.h"
 #include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/run/exit_note.h"

@@ -1,12 +1,12 @@
 #include "stagecraft/engine/run/trainer.h"
 
+#include "stagecraft/base/bounded.h"
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/failure.h"
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/base/table.h"
 #include "stagecraft/base/text.h"
-#include "stagecraft/engine/run/bounded.h"
 #include "stagecraft/engine/run/checkpoint.h"
 #include "stagecraft/engine/run/checkpoint_folder.h"
 #include "stagecraft/engine/run/clock_meetings.h"

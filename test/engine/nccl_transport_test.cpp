@@ -192,6 +192,31 @@ TEST_CASE("a rank that throws between any two layers ends the run on all ranks, 
   CHECK(faults > 100);
 }
 
+TEST_CASE("an abort of NCCL's that hangs does not keep a rank from failing", "[nccl]") {
+  std::vector<std::shared_ptr<FakeDevice>> devices(2);
+  std::atomic<double> took = 0;
+  CHECK_THROWS_AS(
+      run_ranks(2, {.timeout = Seconds{30}},
+                [&](Transport& hosts) {
+                  const std::size_t me = hosts.rank().index();
+                  static const auto fabric = std::make_shared<FakeFabric>();
+                  devices[me] = std::make_shared<FakeDevice>(fabric, me + 1);
+                  transport::NcclTransport nccl(std::make_unique<DelayedTransport>(hosts, 1), devices[me],
+                                                devices[me], all_pairs(2));
+                  if (me == 1) {
+                    while (true) nccl.progress();  // until it hears of rank 0
+                  }
+                  devices[me]->let_abort_hang(true);
+                  const auto begun = std::chrono::steady_clock::now();
+                  nccl.fail("planted");
+                  took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+                  devices[me]->let_abort_hang(false);
+                }),
+      PeerError);
+  CHECK(took > 4);
+  CHECK(took < 15);
+}
+
 TEST_CASE("tied weights and values that skip stages equal the oracle over the nccl transport", "[nccl]") {
   std::vector<PipelineCase> cases = skip_cases();
   for (const int ranks : {2, 3, 4}) {

@@ -1,7 +1,7 @@
 // What keeps a run's process from hanging: printing, exit.json and ranks that are threads.
 
+#include "stagecraft/base/bounded.h"
 #include "stagecraft/engine/run/background_writer.h"
-#include "stagecraft/engine/run/bounded.h"
 #include "stagecraft/engine/run/exit_note.h"
 #include "stagecraft/engine/run/rank_threads.h"
 #include "test/support/catch.h"

@@ -404,6 +404,7 @@ std::optional<std::string> FakeDevice::failure() {
 }
 
 void FakeDevice::abort() noexcept {
+  while (abort_hangs_) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   fabric_->abort();
   const std::lock_guard lock(mutex_);
   changed_.notify_all();

@@ -103,6 +103,8 @@ class FakeDevice final : public DeviceStreams, public NcclBackend {
   /// The rank's thread is the compute stream and the host. While the stream waits, the host goes on: it calls
   /// `work` again and again. Empty: none.
   void set_meanwhile(std::function<void()> work) { meanwhile_ = std::move(work); }
+  /// From now on abort() does not return, until `false`.
+  void let_abort_hang(bool hangs) { abort_hangs_ = hangs; }
   /// Waits until nothing is launched that is not over. Throws InternalError after `patience`: a GPU would stand
   /// still for ever.
   void synchronize(Seconds patience);
@@ -170,6 +172,7 @@ class FakeDevice final : public DeviceStreams, public NcclBackend {
   std::mutex mutex_;  ///< of all below
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Queue>> queues_;
+  std::atomic<bool> abort_hangs_ = false;
   std::function<void()> meanwhile_;
   Queue* lagging_ = nullptr;  ///< among them: the compute stream, where it runs behind the host
   std::deque<Marks> events_;

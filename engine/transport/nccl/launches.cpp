@@ -1,5 +1,6 @@
 #include "stagecraft/engine/transport/nccl/launches.h"
 
+#include "stagecraft/base/bounded.h"
 #include "stagecraft/base/error.h"
 #include "stagecraft/engine/transport/wait_error.h"
 
@@ -38,9 +39,14 @@ Launches::Launches(Rank rank, Waits& waits, std::shared_ptr<DeviceStreams> strea
 Launches::~Launches() {
   for (const auto& launched : under_way_) {
     if (streams_->over(launched->end)) continue;
-    nccl_->abort();
+    abort();
     break;
   }
+}
+
+void Launches::abort() noexcept {
+  constexpr Seconds kPatience{5};
+  (void)done_within(kPatience, [nccl = nccl_] { nccl->abort(); });
 }
 
 void Launches::await(const std::shared_ptr<NcclOperation>& launched) {

@@ -65,6 +65,8 @@ class Launches {
   void add(std::shared_ptr<NcclOperation> launched) { under_way_.push_back(std::move(launched)); }
   /// What is computed from now on waits for `launched`.
   void await(const std::shared_ptr<NcclOperation>& launched);
+  /// Ends all that NCCL has under way, or leaves a thread behind that tries: an abort waits for the device.
+  void abort() noexcept;
   /// Throws PeerError where the device has waited too long for one, or NCCL says that something has failed.
   void listen();
 

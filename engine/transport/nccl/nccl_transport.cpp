@@ -215,7 +215,7 @@ std::unique_ptr<ReplicaSum> NcclTransport::make_sum(const std::vector<Rank>& cop
 
 void NcclTransport::fail(const std::string& reason) noexcept {
   hosts_->fail(reason);
-  nccl_->abort();
+  launches_.abort();
 }
 
 }  // namespace stagecraft::transport

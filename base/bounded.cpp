@@ -1,4 +1,4 @@
-#include "stagecraft/engine/run/bounded.h"
+#include "stagecraft/base/bounded.h"
 
 #include "stagecraft/base/stopwatch.h"
 

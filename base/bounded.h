@@ -1,6 +1,6 @@
 #pragma once
 
-// Work that may hang because a disk does, in a process that must not: it runs on a thread of its own, which is
+// Work that may hang because a disk or a device does, in a process that must not: it runs on a thread of its own, which is
 // left behind when patience is over.
 
 #include "stagecraft/base/ids.h"
