@@ -24,6 +24,7 @@ from .in_place import out_of_place, storage, without_out, written_by
 from .noise import is_random
 from .pooling import pool_by_means
 from .lstm import lstms_by_layers
+from .quick import quick
 from .reach import Snapshot
 from .real_strides import real_strides
 from .stack_traces import with_users_frames
@@ -132,7 +133,7 @@ def export(module, inputs, has_loss=False):
     logging.disable(logging.ERROR)  # what torch.export logs, the error below says in a line
     before, assigned = Snapshot(module, values=False), []
     try:
-        with returned(module, assigned), data_as_detached(), eager_kernels(), real_strides(), eager_masks(), as_operators(), lstms_by_layers(), grus_by_steps(), with_users_frames(), contextlib.redirect_stderr(io.StringIO()):
+        with returned(module, assigned), data_as_detached(), eager_kernels(), real_strides(), eager_masks(), as_operators(), lstms_by_layers(), grus_by_steps(), with_users_frames(), quick(), contextlib.redirect_stderr(io.StringIO()):
             program = torch.export.export(module, (), inputs, strict=False)
     except CaptureError as error:
         raise with_place(error, module) from error

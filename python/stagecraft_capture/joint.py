@@ -13,6 +13,7 @@ from .export_errors import said
 from .in_place import storage, written_by
 from .layouts import PERMUTE, memory_order
 from .nodes import owner
+from .quick import quick_without_modules
 from .real_strides import real_strides
 from .real_types import real_types
 from .simplify import simplify
@@ -112,7 +113,7 @@ def trace(piece, composite, examples, tensors, training=True):
         if needs and (piece.differentiable is None or piece.differentiable[i]):
             arguments[-1].requires_grad_()
     try:
-        with contextlib.ExitStack() as stack, eager_kernels(), real_strides(), torch.set_grad_enabled(training):
+        with contextlib.ExitStack() as stack, eager_kernels(), real_strides(), quick_without_modules(), torch.set_grad_enabled(training):
             module = module_of_piece(piece, named, orders)
             graph = aot_export_joint_with_descriptors(stack, module, tuple(arguments), _disable_torch_fn_metadata_mode=True).graph_module.graph
     except Exception as error:

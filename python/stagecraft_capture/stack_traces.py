@@ -1,26 +1,41 @@
 """Where in the user's Python an operator of an exported graph comes from. torch.export notes functions that are called `forward` alone, so
-that losses and functions that a forward calls would have no place."""
+that losses and functions that a forward calls would have no place; and of every operator it reads all frames, a hundred and more of its own."""
 
 import contextlib
+import sys
 import traceback
+from unittest import mock
 
-from torch.fx.proxy import TracerBase
+from torch.fx import proxy
 
 from .errors import OURS, TORCH
 
 
-def users_frames(frames):
-    """Of those behind the call of torch.export, oldest first: the user's, or where there are none the modules' of torch."""
-    begin = max((i for i, frame in enumerate(frames) if frame.filename.startswith(OURS) and frame.name == "export"), default=-1)
-    inside = frames[begin + 1 :]
-    return [f for f in inside if not f.filename.startswith((TORCH, OURS))] or [f for f in inside if f.name == "forward"]
+class UsersFrames:
+    """In place of torch's CapturedTraceback: up to the call of torch.export the user's frames, oldest first, or where there are none those of
+    the modules of torch."""
+
+    @classmethod
+    def extract(cls):
+        return cls()
+
+    def summary(self):
+        users, modules, frame = [], [], sys._getframe(1)
+        while frame is not None:
+            code = frame.f_code
+            if code.co_filename.startswith(OURS):
+                if code.co_name == "export":
+                    break
+            elif not code.co_filename.startswith(TORCH):
+                users.append(frame)
+            if code.co_name == "forward":
+                modules.append(frame)
+            frame = frame.f_back
+        of = lambda frame: traceback.FrameSummary(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        return traceback.StackSummary.from_list([of(frame) for frame in reversed(users or modules)])
 
 
 @contextlib.contextmanager
 def with_users_frames():
-    before = TracerBase._filter_traceback_frames
-    TracerBase._filter_traceback_frames = lambda tracer, frames: traceback.StackSummary.from_list(users_frames(frames))
-    try:
+    with mock.patch.object(proxy, "CapturedTraceback", UsersFrames), mock.patch.object(proxy.TracerBase, "_filter_traceback_frames", lambda tracer, frames: frames):
         yield
-    finally:
-        TracerBase._filter_traceback_frames = before
