@@ -28,8 +28,9 @@ PrecisionKind captured_precision(ModelKind model, std::size_t turn, bool agrees)
   return model == ModelKind::tied && agrees ? PrecisionKind::fp16 : PrecisionKind::single;
 }
 
-/// What a layer, a rank or an optimizer may do wrong, with the schedules that each have something of their
-/// own.
+/// What a layer, a rank or an optimizer may do wrong, with the schedules that each have something of their own. Dropout
+/// draws by layer, step and sample, whatever the shape and the optimizer are: it takes turns, and meets each value of
+/// every other dimension.
 void add_matrix(std::vector<PipelineCase>& cases, int stages) {
   struct Rule {
     const char* schedule;
@@ -43,18 +44,17 @@ void add_matrix(std::vector<PipelineCase>& cases, int stages) {
       for (const BatchShape shape : {BatchShape::even, BatchShape::short_ends, BatchShape::few}) {
         for (const CaseOptimizer optimizer :
              {CaseOptimizer::sgd, CaseOptimizer::adam, CaseOptimizer::adamw}) {
-          for (const bool dropout : {false, true}) {
-            cases.push_back({.schedule = rule.schedule,
-                             .vertical_sync = rule.vertical_sync,
-                             .stages = stages,
-                             .model = model,
-                             .shape = shape,
-                             .optimizer = optimizer,
-                             .precision = precision_in_turn(cases.size(), rule.clipping > 0),
-                             .dropout = dropout,
-                             .clipping = rule.clipping,
-                             .delay_seed = cases.size()});
-          }
+          const std::size_t turn = cases.size();
+          cases.push_back({.schedule = rule.schedule,
+                           .vertical_sync = rule.vertical_sync,
+                           .stages = stages,
+                           .model = model,
+                           .shape = shape,
+                           .optimizer = optimizer,
+                           .precision = precision_in_turn(turn, rule.clipping > 0),
+                           .dropout = turn / 5 % 2 == 0,  // 5: with every precision, too
+                           .clipping = rule.clipping,
+                           .delay_seed = turn});
         }
       }
     }
@@ -69,6 +69,33 @@ std::vector<PipelineCase> variants(const Schedule& schedule) {
   return all;
 }
 
+/// A program's number of stages, placement, rewrite, recomputation and shape, in all combinations that the schedule serves; of many,
+/// every second: as on a chessboard, each way to rewrite and recompute meets each shape at every second number of ranks,
+/// and two of the shapes at each. The ways know nothing of shapes; both know of ranks.
+std::vector<PipelineCase> programs(PipelineCase next, int ranks, int stages_per_rank, PlacementKind kind) {
+  constexpr std::size_t kMany = 6;  // twice as many as there are kinds of models
+  std::vector<PipelineCase> all;
+  std::vector<PipelineCase> half;
+  next.stages = ranks * stages_per_rank;
+  next.ranks = ranks;
+  next.placement = kind;
+  for (const auto& [rewrite, recompute] :
+       {std::pair{Rewrite::none, Recompute::none}, std::pair{Rewrite::split, Recompute::none},
+        std::pair{Rewrite::none, Recompute::all}, std::pair{Rewrite::split, Recompute::all_but_last}}) {
+    for (const BatchShape shape :
+         {BatchShape::even, BatchShape::short_ends, BatchShape::few, BatchShape::many}) {
+      next.rewrite = rewrite;
+      next.recompute = recompute;
+      next.shape = shape;
+      if (!served(next)) continue;
+      all.push_back(next);
+      const int changes = (rewrite == Rewrite::none ? 0 : 1) + (recompute == Recompute::none ? 0 : 1);
+      if ((changes + static_cast<int>(shape) + ranks) % 2 == 0) half.push_back(next);
+    }
+  }
+  return all.size() < kMany ? all : half;
+}
+
 /// What a program may do wrong, with every schedule there is. Models, optimizers, dropout and clipping take
 /// turns.
 void add_programs(std::vector<PipelineCase>& cases, const Schedule& schedule, int ranks) {
@@ -76,29 +103,18 @@ void add_programs(std::vector<PipelineCase>& cases, const Schedule& schedule, in
                                                                       {2, PlacementKind::loop},
                                                                       {2, PlacementKind::v},
                                                                       {3, PlacementKind::loop}}};
-  for (PipelineCase next : variants(schedule)) {
+  for (const PipelineCase& variant : variants(schedule)) {
     for (const auto& [stages_per_rank, kind] : kPlacements) {
       if (ranks * stages_per_rank > kMostStages) continue;
-      for (const auto& [rewrite, recompute] :
-           {std::pair{Rewrite::none, Recompute::none}, std::pair{Rewrite::split, Recompute::none},
-            std::pair{Rewrite::none, Recompute::all}, std::pair{Rewrite::split, Recompute::all_but_last}}) {
-        for (const BatchShape shape :
-             {BatchShape::even, BatchShape::short_ends, BatchShape::few, BatchShape::many}) {
-          const std::size_t turn = cases.size();
-          next.stages = ranks * stages_per_rank;
-          next.ranks = ranks;
-          next.placement = kind;
-          next.rewrite = rewrite;
-          next.recompute = recompute;
-          next.model = static_cast<ModelKind>(turn % 3);
-          next.shape = shape;
-          next.optimizer = static_cast<CaseOptimizer>(turn / 3 % kCaseOptimizers);
-          next.precision = precision_in_turn(turn / 5, schedule.clips);
-          next.dropout = turn % 2 == 0;
-          next.clipping = schedule.clips && turn % 5 < 3 ? 0.05 : 0;
-          next.delay_seed = turn;
-          if (served(next)) cases.push_back(next);
-        }
+      for (PipelineCase& next : programs(variant, ranks, stages_per_rank, kind)) {
+        const std::size_t turn = cases.size();
+        next.model = static_cast<ModelKind>(turn % 3);
+        next.optimizer = static_cast<CaseOptimizer>(turn / 3 % kCaseOptimizers);
+        next.precision = precision_in_turn(turn / 5, schedule.clips);
+        next.dropout = turn % 2 == 0;
+        next.clipping = schedule.clips && turn % 5 < 3 ? 0.05 : 0;
+        next.delay_seed = turn;
+        cases.push_back(next);
       }
     }
   }

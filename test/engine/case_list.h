@@ -8,10 +8,10 @@
 
 namespace stagecraft::test {
 
-/// {fill_drain, 1f1b, pipedream, pipedream with vertical sync} x batch shapes x optimizers x dropout x
-/// clipping where allowed x models, a stage per rank, precisions in turn; and every registered schedule, on the
-/// placements it is for, x stages per rank x rewrites and recomputation x batch shapes x models; and with
-/// replicas; and captured_cases.
+/// {fill_drain, 1f1b, pipedream, pipedream with vertical sync} x batch shapes x optimizers x clipping where allowed
+/// x models, a stage per rank, dropout and precisions in turn; and every registered schedule, on the placements it is
+/// for, x stages per rank x rewrites and recomputation, each with two of the four batch shapes, models in turn; and
+/// with replicas; and captured_cases.
 [[nodiscard]] std::vector<PipelineCase> all_cases(int ranks);
 
 /// A model captured from PyTorch with every registered schedule, on the placement it is for, x rewrites and

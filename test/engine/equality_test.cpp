@@ -45,6 +45,13 @@ TEST_CASE("every schedule is compared, at every number of ranks, on the placemen
         return c.schedule == schedule.name && c.placement == schedule.placement &&
                c.stages == ranks * schedule.virtual_stages && c.rewrite == Rewrite::none;
       }));
+      for (const ModelKind model : {ModelKind::mlp, ModelKind::convnet, ModelKind::gpt}) {
+        INFO("model kind " << static_cast<int>(model));
+        CHECK(std::any_of(cases.begin(), cases.end(), [&](const PipelineCase& c) {
+          return c.schedule == schedule.name && c.placement == schedule.placement && c.widths.empty() &&
+                 c.stages == ranks * schedule.virtual_stages && c.model == model;
+        }));
+      }
     }
   }
 }
