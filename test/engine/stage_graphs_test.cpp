@@ -176,7 +176,7 @@ TEST_CASE("runs whose work is recorded equal the oracle to the bit", "[graphs]")
   std::mutex mutex;
   for (const int ranks : {1, 2, 3, 4}) {
     const std::vector<PipelineCase> all = all_cases(ranks);
-    for (std::size_t i = static_cast<std::size_t>(ranks); i < all.size(); i += 41) {
+    for (std::size_t i = static_cast<std::size_t>(ranks); i < all.size(); i += 29) {
       const Setting setting = with_graphs(all[i]);
       INFO(setting.pipeline.name());
       CHECK(run_and_compare(setting, staged, [&](Rank, const Outcome& outcome) {
