@@ -328,6 +328,7 @@ def check(folder, build, loss_of, data, pipelines, *weight, lengths=()):
 
 LLAMA = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64, "max_position_embeddings": 64, "tie_word_embeddings": False}
 BERT = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 64, "max_position_embeddings": 32, "type_vocab_size": 2, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+ONE_BLOCK, ONE_LAYER = {"num_hidden_layers": 1}, {"num_layers": 1}  # where another model of its kind has two: equal blocks share a graph
 GPT2 = {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
 
 # Their random numbers are not PyTorch's: dropout is off.
@@ -353,21 +354,21 @@ BART = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attent
 
 MODELS = {
     "llama": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA}),
-    "mistral": lambda folder: causal(folder, 16, {"model_type": "mistral", "sliding_window": 8, **LLAMA}),
-    "qwen2": lambda folder: causal(folder, 16, {"model_type": "qwen2", **LLAMA}),
-    "qwen3": lambda folder: causal(folder, 16, {"model_type": "qwen3", "head_dim": 8, **LLAMA}),
+    "mistral": lambda folder: causal(folder, 16, {"model_type": "mistral", "sliding_window": 8, **LLAMA, **ONE_BLOCK}),
+    "qwen2": lambda folder: causal(folder, 16, {"model_type": "qwen2", **LLAMA, **ONE_BLOCK}),
+    "qwen3": lambda folder: causal(folder, 16, {"model_type": "qwen3", "head_dim": 8, **LLAMA, **ONE_BLOCK}),
     "gpt2": lambda folder: causal(folder, 16, {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32, "vocab_size": 64, **GPT2}),
     "gpt2_tied": lambda folder: causal(folder, 16, {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32, "vocab_size": 64, **GPT2}, ["transformer.wte.weight", "lm_head.weight"]),
-    "qwen3_tied": lambda folder: causal(folder, 16, {"model_type": "qwen3", "head_dim": 8, **LLAMA, "tie_word_embeddings": True}, ["model.embed_tokens.weight", "lm_head.weight"]),
-    "bert_tied": lambda folder: masked(folder, {"model_type": "bert", **BERT}, ["bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"]),
-    "t5_tied": lambda folder: translation(folder, {"model_type": "t5", **T5}, ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"]),
+    "qwen3_tied": lambda folder: causal(folder, 16, {"model_type": "qwen3", "head_dim": 8, **LLAMA, **ONE_BLOCK, "tie_word_embeddings": True}, ["model.embed_tokens.weight", "lm_head.weight"]),
+    "bert_tied": lambda folder: masked(folder, {"model_type": "bert", **BERT, **ONE_BLOCK}, ["bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"]),
+    "t5_tied": lambda folder: translation(folder, {"model_type": "t5", **T5, **ONE_LAYER}, ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"]),
     "t5": lambda folder: translation(folder, {"model_type": "t5", **T5}),
     "bart": lambda folder: translation(folder, {"model_type": "bart", **BART}),
     "densenet": lambda folder: images(folder, TORCHVISION.format("DenseNet(growth_rate=8, block_config=(3, 3), num_init_features=16, num_classes=10)"), 64),
     "unet": unet,
     "bert": lambda folder: masked(folder, {"model_type": "bert", **BERT}),
-    "bert_buckets": lambda folder: masked(folder, {"model_type": "bert", **BERT}, lengths=[6, 11]),
-    "roberta": lambda folder: masked(folder, {"model_type": "roberta", **BERT, "type_vocab_size": 1, "pad_token_id": 1}),
+    "bert_buckets": lambda folder: masked(folder, {"model_type": "bert", **BERT, **ONE_BLOCK}, lengths=[6, 11]),
+    "roberta": lambda folder: masked(folder, {"model_type": "roberta", **BERT, **ONE_BLOCK, "type_vocab_size": 1, "pad_token_id": 1}),
     "resnet18": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32),
     "resnet50": lambda folder: images(folder, TORCHVISION.format("resnet50(num_classes=10, width_per_group=16)"), 32),
     "vgg16": lambda folder: images(folder, NARROW_VGG.format(False), 32),

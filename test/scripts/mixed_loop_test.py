@@ -8,7 +8,7 @@ import json
 import subprocess
 from dataclasses import dataclass
 
-from eager_loop_test import BERT, ENVIRONMENT, GPT2, LLAMA, MICRO_BATCHES, OPTIMIZERS, SAMPLES, STAGECRAFT, STEPS, T5, TORCHVISION
+from eager_loop_test import BERT, ENVIRONMENT, GPT2, LLAMA, MICRO_BATCHES, ONE_BLOCK, ONE_LAYER, OPTIMIZERS, SAMPLES, STAGECRAFT, STEPS, T5, TORCHVISION
 from eager_loop_test import apart, capture, compare, config_of, eager, exported, ours, padded, safetensors, sum_of_copies, tokens, torch, transformers, try_models, two_texts, units, untied_copies
 
 
@@ -259,10 +259,10 @@ QWEN3_SMALL = {"model_type": "qwen3", "head_dim": 8, **LLAMA, "tie_word_embeddin
 
 MODELS = {
     "translator": lambda folder: recurrent(folder, TRANSLATOR),
-    "llama_bf16": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA}, BF16),
-    "llama_fp16": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA}, {"dtype": "float16", "scale": 22}),
-    "bert_bf16": lambda folder: masked(folder, {"model_type": "bert", **BERT}, BF16),
-    "bert_fp16": lambda folder: masked(folder, {"model_type": "bert", **BERT}, FP16),
+    "llama_bf16": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA, **ONE_BLOCK}, BF16),
+    "llama_fp16": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA, **ONE_BLOCK}, {"dtype": "float16", "scale": 22}),
+    "bert_bf16": lambda folder: masked(folder, {"model_type": "bert", **BERT, **ONE_BLOCK}, BF16),
+    "bert_fp16": lambda folder: masked(folder, {"model_type": "bert", **BERT, **ONE_BLOCK}, FP16),
     "resnet18_bf16": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32, BF16),
     "resnet18_bf16_full": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32, BF16 | FULL_NORMS),
     "narrow_resnet_fp16": lambda folder: images(folder, NARROW_RESNET, 32, FP16 | FULL_NORMS | {"scale": 6}),
@@ -275,7 +275,7 @@ MODELS = {
     "bert_tied_bf16": lambda folder: masked(folder, {"model_type": "bert", **BERT}, BF16, ["bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"]),
     "bert_tied_fp16": lambda folder: masked(folder, {"model_type": "bert", **BERT}, FP16, ["bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"]),
     "t5_tied_bf16": lambda folder: translation(folder, {"model_type": "t5", **T5}, BF16, ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"]),
-    "t5_tied_fp16": lambda folder: translation(folder, {"model_type": "t5", **T5}, FP16, ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"]),
+    "t5_tied_fp16": lambda folder: translation(folder, {"model_type": "t5", **T5, **ONE_LAYER}, FP16, ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"]),
 }
 
 if __name__ == "__main__":
