@@ -57,7 +57,7 @@ set(_public_headers
   base/describe.h base/error.h base/fields.h base/ids.h base/registry.h
   schedules/program/action.h schedules/program/orders.h schedules/program/placement.h schedules/program/program.h
   schedules/program/program_text.h schedules/program/recompute.h schedules/program/step_program.h schedules/program/timeline.h
-  schedules/costs/costs.h schedules/rules/transport_rules.h schedules/list_scheduling/list_scheduler.h schedules/lowering/lowering.h
+  schedules/costs/costs.h schedules/rules/device_waits.h schedules/rules/transport_rules.h schedules/list_scheduling/list_scheduler.h schedules/lowering/lowering.h
   schedules/checker/checker.h schedules/checker/proof.h schedules/simulator/results.h schedules/simulator/simulator.h
   schedules/pictures/panel.h schedules/pictures/svg.h schedules/pictures/text.h
   schedules/generators/assembly.h schedules/generators/registry.h schedules/generators/schedule.h

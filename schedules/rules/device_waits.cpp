@@ -1,5 +1,6 @@
 #include "stagecraft/schedules/rules/device_waits.h"
 
+#include "stagecraft/schedules/rules/dependencies.h"
 #include "stagecraft/schedules/rules/reductions.h"
 
 #include <algorithm>

@@ -12,13 +12,14 @@
 // their start_send, post_receive, or last backward into a sum's group.
 
 #include "stagecraft/schedules/program/program.h"
-#include "stagecraft/schedules/rules/dependencies.h"
 #include "stagecraft/schedules/rules/transport_rules.h"
 
 #include <cstdint>
 #include <optional>
 
 namespace stagecraft {
+
+class Dependencies;
 
 /// The places are before each compute and step action of each rank.
 struct DeviceWaits {
