@@ -1,7 +1,5 @@
 #include "stagecraft/engine/run/device_reserve.h"
 
-#include "stagecraft/engine/transport/nccl/wiring.h"
-
 #include <algorithm>
 
 namespace stagecraft {
@@ -28,9 +26,7 @@ Bytes largest_parameter(const RunSetup& setup, Rank rank) {
   return largest;
 }
 
-int communicators_of(const RunSetup& setup, Rank rank) {
-  const transport::NcclWiring wiring =
-      transport::nccl_wiring(setup.programs().all(), setup.config().comms.replica_sum);
+int communicators_of(const transport::NcclWiring& wiring, Rank rank) {
   const auto lines =
       std::count_if(wiring.channels.begin(), wiring.channels.end(),
                     [&](const transport::NcclChannel& line) { return line.from == rank || line.to == rank; });
@@ -51,13 +47,14 @@ DeviceReserve device_reserve(const DeviceUse& use) {
           .blocks = Bytes{use.proved.value / kBlocksShare}};
 }
 
-DeviceUse device_use(const RunSetup& setup, Rank rank, Bytes proved, Bytes transient, bool over_nccl) {
+DeviceUse device_use(const RunSetup& setup, Rank rank, Bytes proved, Bytes transient,
+                     const transport::NcclWiring& wiring) {
   const RunConfig& config = setup.config();
   DeviceUse use{.proved = proved,
                 .transient = transient,
                 .largest_gradient = config.gradient_norm ? largest_parameter(setup, rank) : Bytes{},
                 .in_flight = 0,
-                .communicators = over_nccl ? communicators_of(setup, rank) : 0,
+                .communicators = communicators_of(wiring, rank),
                 .records = config.cuda.graphs};
   for (const StageProof& stage : setup.programs().proof().stages) {
     if (stage.rank == rank) use.in_flight = std::max(use.in_flight, stage.in_flight);

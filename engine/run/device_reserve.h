@@ -11,6 +11,7 @@
 // The context of CUDA and its kernels is not among them: it is there when the free memory is asked for.
 
 #include "stagecraft/engine/run/setup.h"
+#include "stagecraft/engine/transport/nccl/wiring.h"
 
 namespace stagecraft {
 
@@ -31,9 +32,9 @@ struct DeviceUse {
 };
 [[nodiscard]] DeviceReserve device_reserve(const DeviceUse& use);
 
-/// Of a rank, whose peak is `proved` with `transient` bytes within one action. `over_nccl`: whether ranks may
-/// exchange tensors by NCCL.
+/// Of a rank, whose peak is `proved` with `transient` bytes within one action. `wiring`: of the run's programs,
+/// without anything where ranks exchange no tensors by NCCL.
 [[nodiscard]] DeviceUse device_use(const RunSetup& setup, Rank rank, Bytes proved, Bytes transient,
-                                   bool over_nccl);
+                                   const transport::NcclWiring& wiring);
 
 }  // namespace stagecraft

@@ -81,7 +81,6 @@ at::Device prepare_device(const RunConfig& config, const std::string& file, int 
   if (config.device == DeviceKind::cpu) return at::kCPU;
   // Read when cuBLAS starts: with one workspace a stream its products are the same every time.
   if (config.cuda.deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
-  load_cuda_operators();
   at::Context& context = at::globalContext();
   context.lazyInitDevice(at::kCUDA);
   context.setAllowTF32CuBLAS(config.cuda.tf32);
@@ -152,8 +151,7 @@ std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const
   if (asked && !possible) {
     throw InputError(
         "comms.backend is \"nccl\", and NCCL takes one rank per GPU: here ranks share one. Start as many "
-        "ranks "
-        "per machine as it has GPUs, or use \"auto\" or \"mpi\"");
+        "ranks per machine as it has GPUs, or use \"auto\" or \"mpi\"");
   }
   if (!possible) return make_transport_over_hosts(std::move(hosts), device.index());
   return make_nccl_transport(std::move(hosts), device.index(),

@@ -182,13 +182,21 @@ ProcessMemory process_memory(Rank rank, at::Device device) {
 
 namespace {
 
-/// On a GPU, what `need` takes beside its tensors.
-void add_reserve(const RunSetup& setup, Rank rank, Bytes transient, RankNeed& need) {
+/// What a run on GPUs may send by NCCL. Proves its programs under NCCL's rules: once per run, not per rank.
+transport::NcclWiring possible_wiring(const RunSetup& setup) {
   const RunConfig& config = setup.config();
-  if (config.device == DeviceKind::cpu) return;
-  const bool over_nccl = setup.world() > 1 && config.comms.backend != Backend::local &&
-                         config.comms.backend != Backend::mpi && detect_launch().launched();
-  const DeviceReserve reserve = device_reserve(device_use(setup, rank, need.bytes, transient, over_nccl));
+  const bool over_nccl = config.device != DeviceKind::cpu && setup.world() > 1 &&
+                         config.comms.backend != Backend::local && config.comms.backend != Backend::mpi &&
+                         detect_launch().launched();
+  if (!over_nccl) return {};
+  return transport::nccl_wiring(setup.programs().all(), config.comms.replica_sum);
+}
+
+/// On a GPU, what `need` takes beside its tensors.
+void add_reserve(const RunSetup& setup, Rank rank, Bytes transient, const transport::NcclWiring& wiring,
+                 RankNeed& need) {
+  if (setup.config().device == DeviceKind::cpu) return;
+  const DeviceReserve reserve = device_reserve(device_use(setup, rank, need.bytes, transient, wiring));
   need.bytes += reserve.sum();
   need.made_of += "; beside tensors " + parts_text({{"workspaces", reserve.workspaces},
                                                     {"communicators", reserve.communicators},
@@ -201,6 +209,7 @@ void add_reserve(const RunSetup& setup, Rank rank, Bytes transient, RankNeed& ne
 
 std::vector<RankNeed> memory_needs(const RunSetup& setup) {
   const Model& model = setup.materials().model;
+  const transport::NcclWiring wiring = possible_wiring(setup);
   std::vector<RankNeed> needs;
   for (int r = 0; r < setup.world(); ++r) {
     const Rank rank{r};
@@ -213,7 +222,7 @@ std::vector<RankNeed> memory_needs(const RunSetup& setup) {
     const std::string largest = largest_layer(model, ranges);
     if (setup.programs().memory_proofs().empty()) {
       needs.push_back({setup.rank_name(rank), least.sum(), "at least " + least.text() + largest});
-      add_reserve(setup, rank, {}, needs.back());
+      add_reserve(setup, rank, {}, wiring, needs.back());
       continue;
     }
     const MemoryProof& proof = setup.programs().memory_proofs()[rank.index()];
@@ -225,7 +234,7 @@ std::vector<RankNeed> memory_needs(const RunSetup& setup) {
                                           {"slots and sends", proof.transfers},
                                           {fmt::format("operators ({})", proof.at), proof.transient}});
     needs.push_back({setup.rank_name(rank), proof.peak, parts + largest});
-    add_reserve(setup, rank, proof.transient, needs.back());
+    add_reserve(setup, rank, proof.transient, wiring, needs.back());
   }
   return needs;
 }

@@ -371,8 +371,10 @@ void MpiRun::compare_fingerprints(const RunSetup& setup) {
 void MpiRun::compare_memory(const RunSetup& setup, at::Device device) {
   std::vector<ProcessMemory> processes;
   const Rank rank = session_.rank();
-  if (!device.is_cpu()) (void)process_memory(rank, device);  // so that all have CUDA's context when they look
-  transport_->barrier();
+  if (!device.is_cpu()) {  // all have CUDA's context there when they look
+    (void)device_memory(device.index());
+    transport_->barrier();
+  }
   const std::string mine =
       json::write(device.is_cpu() ? process_memory({rank}) : process_memory(rank, device)).dump();
   for (const std::string& text : transport_->all_gather_text(mine)) {

@@ -225,11 +225,12 @@ TEST_CASE("what a GPU takes beside tensors follows from how it is used", "[memor
 
   const PreparedRun run;
   const Rank last{1};
-  const DeviceUse of_run = device_use(*run.setup, last, Bytes{100}, Bytes{10}, /*over_nccl=*/true);
+  const DeviceUse of_run = device_use(*run.setup, last, Bytes{100}, Bytes{10},
+                                      transport::nccl_wiring(run.setup->programs().all(), SumOrder::ordered));
   CHECK(of_run.communicators == 3);  // activations in, gradients and losses out
   CHECK(of_run.in_flight == 1);
   CHECK(of_run.largest_gradient == Bytes{16 * 12 * 4});
-  CHECK(device_use(*run.setup, last, Bytes{100}, Bytes{10}, false).communicators == 0);
+  CHECK(device_use(*run.setup, last, Bytes{100}, Bytes{10}, {}).communicators == 0);
 }
 
 TEST_CASE("ranks of one GPU share its memory, those of two do not", "[memory_check]") {
