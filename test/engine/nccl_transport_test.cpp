@@ -49,6 +49,15 @@ NcclWiring all_pairs(int world) {
   return wiring;
 }
 
+/// On the placement that the schedule is for.
+PipelineCase at_home(const Schedule& schedule, int ranks) {
+  return {.schedule = schedule.name,
+          .stages = ranks * schedule.virtual_stages,
+          .ranks = ranks,
+          .placement = schedule.placement,
+          .shape = BatchShape::many};
+}
+
 /// Rank 0's device waits for what rank 1 never sends, after `trouble`; what the host is told in the end.
 std::string message_of_rank_0(NcclRanks runner, const std::function<void(Transport&)>& trouble) {
   std::string heard;
@@ -114,11 +123,7 @@ TEST_CASE("hosts may wait for their whole devices between any two layers", "[ncc
   int waits_for_devices = 0;
   for (const Schedule& schedule : schedules()) {
     for (const int ranks : {2, 3}) {
-      const PipelineCase pipeline{.schedule = schedule.name,
-                                  .stages = ranks * schedule.virtual_stages,
-                                  .ranks = ranks,
-                                  .placement = schedule.placement,
-                                  .shape = BatchShape::many};
+      const PipelineCase pipeline = at_home(schedule, ranks);
       if (pipeline.stages > 9 || !served(pipeline)) continue;
       INFO(pipeline.name());
       const Setting setting(pipeline);
@@ -145,9 +150,7 @@ TEST_CASE("a rank that throws between any two layers ends the run on all ranks, 
   int faults = 0;
   for (const char* schedule : {"1f1b", "zb_v", "pipedream"}) {
     for (const bool replicas : {false, true}) {
-      PipelineCase pipeline{.schedule = schedule, .stages = 2, .ranks = 2, .shape = BatchShape::many};
-      pipeline.placement = find_schedule(schedule).placement;
-      pipeline.stages = 2 * find_schedule(schedule).virtual_stages;
+      PipelineCase pipeline = at_home(find_schedule(schedule), 2);
       if (replicas) {
         if (find_schedule(schedule).virtual_stages > 1) continue;
         pipeline.ranks = 0;
@@ -241,11 +244,7 @@ TEST_CASE("tied weights and values that skip stages equal the oracle over the nc
 TEST_CASE("every schedule is proved under NCCL's rules, on the placement it is for", "[nccl]") {
   for (const int ranks : {2, 3, 4}) {
     for (const Schedule& schedule : schedules()) {
-      const PipelineCase pipeline{.schedule = schedule.name,
-                                  .stages = ranks * schedule.virtual_stages,
-                                  .ranks = ranks,
-                                  .placement = schedule.placement,
-                                  .shape = BatchShape::many};
+      const PipelineCase pipeline = at_home(schedule, ranks);
       if (pipeline.stages > 9 || !served(pipeline)) continue;
       INFO(pipeline.name());
       CHECK_NOTHROW(nccl_rules_for(programs_of(Setting(pipeline))));
