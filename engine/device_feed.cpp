@@ -9,9 +9,10 @@
 
 namespace stagecraft {
 
-DeviceFeed::DeviceFeed(std::unique_ptr<Loader> loader, c10::Stream copies)
+DeviceFeed::DeviceFeed(std::unique_ptr<Loader> loader, c10::Stream copies, bool prompt)
     : loader_(std::move(loader)),
       copies_(copies),
+      prompt_(prompt),
       memory_free_(copies.device_type()),
       copied_(copies.device_type()) {}
 
@@ -67,6 +68,7 @@ Batch DeviceFeed::take(const MicroBatchRange& range) {
   Batch batch = here ? std::exchange(ahead_, std::nullopt)->batch : begin_copy(loader_->take(range));
   copied_.block(computes());
   if (ahead_) return batch;
+  if (prompt_) loader_->await_ready();
   if (std::optional<Loader::Ready> next = loader_->take_ready()) {
     ahead_ = {next->range, begin_copy(next->batch)};
   }

@@ -22,8 +22,9 @@ namespace stagecraft {
 class DeviceFeed final : public BatchSource {
  public:
   /// `loader`'s batches lie in page-locked memory of LibTorch's, where the device is a GPU. `copies`: a
-  /// stream of the device beside the one that computes. Several feeds may share it.
-  DeviceFeed(std::unique_ptr<Loader> loader, c10::Stream copies);
+  /// stream of the device beside the one that computes. Several feeds may share it. `prompt`: take() waits for the
+  /// loader to have read the next one, so that one is ahead whenever there can be.
+  DeviceFeed(std::unique_ptr<Loader> loader, c10::Stream copies, bool prompt = false);
   ~DeviceFeed() override;
   DeviceFeed(const DeviceFeed&) = delete;
   DeviceFeed& operator=(const DeviceFeed&) = delete;
@@ -39,6 +40,7 @@ class DeviceFeed final : public BatchSource {
 
   std::unique_ptr<Loader> loader_;
   c10::Stream copies_;
+  bool prompt_;
   c10::Event memory_free_;  ///< of the stream that computes
   c10::Event copied_;       ///< of the newest copy, and so of all
   std::optional<Loader::Ready> ahead_;

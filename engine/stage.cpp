@@ -94,8 +94,9 @@ Tensors Stage::buffers(int layer, OverReplicas rule) const {
 }
 
 void Stage::begin(const std::vector<Action>& list) {
-  const bool trains = versions_.begin(list, id_);
-  if (!trains) spare_.clear();
+  const bool keeps = graphs_ != nullptr;
+  const bool trains = versions_.begin(list, id_, keeps);
+  if (!trains && !keeps) spare_.clear();
   read_average(!trains);
 }
 
@@ -375,6 +376,14 @@ void Stage::skip_step(Group group, Version from, std::size_t at) {
 void Stage::end_group(Group group) {
   spare_.push_back(std::move(accumulators(group)));
   accumulators_.erase(group);
+}
+
+void Stage::forget_work() {
+  while (!in_flight_.empty()) end(in_flight_.begin()->first);
+  while (!accumulators_.empty()) end_group(accumulators_.begin()->first);
+  skipped_steps_ = 0;
+  skips_in_a_row_ = 0;
+  of_a_pass_ = false;
 }
 
 void Stage::set_parameters(int layer, const Tensors& values) {

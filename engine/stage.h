@@ -52,7 +52,7 @@ class Stage {
   [[nodiscard]] int last_layer() const { return first_ + static_cast<int>(layers_.size()); }
 
   /// Starts a segment; `list` is the rank's. What its proof does not count (gradients and old versions, in
-  /// validation) gives its memory back. Validation reads the averaged weights where there are any.
+  /// validation) gives its memory back, unless recordings know its addresses. Validation reads the averaged weights where there are any.
   void begin(const std::vector<Action>& list);
 
   /// The stage's output, contiguous. Of one tensor: sharing no memory with `input`; a bundle of several shares
@@ -93,6 +93,9 @@ class Stage {
   /// What the loss is multiplied by in backwards, so that gradients of few bits do not vanish. Sums are not
   /// divided by it again: that is the caller's.
   void scale_loss(double scale) { loss_scale_ = scale; }
+
+  /// Micro-batches under way and groups' sums are dropped, and skipped steps counted anew: what a rehearsal left.
+  void forget_work();
 
   // What a checkpoint holds of one layer, by its number in the whole model.
   [[nodiscard]] const Tensors& parameters(int layer) const { return versions_.newest()[local(layer)]; }

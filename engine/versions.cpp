@@ -23,13 +23,13 @@ Versions::Versions(StageParameters current, StageParameters copies) {
   ring_.push_back({Version{0}, std::move(current)});
 }
 
-bool Versions::begin(const std::vector<Action>& list, StageId stage) {
+bool Versions::begin(const std::vector<Action>& list, StageId stage, bool keeps) {
   const std::size_t current = find(newest_);
   std::swap(ring_.front(), ring_[current]);
   const bool steps = std::any_of(list.begin(), list.end(), [&](const Action& action) {
     return action.op == Op::step && action.stage == stage;
   });
-  if (!steps) ring_.erase(ring_.begin() + 1, ring_.end());
+  if (!steps && !keeps) ring_.erase(ring_.begin() + 1, ring_.end());
   for (Entry& entry : ring_) entry.version = Version{};
   newest_ = Version{0};
   ring_.front().version = newest_;

@@ -25,8 +25,8 @@ class Versions {
 
   /// Starts a segment: the newest version becomes version 0, and `list`, the rank's actions, tells how long
   /// versions of `stage` are read. Forgets all older versions; keeps their memory if the list steps the
-  /// stage, which is what it returns.
-  bool begin(const std::vector<Action>& list, StageId stage);
+  /// stage, which is what it returns, or with `keeps`.
+  bool begin(const std::vector<Action>& list, StageId stage, bool keeps = false);
 
   /// Throws InternalError for a version that is not there (any more).
   [[nodiscard]] const StageParameters& read(Version version) const;

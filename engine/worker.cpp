@@ -1,14 +1,17 @@
 #include "stagecraft/engine/worker.h"
 
 #include "stagecraft/base/error.h"
+#include "stagecraft/base/failure.h"
 #include "stagecraft/engine/await_device.h"
 #include "stagecraft/engine/deferred_reports.h"
 #include "stagecraft/engine/device_feed.h"
 #include "stagecraft/engine/executor.h"
 #include "stagecraft/engine/finite.h"
 #include "stagecraft/engine/overflow.h"
+#include "stagecraft/engine/transport/alone.h"
 #include "stagecraft/models/counting_allocator.h"
 #include "stagecraft/models/device_mark.h"
+#include "stagecraft/models/libtorch_error.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
@@ -101,6 +104,9 @@ void check_optimizer_state(const std::map<std::string, at::Tensor>& tensors,
 }
 
 }  // namespace
+
+/// The second one records what repeats.
+constexpr int kRehearsals = 2;
 
 struct Worker::Impl {
   const Model& model;
@@ -201,7 +207,10 @@ struct Worker::Impl {
 
   /// Of this rank's stages that load; made when first needed.
   const BatchSources& data_of(SegmentKind kind) {
-    BatchSources& sources = kind == SegmentKind::train ? training_data : validation_data;
+    return add_data(kind == SegmentKind::train ? training_data : validation_data, kind);
+  }
+
+  const BatchSources& add_data(BatchSources& sources, SegmentKind kind, bool prompt = false) {
     for (const Stage& stage : stages) {
       const bool first = stage.id().value == 0;
       const bool last = stage.id().index() + 1 == stage_layers.size();
@@ -213,7 +222,7 @@ struct Worker::Impl {
       auto loader = std::make_unique<Loader>(data, std::move(its));
       std::unique_ptr<BatchSource>& source = sources[stage.id()];
       if (copies) {
-        source = std::make_unique<DeviceFeed>(std::move(loader), *copies);
+        source = std::make_unique<DeviceFeed>(std::move(loader), *copies, prompt);
       } else {
         source = std::move(loader);
       }
@@ -239,6 +248,29 @@ struct Worker::Impl {
     return &*units;
   }
 
+  void announce(const BatchSources& sources, const LoweredProgram& program, const Segment& segment) const {
+    for (const auto& [stage, source] : sources) {
+      std::vector<MicroBatchRange> ranges;
+      for (const Action& action : program.ranks.at(transport.rank().index())) {
+        if (action.op != Op::load || action.stage != stage) continue;
+        ranges.push_back(segment.micro_batches.at(action.micro_batch.index()));
+      }
+      source->announce(ranges);
+    }
+  }
+
+  /// The layer is as the constructor made it.
+  void begin_anew(int layer) {
+    Stage& stage = stage_of(layer);
+    stage.set_parameters(layer, initial_parameters(model, layer, options.seed, options.device));
+    const Tensors buffers = initial_buffers(model, layer, options.device);
+    for (std::size_t i = 0; i < buffers.size(); ++i) stage.buffers(layer)[i].copy_(buffers[i]);
+    stage.optimizer_state(layer) = {};
+  }
+
+  /// All by this rank alone. Throws what run() does.
+  void rehearse(const std::vector<Rehearsed>& segments);
+
   Stage& stage_of(int layer) {
     for (Stage& stage : stages) {
       if (stage.first_layer() <= layer && layer < stage.last_layer()) return stage;
@@ -256,14 +288,7 @@ Worker::Worker(const Model& model, const Loss& loss, const Dataset& data,
 Worker::~Worker() = default;
 
 void Worker::read_ahead(const LoweredProgram& program, const Segment& segment) {
-  for (const auto& [stage, source] : impl_->data_of(segment.kind)) {
-    std::vector<MicroBatchRange> ranges;
-    for (const Action& action : program.ranks.at(impl_->transport.rank().index())) {
-      if (action.op != Op::load || action.stage != stage) continue;
-      ranges.push_back(segment.micro_batches.at(action.micro_batch.index()));
-    }
-    source->announce(ranges);
-  }
+  impl_->announce(impl_->data_of(segment.kind), program, segment);
 }
 
 bool Worker::run(const LoweredProgram& program, const Segment& segment,
@@ -291,6 +316,73 @@ bool Worker::run(const LoweredProgram& program, const Segment& segment,
                                 .loss_scale = impl_->loss_scale ? &*impl_->loss_scale : nullptr,
                                 .updates = impl_->at.updates};
   return Executor(context, program, segment, report, asked).run();
+}
+
+void Worker::Impl::rehearse(const std::vector<Rehearsed>& segments) {
+  const Placement& placement = segments.front().first->placement;
+  std::vector<std::size_t> gathered(static_cast<std::size_t>(transport.world()), 0);
+  for (std::size_t stage = 0; stage < parameter_counts.size(); ++stage) {
+    gathered[placement.ranks[stage].front().index()] += static_cast<std::size_t>(parameter_counts[stage]);
+  }
+  transport::AloneTransport alone(transport, std::move(gathered));
+  Boundaries its_boundaries(model, stage_layers, placement, options.micro_batch_size, options.device, alone,
+                            options.poison_released_slots);
+  WorkerOptions its_options = options;
+  its_options.on_gradients = nullptr;
+  std::map<SegmentKind, BatchSources> sources;
+  Recorder recorder_off(transport.rank(), 0, options.device);
+  DeferredReports reports([this] { transport.progress(); });
+  DeferredFiniteChecks checks([this] { transport.progress(); });
+  std::optional<LossScale> scale = loss_scale;
+  UpdateCount updates;
+  const auto carry_out = [&](const LoweredProgram& program, const Segment& segment) {
+    const BatchSources& data_of_kind = add_data(sources[segment.kind], segment.kind, /*prompt=*/true);
+    announce(data_of_kind, program, segment);
+    const ExecutorContext context{.model = model,
+                                  .stage_layers = stage_layers,
+                                  .loss = loss,
+                                  .parameter_counts = parameter_counts,
+                                  .stages = stages,
+                                  .boundaries = its_boundaries,
+                                  .data = data_of_kind,
+                                  .order = order_of_samples(segment.kind),
+                                  .units = units_of(segment.kind),
+                                  .recorder = recorder_off,
+                                  .transport = alone,
+                                  .options = its_options,
+                                  .late_reports = reports,
+                                  .deferred_checks = checks,
+                                  .loss_scale = scale ? &*scale : nullptr,
+                                  .updates = updates};
+    const std::function<void(const StepReport&)> nobody_hears = [](const StepReport&) {};
+    Executor executor(context, program, segment, nobody_hears, nullptr);
+    STAGECRAFT_CHECK(executor.run(), "a rehearsal is left by nobody");
+  };
+  for (const auto& [program, segment] : segments) {
+    for (int time = 0; time < kRehearsals; ++time) carry_out(*program, segment);
+  }
+  checks.look_at_all();
+  reports.deliver_all();
+}
+
+std::string Worker::rehearse(const std::vector<Rehearsed>& segments) {
+  STAGECRAFT_CHECK(!impl_->options.device.is_cpu() && !segments.empty(),
+                   "a device has something to rehearse");
+  const c10::InferenceMode no_autograd;
+  const c10::DeviceGuard on_device(impl_->options.device);
+  const ChargeTo charge(impl_->account);
+  std::string why;
+  try {
+    impl_->rehearse(segments);
+  } catch (const PeerError&) {
+    throw;
+  } catch (...) {
+    why = failure_of(without_stack(std::current_exception(), "the rehearsal")).message;
+  }
+  for (Stage& stage : impl_->stages) stage.forget_work();
+  for (const int layer : layers()) impl_->begin_anew(layer);
+  await_device(mark_of(impl_->options.device), [this] { impl_->transport.progress(); });
+  return why;
 }
 
 std::optional<std::int64_t> Worker::whole_state() {

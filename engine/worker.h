@@ -23,6 +23,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace stagecraft {
@@ -98,6 +99,15 @@ class Worker {
   bool run(const LoweredProgram& program, const Segment& segment,
            const std::function<void(const StepReport&)>& report,
            const std::function<bool()>& asked = nullptr);
+
+  /// A segment and its program, as for run().
+  using Rehearsed = std::pair<const LoweredProgram*, Segment>;
+  /// On a device, where nothing was run or set yet: carries out each of `segments` twice, by this rank alone
+  /// (transport/alone.h), and makes the initial state again. So what the device needs once is there before the first
+  /// transfer: kernels are loaded, memory is in LibTorch's pool, what repeats is recorded. Returns "", or why it ended
+  /// early, in words: made-up numbers may be such as a layer does not take. The run can begin all the same. Throws
+  /// PeerError.
+  [[nodiscard]] std::string rehearse(const std::vector<Rehearsed>& segments);
 
   /// Where a segment ended by an exception: the steps of the run whose state this rank holds as a whole. Those
   /// made before the segment, if no update of it was begun: then buffers and the loss scale are set back to what

@@ -14,6 +14,7 @@
 #include "stagecraft/engine/run/finite_state.h"
 #include "stagecraft/engine/run/last_state.h"
 #include "stagecraft/engine/run/log_file.h"
+#include "stagecraft/engine/run/rehearsal.h"
 #include "stagecraft/engine/run/saving_probe.h"
 #include "stagecraft/engine/run/signals.h"
 #include "stagecraft/engine/run/summary.h"
@@ -163,6 +164,7 @@ class Trainer {
   void save(bool validation_owed);
   void finish();
   void tell_of_graphs();
+  void rehearse();
   void watch_host();
   /// Puts the machines' clocks beside each other. Collective.
   void meet() {
@@ -205,7 +207,21 @@ void Trainer::watch_host() {
                     });
 }
 
+/// Before the state of a checkpoint is there, which is none of a rehearsal's business.
+void Trainer::rehearse() {
+  doing_.what = "the rehearsal of its steps";
+  const auto begin = std::chrono::steady_clock::now();
+  const Rehearsal rehearsal(setup_);
+  const std::string why = worker_.rehearse(rehearsal.segments());
+  const Seconds took{std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
+  log_->info("rehearsed in {}", format_duration(took));
+  if (!why.empty()) {
+    log_->warn("the rehearsal ended early, so the first steps load and allocate what they need: {}", why);
+  }
+}
+
 void Trainer::start() {
+  if (on_device_) rehearse();
   if (const auto& predicted = setup_.plan().predicted) transport_.waits().expect_step(predicted->step);
   const StartPoint& start = setup_.start();
   const Model& model = setup_.materials().model;

@@ -155,6 +155,11 @@ Batch Loader::take(const MicroBatchRange& range) {
   return batch;
 }
 
+void Loader::await_ready() {
+  std::unique_lock lock(impl_->mutex);
+  impl_->changed.wait(lock, [&] { return !impl_->ready.empty() || impl_->entries.empty(); });
+}
+
 std::optional<Loader::Ready> Loader::take_ready() {
   std::optional<Ready> taken;
   {

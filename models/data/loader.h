@@ -52,6 +52,9 @@ class Loader final : public BatchSource {
   /// nothing. Nothing where it is not there yet, or could not be read, which take() tells.
   [[nodiscard]] std::optional<Ready> take_ready();
 
+  /// Waits until take_ready() has something to give, unless nothing is announced that it could.
+  void await_ready();
+
   /// Time spent in take(), waiting or reading, since the loader was made: what reading ahead did not hide.
   [[nodiscard]] Seconds waited() const;
 

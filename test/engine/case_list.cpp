@@ -189,6 +189,14 @@ void add_captured(std::vector<PipelineCase>& cases, const Schedule& schedule, in
 
 }  // namespace
 
+PipelineCase at_home(const Schedule& schedule, int ranks) {
+  return {.schedule = schedule.name,
+          .stages = ranks * schedule.virtual_stages,
+          .ranks = ranks,
+          .placement = schedule.placement,
+          .shape = BatchShape::many};
+}
+
 std::vector<PipelineCase> captured_cases(int ranks) {
   std::vector<PipelineCase> cases;
   for (const Schedule& schedule : schedules()) add_captured(cases, schedule, ranks, ModelKind::captured);

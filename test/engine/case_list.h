@@ -8,6 +8,9 @@
 
 namespace stagecraft::test {
 
+/// On the placement that the schedule is for, with a number of micro-batches that is no multiple of the ranks.
+[[nodiscard]] PipelineCase at_home(const Schedule& schedule, int ranks);
+
 /// {fill_drain, 1f1b, pipedream, pipedream with vertical sync} x batch shapes x optimizers x clipping where allowed
 /// x models, a stage per rank, dropout and precisions in turn; and every registered schedule, on the placements it is
 /// for, x stages per rank x rewrites and recomputation, each with two of the four batch shapes, models in turn; and

@@ -48,16 +48,6 @@ NcclWiring all_pairs(int world) {
   }
   return wiring;
 }
-
-/// On the placement that the schedule is for.
-PipelineCase at_home(const Schedule& schedule, int ranks) {
-  return {.schedule = schedule.name,
-          .stages = ranks * schedule.virtual_stages,
-          .ranks = ranks,
-          .placement = schedule.placement,
-          .shape = BatchShape::many};
-}
-
 /// Rank 0's device waits for what rank 1 never sends, after `trouble`; what the host is told in the end.
 std::string message_of_rank_0(NcclRanks runner, const std::function<void(Transport&)>& trouble) {
   std::string heard;

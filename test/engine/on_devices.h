@@ -10,6 +10,7 @@
 #include "test/engine/nccl_ranks.h"
 #include "test/support/fake_accelerator.h"
 #include "test/support/fake_device.h"
+#include "test/support/fake_graphs.h"
 #include "test/support/ranks.h"
 
 #include <functional>
@@ -73,6 +74,13 @@ inline std::string run_and_compare(const Setting& setting, const Wrap& wrap,
 inline PipelineCase on_device(PipelineCase pipeline) {
   pipeline.device = fake_accelerator();
   return pipeline;
+}
+
+/// On the fake accelerator, with its recordings.
+inline Setting with_graphs(const PipelineCase& pipeline) {
+  Setting setting(on_device(pipeline));
+  setting.options.graphs = fake_graphs();
+  return setting;
 }
 
 }  // namespace stagecraft::test

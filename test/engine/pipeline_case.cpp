@@ -453,6 +453,19 @@ const LoweredProgram& ProvedPrograms::of(const Setting& setting, const Segment& 
   return known_.emplace(key, std::move(lowered)).first->second;
 }
 
+std::vector<Worker::Rehearsed> segments_to_rehearse(const Setting& setting) {
+  std::vector<Worker::Rehearsed> segments;
+  std::set<std::tuple<SegmentKind, std::vector<int>, std::vector<std::int64_t>>> known;
+  SegmentWalk walk(setting.shape);
+  for (Segment segment; walk.next(segment);) {
+    std::vector<std::int64_t> sizes;
+    for (const MicroBatchRange& range : segment.micro_batches) sizes.push_back(range.count);
+    if (!known.emplace(segment.kind, segment.group_sizes, std::move(sizes)).second) continue;
+    segments.emplace_back(&setting.programs->of(setting, segment), segment);
+  }
+  return segments;
+}
+
 std::vector<const LoweredProgram*> programs_of(const Setting& setting) {
   std::vector<const LoweredProgram*> programs;
   SegmentWalk walk(setting.shape);
@@ -501,6 +514,10 @@ Outcome run_rank(const Setting& setting, Transport& transport, const Mischief& m
   };
   Worker worker(setting.model, *setting.loss, *setting.data, setting.stage_layers, setting.placement, delayed,
                 options);
+  if (setting.rehearses) {
+    const std::string why = worker.rehearse(segments_to_rehearse(setting));
+    STAGECRAFT_CHECK(why.empty(), why);
+  }
   std::map<const LoweredProgram*, LoweredProgram> changed;
   const auto program_for = [&](const Segment& segment) -> const LoweredProgram& {
     const LoweredProgram& proved = setting.programs->of(setting, segment);

@@ -93,12 +93,16 @@ struct Setting {
   RunShape shape;
   WorkerOptions options;
   OracleRun oracle;
+  bool rehearses = false;  ///< a device: before the first segment, one of each kind and size
   std::shared_ptr<ProvedPrograms> programs = std::make_shared<ProvedPrograms>();
 };
 
 /// The program of one segment, rewritten if it is a training one. `costs` for schedules that order by time.
 [[nodiscard]] ScheduleProgram program_of(const Setting& setting, const Segment& segment,
                                          const CostTable* costs = nullptr);
+
+/// The case's segments, but for those like an earlier one in kind and sizes, with their programs.
+[[nodiscard]] std::vector<Worker::Rehearsed> segments_to_rehearse(const Setting& setting);
 
 /// Those of all the case's segments, lowered and proved; `setting.programs` keeps them.
 [[nodiscard]] std::vector<const LoweredProgram*> programs_of(const Setting& setting);

@@ -21,12 +21,6 @@ using namespace stagecraft::test;
 
 namespace {
 
-Setting with_graphs(const PipelineCase& pipeline) {
-  Setting setting(on_device(pipeline));
-  setting.options.graphs = fake_graphs();
-  return setting;
-}
-
 /// Of every rank; the run must equal the oracle.
 std::vector<GraphCounts> counts_of(const Setting& setting) {
   std::vector<GraphCounts> counts(static_cast<std::size_t>(setting.placement.world()));

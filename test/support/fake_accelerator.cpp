@@ -11,13 +11,19 @@
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
-#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 namespace stagecraft::test {
@@ -46,17 +52,70 @@ void count_wait() {
   ++waits;
 }
 
+/// As a caching allocator: a block that is free again is had again, of several of a size class the one with the lowest
+/// address, and none goes back before the pool does. Ranks are threads with a pool each; a block may come back on
+/// another thread.
+class BlockPool {
+ public:
+  ~BlockPool() {
+    for (const auto& [size_class, blocks] : free_) {
+      for (void* const block : blocks) ::operator delete(block, kAlign);
+    }
+  }
+  void* take(std::size_t size_class) {
+    {
+      const std::scoped_lock lock(mutex_);
+      std::set<void*>& free = free_[size_class];
+      if (!free.empty()) return free.extract(free.begin()).value();
+    }
+    note_device_wide_wait(fmt::format("{} bytes more", size_class));
+    return ::operator new(size_class, kAlign);
+  }
+  void give(std::size_t size_class, void* block) {
+    const std::scoped_lock lock(mutex_);
+    free_[size_class].insert(block);
+  }
+
+ private:
+  static constexpr std::align_val_t kAlign{64};
+  std::mutex mutex_;
+  std::map<std::size_t, std::set<void*>> free_;
+};
+
+struct FirstTimes {
+  std::set<std::string> used;
+  std::shared_ptr<BlockPool> blocks = std::make_shared<BlockPool>();
+  std::vector<std::string> waits;
+  std::function<void()> wait;
+};
+FirstTimes& first_times() {
+  thread_local FirstTimes its;
+  return its;
+}
+
+struct PooledBlock {
+  std::shared_ptr<BlockPool> pool;
+  std::size_t size_class;
+  void* memory;
+};
+
 class Memory final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     if (Recorder* const its = recorder()) return its->allocate(bytes);
     FakeStreams::here().memory_was_allocated();
-    c10::DataPtr block = c10::GetDefaultCPUAllocator()->allocate(bytes);
-    void* const data = block.get();
-    const c10::DeleterFnPtr deleter = block.get_deleter();
-    return {data, block.release_context(), deleter, c10::Device(kType, 0)};
+    constexpr std::size_t kStep = 512;
+    const std::size_t size_class = (std::max<std::size_t>(bytes, 1) + kStep - 1) / kStep * kStep;
+    const std::shared_ptr<BlockPool>& pool = first_times().blocks;
+    void* const memory = pool->take(size_class);
+    return {memory, new PooledBlock{pool, size_class, memory},
+            [](void* context) {
+              const std::unique_ptr<PooledBlock> its(static_cast<PooledBlock*>(context));
+              its->pool->give(its->size_class, its->memory);
+            },
+            c10::Device(kType, 0)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return c10::GetDefaultCPUAllocator()->raw_deleter(); }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     default_copy_data(to, from, bytes);
   }
@@ -166,8 +225,27 @@ void check_devices(const c10::OperatorHandle& op, const torch::jit::Stack& stack
   }
 }
 
+/// By types: a kernel is loaded when it is used first.
+void note_use(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  std::vector<std::string> types;
+  const std::size_t arguments = op.schema().arguments().size();
+  for (std::size_t i = stack.size() - arguments; i < stack.size(); ++i) {
+    std::optional<at::ScalarType> type;
+    each_tensor(stack[i], [&](const at::Tensor& tensor) {
+      if (tensor.defined() && !type) type = tensor.scalar_type();
+    });
+    if (type) types.emplace_back(c10::toString(*type));
+  }
+  const auto& name = op.schema().operator_name();
+  const std::string use =
+      fmt::format("first use of {}{}{} ({})", name.name, name.overload_name.empty() ? "" : ".",
+                  name.overload_name, fmt::join(types, ", "));
+  if (first_times().used.insert(use).second) note_device_wide_wait(use);
+}
+
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   check_devices(op, *stack);
+  if (recorder() == nullptr && !inside_operator) note_use(op, *stack);
   const Inside inside;
   if (Recorder* const its = recorder()) return its->add(op, stack);
   at::native::cpu_fallback(op, stack);
@@ -275,6 +353,16 @@ at::Device fake_accelerator() {
 }
 
 std::int64_t host_waits() { return waits; }
+
+const std::vector<std::string>& device_wide_waits() { return first_times().waits; }
+
+void note_device_wide_wait(const std::string& why) {
+  FirstTimes& its = first_times();
+  its.waits.push_back(why);
+  if (its.wait) its.wait();
+}
+
+void set_on_device_wide_wait(std::function<void()> wait) { first_times().wait = std::move(wait); }
 
 void let_device_time_pass(double milliseconds) { Guard::let_time_pass(milliseconds); }
 

@@ -13,6 +13,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
 
 namespace stagecraft::test {
 
@@ -20,6 +23,14 @@ namespace stagecraft::test {
 
 /// How often this thread has waited, or would have on a GPU.
 [[nodiscard]] std::int64_t host_waits();
+
+/// What this thread's device, which knew no kernel and held no memory, has done for the first time or anew, each of which may make a GPU's host wait for all that
+/// it has launched: "first use of aten::mm (Float, Float)" (a kernel is loaded), "512 bytes more" (the allocator has no
+/// free block of that size class), "a recording is made", "a recording goes".
+[[nodiscard]] const std::vector<std::string>& device_wide_waits();
+void note_device_wide_wait(const std::string& why);
+/// Called at each of them on this thread, where a GPU would wait. Empty: nothing.
+void set_on_device_wide_wait(std::function<void()> wait);
 
 /// Events of this thread's device that are recorded from now on are so much later.
 void let_device_time_pass(double milliseconds);

@@ -203,7 +203,12 @@ class Recording final : public Recorder {
 class FakeGraph final : public DeviceGraph {
  public:
   FakeGraph(std::shared_ptr<PoolMemory> memory, std::vector<std::function<void()>> steps)
-      : memory_(std::move(memory)), steps_(std::move(steps)) {}
+      : memory_(std::move(memory)), steps_(std::move(steps)) {
+    note_device_wide_wait("a recording is made");
+  }
+  ~FakeGraph() override { note_device_wide_wait("a recording goes"); }
+  FakeGraph(const FakeGraph&) = delete;
+  FakeGraph& operator=(const FakeGraph&) = delete;
   void launch() override {
     for (const auto& step : steps_) step();
   }
