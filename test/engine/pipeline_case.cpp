@@ -527,14 +527,19 @@ Outcome run_rank(const Setting& setting, Transport& transport, const Mischief& m
     return copy->second;
   };
   SegmentWalk walk(setting.shape);
-  for (Segment segment; walk.next(segment);) {
-    const LoweredProgram& program = program_for(segment);
-    if (mischief.segment) mischief.segment(transport.rank(), segment);
-    worker.run(program, segment, [&outcome, kind = segment.kind](const StepReport& report) {
-      (kind == SegmentKind::train ? outcome.steps : outcome.validations).push_back(report);
-    });
+  try {
+    for (Segment segment; walk.next(segment);) {
+      const LoweredProgram& program = program_for(segment);
+      if (mischief.segment) mischief.segment(transport.rank(), segment);
+      worker.run(program, segment, [&outcome, kind = segment.kind](const StepReport& report) {
+        (kind == SegmentKind::train ? outcome.steps : outcome.validations).push_back(report);
+      });
+    }
+    worker.settle();
+  } catch (const std::exception& error) {
+    transport.fail(error.what());  // as a run does, before anything is destroyed
+    throw;
   }
-  worker.settle();
   for (const int layer : worker.layers()) outcome.state[layer] = worker.state(layer);
   outcome.events = worker.events();
   outcome.graphs = worker.graph_counts();

@@ -51,7 +51,7 @@ void combine(const std::vector<const Collective*>& calls, std::size_t tensor, st
 
 }  // namespace
 
-void FakeFabric::open(int channel, const std::string& id, Seconds timeout) {
+void FakeFabric::open(int channel, const std::string& id, Seconds timeout, const Aborted& aborted) {
   std::unique_lock lock(mutex_);
   P2pChannel& line = lines_[channel];
   if (line.ends++ == 0) line.id = id;
@@ -59,23 +59,22 @@ void FakeFabric::open(int channel, const std::string& id, Seconds timeout) {
                    fmt::format("the ends of channel {} do not fit", channel));
   changed_.notify_all();
   const bool both = changed_.wait_for(lock, std::chrono::duration<double>(timeout.value),
-                                      [&] { return line.ends == 2 || aborted_; });
-  if (!both || aborted_) throw PeerError(fmt::format("nobody opens the other end of channel {}", channel));
+                                      [&] { return line.ends == 2 || aborted; });
+  if (!both || aborted) throw PeerError(fmt::format("nobody opens the other end of channel {}", channel));
 }
 
-bool FakeFabric::transfer(int channel, bool send, void* memory, std::size_t bytes) {
+bool FakeFabric::transfer(int channel, bool send, void* memory, std::size_t bytes, const Aborted& aborted) {
   std::unique_lock lock(mutex_);
   P2pChannel& line = lines_.at(channel);
-  changed_.wait(lock, [&] { return !line.met || aborted_; });  // the pair before has not parted yet
-  if (aborted_) return false;
+  changed_.wait(lock, [&] { return !line.met || aborted; });  // the pair before has not parted yet
+  if (aborted) return false;
   if (line.waiting == nullptr) {
     line.waiting = memory;
     line.bytes = bytes;
     changed_.notify_all();
-    changed_.wait(lock, [&] { return line.met || aborted_; });
-    if (!line.met) return false;
+    changed_.wait(lock, [&] { return line.met || aborted; });
     line.waiting = nullptr;
-    line.met = false;
+    if (!std::exchange(line.met, false)) return false;
     changed_.notify_all();
     return true;
   }
@@ -90,7 +89,7 @@ bool FakeFabric::transfer(int channel, bool send, void* memory, std::size_t byte
   return true;
 }
 
-void FakeFabric::join(const NcclBackend::Membership& mine, Seconds timeout) {
+void FakeFabric::join(const NcclBackend::Membership& mine, Seconds timeout, const Aborted& aborted) {
   std::unique_lock lock(mutex_);
   Circle& circle = circles_[mine.group];
   if (circle.joined++ == 0) {
@@ -103,18 +102,20 @@ void FakeFabric::join(const NcclBackend::Membership& mine, Seconds timeout) {
       fmt::format("the members of group {} do not fit", mine.group));
   changed_.notify_all();
   const bool all = changed_.wait_for(lock, std::chrono::duration<double>(timeout.value),
-                                     [&] { return circle.joined == members || aborted_; });
-  if (!all || aborted_) throw PeerError(fmt::format("not all members open group {}", mine.group));
+                                     [&] { return circle.joined == members || aborted; });
+  if (!all || aborted) throw PeerError(fmt::format("not all members open group {}", mine.group));
 }
 
-bool FakeFabric::collect(int group, int number, const Collective& call) {
+bool FakeFabric::collect(int group, int number, const Collective& call, const Aborted& aborted) {
   std::unique_lock lock(mutex_);
-  if (aborted_) return false;  // who waited here has left, and its call with it
+  if (aborted) return false;
   Circle& circle = circles_.at(group);
   const std::uint64_t round = circle.rounds;
-  circle.calls.at(static_cast<std::size_t>(number)) = &call;
+  const Collective*& mine = circle.calls.at(static_cast<std::size_t>(number));
+  mine = &call;
   if (std::count(circle.calls.begin(), circle.calls.end(), nullptr) > 0) {
-    changed_.wait(lock, [&] { return circle.rounds > round || aborted_; });
+    changed_.wait(lock, [&] { return circle.rounds > round || aborted; });
+    if (circle.rounds == round) mine = nullptr;
     return circle.rounds > round;
   }
   carry_out(circle);
@@ -147,9 +148,8 @@ void FakeFabric::carry_out(const Circle& circle) {
   }
 }
 
-void FakeFabric::abort() {
+void FakeFabric::wake() {
   const std::lock_guard lock(mutex_);
-  aborted_ = true;
   changed_.notify_all();
 }
 
@@ -170,8 +170,10 @@ FakeDevice::~FakeDevice() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
+    aborted_ = true;
   }
   changed_.notify_all();
+  fabric_->wake();
   for (const auto& queue : queues_) queue->thread.join();
 }
 
@@ -266,8 +268,7 @@ void FakeDevice::record(Event event, Stream stream) {
 bool FakeDevice::await(Event event, std::uint64_t mark) {
   std::unique_lock lock(mutex_);
   const Marks& marks = events_.at(static_cast<std::size_t>(event));
-  // Another rank's abort is not rung for here: the streams go on and reach the mark.
-  (void)changed_.wait_for(lock, kPatience, [&] { return marks.over >= mark || fabric_->aborted(); });
+  (void)changed_.wait_for(lock, kPatience, [&] { return marks.over >= mark || aborted_; });
   return marks.over >= mark;
 }
 
@@ -279,7 +280,7 @@ bool FakeDevice::await_as_compute(Event event, std::uint64_t mark) {
       std::unique_lock lock(mutex_);
       const Marks& marks = events_.at(static_cast<std::size_t>(event));
       const bool rung = changed_.wait_for(lock, std::chrono::microseconds(200),
-                                          [&] { return marks.over >= mark || fabric_->aborted(); });
+                                          [&] { return marks.over >= mark || aborted_; });
       if (rung || std::chrono::steady_clock::now() > until) return marks.over >= mark;
     }
     meanwhile_();
@@ -295,7 +296,7 @@ void FakeDevice::wait(Stream stream, Event event) {
     changed_.notify_all();
     if (lagging_ != nullptr) return push(*lagging_, [this, event, mark] { (void)await(event, mark); });
     lock.unlock();
-    if (!await_as_compute(event, mark) || fabric_->aborted())
+    if (!await_as_compute(event, mark) || aborted_)
       throw PeerError("the channels were aborted, or nobody came");
     return;
   }
@@ -317,9 +318,9 @@ std::string FakeDevice::make_id() {
 
 void FakeDevice::open(const std::vector<Endpoint>& ends, const std::vector<Membership>& groups,
                       Seconds timeout) {
-  for (const Endpoint& end : ends) fabric_->open(end.channel, end.id, timeout);
+  for (const Endpoint& end : ends) fabric_->open(end.channel, end.id, timeout, aborted_);
   for (const Membership& mine : groups) {
-    fabric_->join(mine, timeout);
+    fabric_->join(mine, timeout, aborted_);
     groups_[mine.group].number = mine.number;
   }
 }
@@ -350,8 +351,9 @@ void FakeDevice::launch(bool send, int channel, Stream stream, void* memory, std
   const auto& [direction, usual] = used_.try_emplace(channel, send, stream).first->second;
   STAGECRAFT_CHECK(direction == send && usual == stream,
                    fmt::format("channel {} is used in both directions, or from two streams", channel));
-  push(queue,
-       [this, send, channel, memory, bytes] { (void)fabric_->transfer(channel, send, memory, bytes); });
+  push(queue, [this, send, channel, memory, bytes] {
+    (void)fabric_->transfer(channel, send, memory, bytes, aborted_);
+  });
 }
 
 void FakeDevice::send(int channel, Stream stream, const void* from, std::size_t bytes) {
@@ -363,14 +365,9 @@ void FakeDevice::receive(int channel, Stream stream, void* into, std::size_t byt
 }
 
 bool FakeDevice::await_demand(std::uint64_t collective) {
-  // As in await(), another rank's abort is not rung for.
-  constexpr std::chrono::milliseconds kLook(5);
   std::unique_lock lock(mutex_);
-  while (demanded_ < collective) {
-    if (ending_ || fabric_->aborted()) return false;
-    (void)changed_.wait_for(lock, kLook);
-  }
-  return true;
+  changed_.wait(lock, [&] { return demanded_ >= collective || ending_ || aborted_; });
+  return demanded_ >= collective;
 }
 
 void FakeDevice::launch(int group, Stream stream, FakeFabric::Collective call) {
@@ -382,7 +379,7 @@ void FakeDevice::launch(int group, Stream stream, FakeFabric::Collective call) {
   STAGECRAFT_CHECK(place.stream == stream, fmt::format("group {} is used from two streams", group));
   queue.collective = ++launched_;
   push(queue, [this, group, number = place.number, which = launched_, call = std::move(call)] {
-    if (await_demand(which)) (void)fabric_->collect(group, number, call);
+    if (await_demand(which)) (void)fabric_->collect(group, number, call, aborted_);
   });
 }
 
@@ -405,9 +402,13 @@ std::optional<std::string> FakeDevice::failure() {
 
 void FakeDevice::abort() noexcept {
   while (abort_hangs_) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  fabric_->abort();
-  const std::lock_guard lock(mutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    aborted_ = true;
+  }
   changed_.notify_all();
+  fabric_->wake();
+  synchronize(Seconds{std::chrono::duration<double>(kPatience).count()});
 }
 
 }  // namespace stagecraft::test

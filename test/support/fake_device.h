@@ -11,6 +11,8 @@
 //     does;
 //   - what a group does is not begun before all members have launched it, nor before the compute stream of
 //     each waits for it, or for a later one: who reads too early finds what was there before, every time;
+//   - an abort is the device's own and comes back when nothing of it is under way any more: whoever waits for a peer
+//     that has aborted waits on, until its own abort;
 //   - three and more members' numbers are added beginning with another one each time: no order is promised.
 // Streams dawdle now and then, so that what is not ordered by events goes wrong. synchronize() is what CUDA does
 // unasked: it waits for everything that was launched.
@@ -37,12 +39,15 @@ namespace stagecraft::test {
 /// What the devices of a run share. Thread-safe.
 class FakeFabric {
  public:
+  /// A device's own, set by it: its ends and memberships are aborted. Those of its peers are not, as NCCL's.
+  using Aborted = std::atomic<bool>;
+
   /// Blocks until the other end of the channel has come with the same id. Throws PeerError.
-  void open(int channel, const std::string& id, Seconds timeout);
+  void open(int channel, const std::string& id, Seconds timeout, const Aborted& aborted);
   /// Blocks until both ends have come, and copies. False: aborted.
-  bool transfer(int channel, bool send, void* memory, std::size_t bytes);
-  void abort();
-  [[nodiscard]] bool aborted() const { return aborted_; }
+  bool transfer(int channel, bool send, void* memory, std::size_t bytes, const Aborted& aborted);
+  /// Wakes who waits here, after a device has set its own.
+  void wake();
   [[nodiscard]] std::string failure() const;
   /// As NCCL reports what happens behind a launch.
   void fail(const std::string& failure);
@@ -56,9 +61,9 @@ class FakeFabric {
     std::vector<NcclBackend::Numbers> tensors;
   };
   /// Blocks until all members have come with the same id. Throws PeerError.
-  void join(const NcclBackend::Membership& mine, Seconds timeout);
+  void join(const NcclBackend::Membership& mine, Seconds timeout, const Aborted& aborted);
   /// Blocks until all members have come, of whom the last one carries it out. False: aborted.
-  bool collect(int group, int number, const Collective& call);
+  bool collect(int group, int number, const Collective& call, const Aborted& aborted);
   /// Collectives that were carried out.
   [[nodiscard]] int collectives() const { return collectives_; }
 
@@ -83,7 +88,6 @@ class FakeFabric {
   std::map<int, P2pChannel> lines_;
   std::map<int, Circle> circles_;
   std::string failure_;
-  std::atomic<bool> aborted_ = false;
   std::atomic<int> transfers_ = 0;
   std::atomic<int> collectives_ = 0;
 };
@@ -173,6 +177,7 @@ class FakeDevice final : public DeviceStreams, public NcclBackend {
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Queue>> queues_;
   std::atomic<bool> abort_hangs_ = false;
+  FakeFabric::Aborted aborted_ = false;
   std::function<void()> meanwhile_;
   Queue* lagging_ = nullptr;  ///< among them: the compute stream, where it runs behind the host
   std::deque<Marks> events_;

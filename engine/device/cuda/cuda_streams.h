@@ -25,11 +25,13 @@ class CudaStreams final : public DeviceStreams {
   void copy(Stream stream, void* to, const void* from, std::size_t bytes) override;
   [[nodiscard]] std::shared_ptr<void> host_memory(std::size_t bytes) override;
 
+  [[nodiscard]] int device() const { return device_; }
   [[nodiscard]] cudaStream_t of(Stream stream) const { return streams_[static_cast<std::size_t>(stream)]; }
 
  private:
   [[nodiscard]] cudaEvent_t of(Event event) const { return events_[static_cast<std::size_t>(event)]; }
 
+  int device_;
   std::vector<cudaStream_t> streams_{nullptr};  // ATen's default stream is CUDA's
   std::vector<cudaEvent_t> events_;
   std::vector<Event> free_;

@@ -1,5 +1,6 @@
 #include "stagecraft/engine/device/nccl_backend.h"
 
+#include "stagecraft/base/bounded.h"
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/stopwatch.h"
 #include "stagecraft/engine/device/cuda/check.h"
@@ -9,7 +10,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <map>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -27,36 +30,9 @@ class Deadline {
   Seconds bound_;
 };
 
-/// NCCL launches on threads of its own, over connections that are open: nobody else is waited for.
-constexpr Seconds kLaunch{300};
-
-/// Communicators do not block, so each call is followed by looking whether it is done: NCCL connects and
-/// launches on threads of its own, and an event recorded before that would mark too little.
-void settle(ncclComm_t communicator, Deadline& deadline, const char* call) {
-  ncclResult_t state = ncclInProgress;
-  while (true) {
-    const ncclResult_t asked = ncclCommGetAsyncError(communicator, &state);
-    if (asked != ncclSuccess) state = asked;
-    if (state != ncclInProgress) break;
-    if (deadline.over()) {
-      throw PeerError(fmt::format("{} is not done in time; the other rank hangs or died", call));
-    }
-    std::this_thread::yield();
-  }
-  if (state == ncclSuccess) return;
-  throw PeerError(
-      fmt::format("{}: {} ({})", call, ncclGetErrorString(state), ncclGetLastError(communicator)));
-}
-
 void nccl_check(ncclResult_t result, const char* call) {
-  if (result == ncclSuccess || result == ncclInProgress) return;
+  if (result == ncclSuccess) return;
   throw PeerError(fmt::format("{}: {} ({})", call, ncclGetErrorString(result), ncclGetLastError(nullptr)));
-}
-
-/// Of a launch.
-void settle(ncclComm_t communicator, const char* call) {
-  Deadline deadline(kLaunch);
-  settle(communicator, deadline, call);
 }
 
 /// With rings alone an all-reduce of two members adds each pair of numbers once, by an ordinary addition of
@@ -107,36 +83,35 @@ class CudaNcclBackend final : public NcclBackend {
     if (ends.empty() && groups.empty()) return;
     check_version();
     ask_for_rings();
-    void* number = nullptr;
-    cuda_check(cudaMalloc(&number, sizeof(float)), "cudaMalloc");
-    const std::unique_ptr<void, decltype(&cudaFree)> freed(number, &cudaFree);
-    const Stream stream = streams_->make_stream();
-    Deadline deadline(timeout);
-    for (const Endpoint& end : ends) {
-      P2pChannel& line = lines_[end.channel];
-      line.peer = end.sends ? 1 : 0;
-      connect(line.communicator, 2, end.sends ? 0 : 1, end.id, kLineBlocks, deadline);
-      end.sends ? send(end.channel, stream, number, 1) : receive(end.channel, stream, number, 1);
-      await(stream, deadline);
-    }
-    for (const Membership& mine : groups) {
-      connect(groups_[mine.group], mine.members, mine.number, mine.id, kGroupBlocks, deadline);
-      all_reduce(mine.group, stream, {{number, 1, NumberType::float32}});
-      await(stream, deadline);
-    }
+    // Calls of communicators block until the peers come. So all are opened, and used once, on a thread that is left
+    // behind where one does not; afterwards connections are there, and a launch waits for nobody.
+    struct Opening {
+      Communicators made;
+      std::exception_ptr failed;
+    };
+    const auto opening = std::make_shared<Opening>();
+    const bool done = done_within(timeout, [opening, streams = streams_, ends, groups, timeout] {
+      try {
+        open_all(opening->made, *streams, ends, groups, timeout);
+      } catch (...) {
+        opening->failed = std::current_exception();
+      }
+    });
+    if (!done)
+      throw PeerError("opening NCCL's communicators is not done in time; another rank hangs or died");
+    if (opening->failed) std::rethrow_exception(opening->failed);
+    all_ = std::move(opening->made);
   }
 
   void send(int channel, Stream stream, const void* from, std::size_t bytes) override {
-    const P2pChannel& line = lines_.at(channel);
+    const P2pChannel& line = all_.lines.at(channel);
     nccl_check(ncclSend(from, bytes, ncclInt8, line.peer, line.communicator, streams_->of(stream)),
                "ncclSend");
-    settle(line.communicator, "ncclSend");
   }
   void receive(int channel, Stream stream, void* into, std::size_t bytes) override {
-    const P2pChannel& line = lines_.at(channel);
+    const P2pChannel& line = all_.lines.at(channel);
     nccl_check(ncclRecv(into, bytes, ncclInt8, line.peer, line.communicator, streams_->of(stream)),
                "ncclRecv");
-    settle(line.communicator, "ncclRecv");
   }
 
   void all_reduce(int group, Stream stream, const std::vector<Numbers>& tensors) override {
@@ -159,10 +134,10 @@ class CudaNcclBackend final : public NcclBackend {
   }
 
   std::optional<std::string> failure() override {
-    for (const auto& [channel, line] : lines_) {
+    for (const auto& [channel, line] : all_.lines) {
       if (auto said = failure_of(line.communicator)) return fmt::format("channel {}: {}", channel, *said);
     }
-    for (const auto& [group, communicator] : groups_) {
+    for (const auto& [group, communicator] : all_.groups) {
       if (auto said = failure_of(communicator)) return fmt::format("group {}: {}", group, *said);
     }
     return std::nullopt;
@@ -172,15 +147,14 @@ class CudaNcclBackend final : public NcclBackend {
   /// another one has. In a group all are told to end before any is waited for.
   void abort() noexcept override {
     (void)ncclGroupStart();
-    for (const auto& [channel, line] : lines_) {
+    for (const auto& [channel, line] : all_.lines) {
       if (line.communicator != nullptr) (void)ncclCommAbort(line.communicator);
     }
-    for (const auto& [group, communicator] : groups_) {
+    for (const auto& [group, communicator] : all_.groups) {
       if (communicator != nullptr) (void)ncclCommAbort(communicator);
     }
     (void)ncclGroupEnd();
-    lines_.clear();
-    groups_.clear();
+    all_ = {};
   }
 
  private:
@@ -188,59 +162,87 @@ class CudaNcclBackend final : public NcclBackend {
     ncclComm_t communicator = nullptr;
     int peer = 0;
   };
+  struct Communicators {
+    std::map<int, P2pChannel> lines;
+    std::map<int, ncclComm_t> groups;
+  };
   // A transfer between two ranks is small beside what computes meanwhile: a few blocks move it, the rest
   // computes. A sum moves all weights, beside a backward at most: as many as NVLink's bandwidth takes.
   static constexpr int kLineBlocks = 4;
   static constexpr int kGroupBlocks = 16;
 
+  static void open_all(Communicators& all, CudaStreams& streams, const std::vector<Endpoint>& ends,
+                       const std::vector<Membership>& groups, Seconds timeout) {
+    cuda_check(cudaSetDevice(streams.device()), "cudaSetDevice");
+    void* number = nullptr;
+    cuda_check(cudaMalloc(&number, sizeof(float)), "cudaMalloc");
+    const std::unique_ptr<void, decltype(&cudaFree)> freed(number, &cudaFree);
+    const Stream stream = streams.make_stream();
+    Deadline deadline(timeout);
+    for (const Endpoint& end : ends) {
+      P2pChannel& line = all.lines[end.channel];
+      line.peer = end.sends ? 1 : 0;
+      connect(line.communicator, 2, end.sends ? 0 : 1, end.id, kLineBlocks);
+      const auto moved =
+          end.sends ? ncclSend(number, 1, ncclInt8, line.peer, line.communicator, streams.of(stream))
+                    : ncclRecv(number, 1, ncclInt8, line.peer, line.communicator, streams.of(stream));
+      nccl_check(moved, "the first byte of a communicator");
+      await(streams, stream, line.communicator, deadline);
+    }
+    for (const Membership& mine : groups) {
+      ncclComm_t& communicator = all.groups[mine.group];
+      connect(communicator, mine.members, mine.number, mine.id, kGroupBlocks);
+      nccl_check(ncclAllReduce(number, number, 1, ncclFloat32, ncclSum, communicator, streams.of(stream)),
+                 "the first number of a communicator");
+      await(streams, stream, communicator, deadline);
+    }
+  }
+
   /// Of which this is number `number`.
-  static void connect(ncclComm_t& communicator, int members, int number, const std::string& name, int blocks,
-                      Deadline& deadline) {
+  static void connect(ncclComm_t& communicator, int members, int number, const std::string& name,
+                      int blocks) {
     ncclUniqueId id;
     STAGECRAFT_CHECK(name.size() == sizeof id.internal, "an id of NCCL's has another length");
     std::memcpy(id.internal, name.data(), sizeof id.internal);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
+    config.blocking = 1;  // else each launch starts a thread of NCCL's, which the host waits for
     config.minCTAs = 1;
     config.maxCTAs = blocks;
     config.cgaClusterSize = 1;  // clusters of blocks begin only where one part of the device has room for all
     nccl_check(ncclCommInitRankConfig(&communicator, members, id, number, &config), "ncclCommInitRankConfig");
-    settle(communicator, deadline, "opening a communicator");
   }
 
   /// The host does, for the first number through a communicator.
-  void await(Stream stream, Deadline& deadline) {
-    const DeviceStreams::Event moved = streams_->take_event();
-    streams_->record(moved, stream);
-    while (!streams_->over(moved)) {
-      if (const auto failed = failure()) throw PeerError("opening a communicator: " + *failed);
+  static void await(CudaStreams& streams, Stream stream, ncclComm_t communicator, Deadline& deadline) {
+    const DeviceStreams::Event moved = streams.take_event();
+    streams.record(moved, stream);
+    while (!streams.over(moved)) {
+      if (const auto failed = failure_of(communicator)) throw PeerError("opening a communicator: " + *failed);
       if (deadline.over()) throw PeerError("the first number of a communicator does not arrive");
       std::this_thread::yield();
     }
-    streams_->give_event(moved);
+    streams.give_event(moved);
   }
 
   /// `call` for each tensor, all in one launch.
   template <class Call>
   void collective(int group, const char* name, const std::vector<Numbers>& tensors, const Call& call) {
-    const ncclComm_t communicator = groups_.at(group);
+    const ncclComm_t communicator = all_.groups.at(group);
     nccl_check(ncclGroupStart(), "ncclGroupStart");
     for (const Numbers& one : tensors) nccl_check(call(one, communicator), name);
-    nccl_check(ncclGroupEnd(), "ncclGroupEnd");
-    settle(communicator, name);
+    nccl_check(ncclGroupEnd(), name);
   }
 
   [[nodiscard]] static std::optional<std::string> failure_of(ncclComm_t communicator) {
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = ncclCommGetAsyncError(communicator, &state);
     if (asked != ncclSuccess) state = asked;
-    if (state == ncclSuccess || state == ncclInProgress) return std::nullopt;
+    if (state == ncclSuccess) return std::nullopt;
     return fmt::format("{} ({})", ncclGetErrorString(state), ncclGetLastError(communicator));
   }
 
   std::shared_ptr<CudaStreams> streams_;
-  std::map<int, P2pChannel> lines_;
-  std::map<int, ncclComm_t> groups_;
+  Communicators all_;
 };
 
 }  // namespace

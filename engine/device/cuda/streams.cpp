@@ -8,7 +8,7 @@
 
 namespace stagecraft {
 
-CudaStreams::CudaStreams(int device) { cuda_check(cudaSetDevice(device), "cudaSetDevice"); }
+CudaStreams::CudaStreams(int device) : device_(device) { cuda_check(cudaSetDevice(device), "cudaSetDevice"); }
 
 CudaStreams::~CudaStreams() {
   for (const cudaEvent_t event : events_) cudaEventDestroy(event);
