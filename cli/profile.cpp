@@ -199,6 +199,12 @@ void profile_alone(const ProfileArguments& arguments, const RunConfig& config) {
   show(profile, arguments);
 }
 
+/// Of this machine's, which are given its GPUs in turn.
+int ranks_sharing(at::Device device, int machine_world) {
+  const auto count = static_cast<int>(accelerators().devices.size());
+  return (machine_world - 1 - device.index()) / count + 1;
+}
+
 /// What every rank reads for itself: each machine needs the config and the data.
 struct Inputs {
   std::optional<RunConfig> config;
@@ -217,8 +223,10 @@ Inputs open_inputs(const ProfileArguments& arguments, const LaunchInfo& launch, 
     inputs.config = config_of(arguments);
     check_device(*inputs.config, arguments.config);
     inputs.materials.emplace(open_training_inputs(*inputs.config, arguments.config));
-    check_profile_memory(*inputs.config, arguments.config, *inputs.materials, launch.machine_world,
-                         process_memory({}).limits);
+    const at::Device device = device_of(*inputs.config, launch.machine_rank);
+    check_profile_memory(*inputs.config, arguments.config, *inputs.materials,
+                         device.is_cpu() ? launch.machine_world : ranks_sharing(device, launch.machine_world),
+                         tensor_limits(device));
   } catch (const InputError&) {
     note();
   } catch (const RefusedError&) {

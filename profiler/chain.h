@@ -53,7 +53,8 @@ class Chain {
   [[nodiscard]] bool mixed() const { return model_.precision.mixed(); }
   [[nodiscard]] const Tensors& buffers(int row) const { return buffers_[static_cast<std::size_t>(row)]; }
 
-  /// Begins a micro-batch, `data` being the CPU's: what row 0 reads.
+  [[nodiscard]] at::Device device() const { return device_; }
+  /// Begins a micro-batch, whose `data` may lie on the CPU or on the chain's device: what row 0 reads.
   [[nodiscard]] Bundle begin(const ChainInput& data, ChainWork& work) const;
   /// The row's output; none of the loss.
   [[nodiscard]] Bundle forward(int row, const Bundle& input, ChainWork& work, std::uint64_t micro_batch);

@@ -1,6 +1,6 @@
 #include "stagecraft/profiler/layer_memory.h"
 
-#include "stagecraft/models/counting_allocator.h"
+#include "stagecraft/profiler/memory_meter.h"
 
 #include <algorithm>
 #include <map>
@@ -27,12 +27,15 @@ Bytes sum_of(const Tensors& tensors) {
   return sum;
 }
 
-/// The distinct storages of some tensors.
+/// The distinct storages of some tensors on a device; single numbers that the host keeps for it take no memory
+/// there.
 class Storages {
  public:
+  explicit Storages(at::Device device) : device_(device) {}
   void add(const Tensors& tensors) {
     for (const at::Tensor& tensor : tensors) {
-      if (tensor.defined()) bytes_.emplace(key_of(tensor), storage_bytes(tensor));
+      if (tensor.defined() && tensor.device() == device_)
+        bytes_.emplace(key_of(tensor), storage_bytes(tensor));
     }
   }
   /// Takes one out; true if it was there.
@@ -47,6 +50,7 @@ class Storages {
   }
 
  private:
+  at::Device device_;
   std::map<StorageKey, Bytes> bytes_;
 };
 
@@ -105,16 +109,23 @@ void as_chain(LayerProfile& profile) {
   profile.outputs.clear();
 }
 
+ChainInput on_device(ChainInput data, at::Device device) {
+  data.inputs = data.inputs.to(device);
+  if (data.targets.defined()) data.targets = data.targets.to(device);
+  for (auto& [name, field] : data.fields) field = field.to(device);
+  return data;
+}
+
 class MemoryPass {
  public:
   MemoryPass(Chain& chain, const ChainInput& data)
       : chain_(chain),
-        data_(data),
+        data_(on_device(data, chain.device())),
+        meter_(chain.device()),
         profiles_(static_cast<std::size_t>(chain.rows())),
         rows_(profiles_.size()) {}
 
   std::vector<LayerProfile> run() {
-    const ChargeTo charge(account_);
     Bundle bundle = chain_.begin(data_, work_);
     for (int row = 0; row < chain_.rows(); ++row) {
       profiles_[static_cast<std::size_t>(row)].name = chain_.name(row);
@@ -136,14 +147,14 @@ class MemoryPass {
     profile.buffers = sum_of(chain_.buffers(row));
     profile.fields = chain_.fields(row);
 
-    const Bytes before = account_.live();
-    account_.reset_peak();
+    const Bytes before = meter_.live();
+    meter_.reset_peak();
     Bundle outputs = chain_.forward(row, inputs, work_, 0);
-    const Bytes peak = account_.peak() - before;
+    const Bytes peak = meter_.peak() - before;
 
     if (!outputs.empty()) profile.output = Bytes{BoundarySpec(outputs).bytes()};
     const Kept& kept = work_.kept[static_cast<std::size_t>(row)];
-    Storages storages;
+    Storages storages(chain_.device());
     storages.add(kept.for_input);
     storages.add(kept.for_weight);
     storages.take_all(chain_.weights_read(row));
@@ -174,7 +185,7 @@ class MemoryPass {
       profile.inputs.push_back(found);
     }
     seen.inputs_with_gradient = with_gradient(inputs);
-    Storages own;
+    Storages own(chain_.device());
     for (const at::Tensor& output : outputs) {
       OutputProfile found;
       found.bytes = Bytes{static_cast<std::int64_t>(output.nbytes())};
@@ -196,19 +207,19 @@ class MemoryPass {
     HeldStorages held;
     hold(held, rows_[static_cast<std::size_t>(row)].inputs);
     hold(held, rows_[static_cast<std::size_t>(row)].outputs);
-    const Bytes before = account_.live();
-    account_.reset_peak();
+    const Bytes before = meter_.live();
+    meter_.reset_peak();
     Bundle results = chain_.backward_input(row, gradients, work_);
     const Bytes stays = before + note_gradients(row, results, gradients);
-    Bytes peak = account_.peak();
+    Bytes peak = meter_.peak();
     profile.backward_input_transient = peak - stays;
     if (chain_.has_weights(row)) {
       note_kept_for_weight(row, gradients);
-      const Bytes between = account_.live();
-      account_.reset_peak();
+      const Bytes between = meter_.live();
+      meter_.reset_peak();
       chain_.backward_weight(row, work_);
-      profile.backward_weight_transient = account_.peak() - between;
-      peak = std::max(peak, account_.peak());
+      profile.backward_weight_transient = meter_.peak() - between;
+      peak = std::max(peak, meter_.peak());
     }
     work_.kept[static_cast<std::size_t>(row)].clear();
     profile.backward_transient = peak - stays;
@@ -248,7 +259,7 @@ class MemoryPass {
   void note_kept_for_weight(int row, const Bundle& gradients) {
     LayerProfile& profile = profiles_[static_cast<std::size_t>(row)];
     const Row& seen = rows_[static_cast<std::size_t>(row)];
-    Storages storages;
+    Storages storages(chain_.device());
     storages.add(work_.kept[static_cast<std::size_t>(row)].for_weight);
     storages.take_all(chain_.weights_read(row));
     storages.take_all(chain_.buffers(row));
@@ -267,8 +278,8 @@ class MemoryPass {
   }
 
   Chain& chain_;
-  const ChainInput& data_;
-  MemoryAccount account_;
+  ChainInput data_;  // on the chain's device: what a row loads is told by its storage
+  MemoryMeter meter_;
   ChainWork work_;
   std::vector<LayerProfile> profiles_;
   std::vector<Row> rows_;

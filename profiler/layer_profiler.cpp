@@ -5,6 +5,7 @@
 #include "stagecraft/profiler/device_stopwatch.h"
 #include "stagecraft/profiler/layer_classes.h"
 #include "stagecraft/profiler/layer_memory.h"
+#include "stagecraft/profiler/memory_meter.h"
 #include "stagecraft/profiler/statistics.h"
 #include "stagecraft/profiler/tied_weights.h"
 
@@ -14,7 +15,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <memory>
 
 namespace stagecraft {
 
@@ -59,10 +59,9 @@ class TimedPasses {
   void update() {
     for (int row = 0; update_ && row < chain_.rows(); ++row) {
       if (!chain_.has_weights(row)) continue;
-      MemoryAccount account;
-      const ChargeTo charge(account);
+      const MemoryMeter meter(chain_.device());
       timed(row, &Samples::step, [&] { chain_.update(row, update_); });
-      samples_[static_cast<std::size_t>(row)].step_peak = account.peak();
+      samples_[static_cast<std::size_t>(row)].step_peak = meter.peak();
     }
     chain_.clear_gradients();
     stopwatch_.settle();
@@ -131,8 +130,7 @@ int measure_times(Chain& chain, const std::array<ChainInput, kInFlight>& data, c
     layers[row].backward_input = timing_of(samples.backward_input);
     layers[row].backward_weight = timing_of(samples.backward_weight);
     layers[row].step = timing_of(samples.step);
-    if (request.device.is_cpu() && samples.step_peak > kScalars)
-      layers[row].step_transient = samples.step_peak;
+    if (samples.step_peak > kScalars) layers[row].step_transient = samples.step_peak;
   }
   return passes.repeats();
 }
@@ -154,11 +152,7 @@ Profile profile_model(const Model& model, const Loss& loss, const ProfileRequest
   profile.optimizer_bytes_per_parameter_byte = request.optimizer_bytes_per_parameter_byte;
   const c10::DeviceGuard on_device(request.device);
   const LayerClasses classes = layer_classes(model, request.representatives);
-  const auto on_host = std::make_unique<Chain>(model, loss, request.seed, at::kCPU, classes.left_out);
-  std::unique_ptr<Chain> elsewhere;
-  if (!request.device.is_cpu())
-    elsewhere = std::make_unique<Chain>(model, loss, request.seed, request.device, classes.left_out);
-  Chain& timed = elsewhere ? *elsewhere : *on_host;
+  Chain chain(model, loss, request.seed, request.device, classes.left_out);
   for (const std::int64_t size : request.micro_batch_sizes) {
     std::array<ChainInput, kInFlight> data;
     for (std::size_t i = 0; i < kInFlight; ++i) data[i] = request.data(size, static_cast<int>(i));
@@ -173,9 +167,9 @@ Profile profile_model(const Model& model, const Loss& loss, const ProfileRequest
     for (const auto& [name, field] : data[0].fields) {
       measurement.fields.push_back({name, Bytes{static_cast<std::int64_t>(field.nbytes())}});
     }
-    (void)measure_memory(*on_host, data[0]);  // once to settle what is allocated for the first time
-    measurement.layers = measure_memory(*on_host, data[0]);
-    profile.repeats = std::min(profile.repeats, measure_times(timed, data, request, measurement.layers));
+    (void)measure_memory(chain, data[0]);  // once to settle what is allocated for the first time
+    measurement.layers = measure_memory(chain, data[0]);
+    profile.repeats = std::min(profile.repeats, measure_times(chain, data, request, measurement.layers));
     fill_left_out(classes, measurement.layers);
     profile.measurements.push_back(std::move(measurement));
   }

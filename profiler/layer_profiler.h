@@ -24,13 +24,13 @@ struct ProfileRequest {
   /// For each micro-batch size; when it is spent there are fewer repeats, but never less than three.
   Seconds budget{60};
   std::uint64_t seed = 0;
-  /// Whose times are measured. Memory is that of the CPU's operators on any device.
+  /// What runs the layers: their times, and the bytes that its allocator is asked for. No layer runs elsewhere.
   at::Device device = at::kCPU;
   /// `size` samples, in the CPU's memory; `index` tells one micro-batch from the next.
   std::function<ChainInput(std::int64_t size, int index)> data;
 
-  // The optimizer, if step times are wanted. On the CPU step_transient is measured with them: what a product
-  // takes for itself depends on the processor and on the threads. Elsewhere it is left to the caller.
+  // The optimizer, if step times are wanted. step_transient is measured with them: what a product takes for
+  // itself depends on the processor and on the threads, or on the GPU.
   std::string optimizer;
   double optimizer_bytes_per_parameter_byte = 0;
   /// One update of one layer; its learning rate should be 0, so that the weights stay what they are.

@@ -180,6 +180,10 @@ ProcessMemory process_memory(Rank rank, at::Device device) {
             .available = memory.available}}};
 }
 
+std::vector<MemoryLimit> tensor_limits(at::Device device) {
+  return device.is_cpu() ? process_memory({}).limits : process_memory(Rank{0}, device).limits;
+}
+
 namespace {
 
 /// What a run on GPUs may send by NCCL. Proves its programs under NCCL's rules: once per run, not per rank.

@@ -47,12 +47,15 @@ struct RankNeed {
 /// their bytes, the largest contributors, and what would fit. The same on every rank that is given the same.
 void check_memory(const RunSetup& setup, const std::vector<ProcessMemory>& processes);
 
+/// What limits the tensors that this process may have on `device`, now: of a GPU, its memory alone.
+[[nodiscard]] std::vector<MemoryLimit> tensor_limits(at::Device device);
+
 /// The least bytes that profiling `materials` takes: weights, gradients and optimizer state of all layers,
 /// and the largest layer's input and output.
 [[nodiscard]] Bytes least_profile_bytes(const RunConfig& config, const TrainingInputs& materials);
 
-/// Throws RefusedError where not even that is there, for `processes_here` at once on this machine. `file` is
-/// the config.
+/// Throws RefusedError where not even that is there, for `processes_here` at once on this machine, or on the
+/// GPU whose limit it is. `file` is the config.
 void check_profile_memory(const RunConfig& config, const std::string& file, const TrainingInputs& materials,
                           int processes_here, const std::vector<MemoryLimit>& limits);
 

@@ -42,7 +42,8 @@ ChainInput samples(const TrainingInputs& materials, std::int64_t size, int index
 
 /// What the optimizer keeps of each layer, where that is no fixed multiple of its weights, and what its update
 /// takes for itself, where nobody measured that of the very layer.
-void add_optimizer_bytes(Profile& profile, const ModelOptimizer& optimizer, bool is_measured) {
+void add_optimizer_bytes(Profile& profile, const ModelOptimizer& optimizer) {
+  const bool is_measured = !profile.estimated_from;
   for (Measurement& measurement : profile.measurements) {
     for (std::size_t i = 0; i + 1 < measurement.layers.size(); ++i) {  // the last is the loss
       LayerProfile& layer = measurement.layers[i];
@@ -59,7 +60,7 @@ void add_optimizer_bytes(Profile& profile, const ModelOptimizer& optimizer, bool
 
 Profile quick_profile(const RunConfig& config, const std::string& file, const TrainingInputs& materials,
                       int threads, at::Device device) {
-  check_profile_memory(config, file, materials, /*processes_here=*/1, process_memory({}).limits);
+  check_profile_memory(config, file, materials, /*processes_here=*/1, tensor_limits(device));
   ProfileRequest request;
   request.micro_batch_sizes = sizes_of(config);
   request.repeats = config.profiler.repeats;
@@ -81,7 +82,7 @@ Profile quick_profile(const RunConfig& config, const std::string& file, const Tr
   const int threads_before = at::get_num_threads();
   at::set_num_threads(threads);
   Profile profile = profile_model(materials.model, *materials.loss, request);
-  add_optimizer_bytes(profile, optimizer, /*is_measured=*/device.is_cpu());
+  add_optimizer_bytes(profile, optimizer);
   at::set_num_threads(threads_before);
   profile.threads = threads;
   profile.device = device_name(device);
@@ -116,7 +117,7 @@ Profile estimated_profile(const RunConfig& config, const std::string& file, cons
   request.optimizer = config.optimizer.type.name();
   request.optimizer_bytes_per_parameter_byte = materials.optimizer->bytes_per_parameter_byte();
   Profile profile = estimate_profile(model, *materials.loss, request);
-  add_optimizer_bytes(profile, *materials.optimizer, /*is_measured=*/false);
+  add_optimizer_bytes(profile, *materials.optimizer);
   return profile;
 }
 

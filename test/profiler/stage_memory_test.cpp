@@ -1,11 +1,14 @@
 // The proof that the memory accounting is right: what stage_costs predicts from a profile is, to the byte,
-// what the counting allocator sees when the engine runs that stage.
+// what the allocator is asked for when the engine runs that stage: the CPU's, and a device's that is not the
+// CPU.
 
 #include "stagecraft/engine/stage.h"
 #include "stagecraft/models/counting_allocator.h"
 #include "stagecraft/profiler/layer_profiler.h"
+#include "stagecraft/profiler/memory_meter.h"
 #include "test/profiler/models.h"
 #include "test/support/catch.h"
+#include "test/support/fake_accelerator.h"
 
 #include <c10/core/InferenceMode.h>
 
@@ -27,11 +30,12 @@ struct Measured {
 };
 
 /// What a stage finds in a slot: values that share the memory of one packed tensor.
-Bundle received(const BoundarySpec& spec) {
+Bundle received(const BoundarySpec& spec, at::Device device) {
   Bundle values;
   for (const ValueSpec& value : spec.values) {
-    values.push_back(value.has_gradient() ? at::randn(value.shape, value.dtype)
-                                          : at::ones(value.shape, value.dtype));
+    values.push_back(
+        (value.has_gradient() ? at::randn(value.shape, value.dtype) : at::ones(value.shape, value.dtype))
+            .to(device));
   }
   return unpacked(spec, packed(values));
 }
@@ -40,25 +44,29 @@ Bundle received(const BoundarySpec& spec) {
 at::Tensor sent(const Bundle& gradients) { return gradients.empty() ? at::Tensor() : packed(gradients); }
 
 /// Runs the stage of layers [first, last) (the loss behind the last one) twice; the second time is measured.
-Measured run_stage(const test::ProfiledModel& subject, int first, int last, bool with_loss, bool split) {
+Measured run_stage(const test::ProfiledModel& subject, int first, int last, bool with_loss, bool split,
+                   at::Device device) {
   const auto size = static_cast<std::size_t>(first);
   const std::vector<BoundarySpec> shapes = boundaries(subject.model, kSize);
-  const ChainInput data = subject.data(kSize);
-  const Bundle input = first == 0 ? Bundle{data.inputs} : received(shapes[size]);
-  const Bundle gradient = with_loss ? Bundle() : received(shapes[static_cast<std::size_t>(last)].gradients());
-  Stage stage(subject.model, *subject.loss, StageId{0}, first, last, 1, at::kCPU, [] {});
+  ChainInput data = subject.data(kSize);
+  data.inputs = data.inputs.to(device);
+  if (data.targets.defined()) data.targets = data.targets.to(device);
+  for (auto& [name, field] : data.fields) field = field.to(device);
+  const Bundle input = first == 0 ? Bundle{data.inputs} : received(shapes[size], device);
+  const Bundle gradient =
+      with_loss ? Bundle() : received(shapes[static_cast<std::size_t>(last)].gradients(), device);
+  Stage stage(subject.model, *subject.loss, StageId{0}, first, last, 1, device, [] {});
   Action forward{Op::forward, StageId{0}, MicroBatch{0}, Version{0}, Group{0}, {}, {}};
   Action backward = forward;
   backward.op = Op::backward;
   const std::vector<Action> list{forward, backward};
 
-  MemoryAccount account;
-  const ChargeTo charge(account);
+  MemoryMeter meter(device);
   Measured measured;
   for (int round = 0; round < 2; ++round) {
     stage.begin(list);
-    const Bytes before = account.live();
-    account.reset_peak();
+    const Bytes before = meter.live();
+    meter.reset_peak();
     at::Tensor output;
     ForwardTask task;
     task.micro_batch = MicroBatch{0};
@@ -69,24 +77,24 @@ Measured run_stage(const test::ProfiledModel& subject, int first, int last, bool
     } else {
       output = packed(stage.forward(input, task));
     }
-    measured.forward_peak = account.peak() - before;
-    measured.after_forward = account.live() - before;
+    measured.forward_peak = meter.peak() - before;
+    measured.after_forward = meter.live() - before;
     output.reset();
-    const Bytes kept = account.live();
+    const Bytes kept = meter.live();
     measured.kept = kept - before;
-    account.reset_peak();
+    meter.reset_peak();
     if (!split) {
       (void)sent(stage.backward(MicroBatch{0}, Version{0}, Group{0}, gradient));
-      measured.backward_peak = account.peak() - kept;
+      measured.backward_peak = meter.peak() - kept;
       continue;
     }
     (void)sent(stage.backward_input(MicroBatch{0}, Version{0}, gradient));
-    measured.backward_peak = account.peak() - kept;
-    const Bytes between = account.live();
+    measured.backward_peak = meter.peak() - kept;
+    const Bytes between = meter.live();
     measured.kept_for_weight = between - before;
-    account.reset_peak();
+    meter.reset_peak();
     stage.backward_weight(MicroBatch{0}, Group{0});
-    measured.weight_half_peak = account.peak() - between;
+    measured.weight_half_peak = meter.peak() - between;
   }
   return measured;
 }
@@ -98,6 +106,7 @@ TEST_CASE("bytes predicted from a profile are those that a stage takes, wherever
   install_counting_allocator();
   const c10::InferenceMode no_autograd;
   at::set_num_threads(1);
+  const at::Device device = GENERATE(at::Device(at::kCPU), test::fake_accelerator());
   for (const double dropout : {0.0, 0.25}) {
     std::vector<test::ProfiledModel> subjects = test::subjects(dropout);
     if (dropout > 0) subjects.push_back(test::captured_bundles());
@@ -106,6 +115,7 @@ TEST_CASE("bytes predicted from a profile are those that a stage takes, wherever
       request.micro_batch_sizes = {kSize};
       request.repeats = 1;
       request.warmup = Seconds{0};
+      request.device = device;
       request.data = [&](std::int64_t size, int) { return subject.data(size); };
       const Profile profile = profile_model(subject.model, *subject.loss, request);
       const Measurement& measurement = profile.at(kSize);
@@ -114,12 +124,12 @@ TEST_CASE("bytes predicted from a profile are those that a stage takes, wherever
         for (int last = first + 1; last <= layers; ++last) {
           const bool with_loss = last == layers;
           const StageCosts costs = stage_costs(measurement, first, with_loss ? last + 1 : last, 0);
-          const Measured measured = run_stage(subject, first, last, with_loss, /*split=*/false);
-          const Measured halves = run_stage(subject, first, last, with_loss, /*split=*/true);
-          INFO(subject.model.name << ", dropout " << dropout << ", layers " << first << " to " << last - 1
-                                  << " (" << subject.model.layers[static_cast<std::size_t>(first)]->name()
-                                  << " .. "
-                                  << subject.model.layers[static_cast<std::size_t>(last - 1)]->name() << ")");
+          const Measured measured = run_stage(subject, first, last, with_loss, /*split=*/false, device);
+          const Measured halves = run_stage(subject, first, last, with_loss, /*split=*/true, device);
+          INFO(device << ": " << subject.model.name << ", dropout " << dropout << ", layers " << first
+                      << " to " << last - 1 << " ("
+                      << subject.model.layers[static_cast<std::size_t>(first)]->name() << " .. "
+                      << subject.model.layers[static_cast<std::size_t>(last - 1)]->name() << ")");
           CHECK(measured.after_forward.value == (costs.kept_for_input + costs.output).value);
           CHECK(measured.kept.value ==
                 (costs.kept_for_input + (costs.output_kept ? costs.output : Bytes{})).value);

@@ -11,6 +11,7 @@
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -99,9 +100,43 @@ struct PooledBlock {
   void* memory;
 };
 
-class Memory final : public c10::Allocator {
+/// Counts what is asked for, as CUDA's does: by all threads, and by recordings too.
+class Memory final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
+    c10::DataPtr block = memory_for(bytes);
+    void* const data = block.get();
+    if (bytes == 0) return block;
+    const std::scoped_lock lock(mutex_);
+    requested_.increase(bytes);
+    return {data, new Counted{std::move(block), bytes}, &release, c10::Device(kType, 0)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override {
+    const std::scoped_lock lock(mutex_);
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    stats.requested_bytes.front() = requested_;
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex) override {
+    const std::scoped_lock lock(mutex_);
+    requested_.reset_peak();
+  }
+
+ private:
+  struct Counted {
+    c10::DataPtr block;
+    std::size_t bytes;
+  };
+  static c10::DataPtr memory_for(std::size_t bytes) {
     if (Recorder* const its = recorder()) return its->allocate(bytes);
     FakeStreams::here().memory_was_allocated();
     constexpr std::size_t kStep = 512;
@@ -115,12 +150,18 @@ class Memory final : public c10::Allocator {
             },
             c10::Device(kType, 0)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
-  void copy_data(void* to, const void* from, std::size_t bytes) const override {
-    default_copy_data(to, from, bytes);
-  }
+  static void release(void* context);
+
+  std::mutex mutex_;
+  c10::CachingAllocator::Stat requested_;
 };
 Memory fake_memory;
+
+void Memory::release(void* context) {
+  const std::unique_ptr<Counted> counted(static_cast<Counted*>(context));
+  const std::scoped_lock lock(fake_memory.mutex_);
+  fake_memory.requested_.decrease(counted->bytes);
+}
 
 /// Events are numbers, from 1 up.
 class Guard final : public c10::impl::DeviceGuardImplInterface {
@@ -363,6 +404,7 @@ void note_device_wide_wait(const std::string& why) {
 }
 
 void set_on_device_wide_wait(std::function<void()> wait) { first_times().wait = std::move(wait); }
+bool inside_a_device_operator() { return inside_operator; }
 
 void let_device_time_pass(double milliseconds) { Guard::let_time_pass(milliseconds); }
 

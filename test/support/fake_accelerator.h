@@ -3,6 +3,7 @@
 // An ATen device without a GPU. Its tensors lie in the CPU's memory and its operators are the CPU's, but it
 // takes what a GPU takes and no more:
 //   - an operator whose tensors lie on both sides throws; a single number of the CPU's may come along;
+//   - its allocator counts the bytes that are asked for, without what an operator takes for itself;
 //   - what a GPU's host would have to wait for is counted: reading a number, and copies that are not told
 //     that nobody waits;
 //   - the device seems to be behind the host: an event is over when a later one was recorded, or when it was
@@ -31,6 +32,8 @@ namespace stagecraft::test {
 void note_device_wide_wait(const std::string& why);
 /// Called at each of them on this thread, where a GPU would wait. Empty: nothing.
 void set_on_device_wide_wait(std::function<void()> wait);
+/// Whether this thread carries out an operator of the device, with the CPU's.
+[[nodiscard]] bool inside_a_device_operator();
 
 /// Events of this thread's device that are recorded from now on are so much later.
 void let_device_time_pass(double milliseconds);
