@@ -9,6 +9,7 @@
 #include "stagecraft/cli/number_ranges.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/cli/output_file.h"
+#include "stagecraft/engine/device/accelerators.h"
 #include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/run/launcher.h"
 #include "stagecraft/engine/run/memory_check.h"
@@ -260,6 +261,7 @@ Failure profile_rank(const ProfileArguments& arguments, const LaunchInfo& launch
 
 void profile_with_others(const ProfileArguments& arguments, const LaunchInfo& launch) {
   Failure problem{0, ""};
+  prepare_environment();
   {
     MpiSession session;
     check_world(launch, session.world());

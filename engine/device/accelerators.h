@@ -30,8 +30,8 @@ struct AcceleratorReport {
   std::string remark;  ///< why there are no devices, for people; empty when there are
 };
 
-/// What CUDA reads from the environment when it starts, which an MPI that knows of GPUs may cause: to be called
-/// before MPI starts. Does nothing in a build without CUDA.
+/// What CUDA and NCCL read from the environment when they start, where the user has not set it. An MPI that
+/// knows of GPUs may start CUDA: to be called before MPI starts. Does nothing in a build without CUDA.
 void prepare_environment();
 
 /// Never throws: a machine without a driver is an answer, not an error.

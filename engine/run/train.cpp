@@ -7,6 +7,7 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/engine/device/accelerators.h"
 #include "stagecraft/engine/run/checkpoint_folder.h"
+#include "stagecraft/engine/run/cores_note.h"
 #include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/run/exit_note.h"
 #include "stagecraft/engine/run/launcher.h"
@@ -216,6 +217,10 @@ std::vector<ProcessMemory> memory_of_threads(const RunSetup& setup) {
   return each;
 }
 
+void say_few_cores(const std::vector<transport::CoreCounts>& ranks, const TrainOutput& output) {
+  if (const std::string note = few_cores_note(ranks); !note.empty()) output.note(note);
+}
+
 TrainResult train_locally(const TrainRequest& request, RunConfig config, const TrainOutput& output,
                           StartUp& start_up) {
   Prepared prepared =
@@ -230,6 +235,9 @@ TrainResult train_locally(const TrainRequest& request, RunConfig config, const T
     return result;
   }
   check_memory(*prepared.setup, memory_of_threads(*prepared.setup));
+  if (prepared.setup->config().device != DeviceKind::cpu) {
+    say_few_cores({transport::count_cores()}, output);
+  }
   const RunPaths& paths = prepared.directory->paths();
   for (const std::string& remark : write_run_files(paths, *prepared.setup)) output.note(remark);
   result.outcome = LocalRun(*prepared.setup, paths, output).run();
@@ -275,6 +283,7 @@ class MpiRun {
   [[nodiscard]] bool heard_of_failure() const;
   void compare_fingerprints(const RunSetup& setup);
   void compare_memory(const RunSetup& setup, at::Device device);
+  void compare_cores(at::Device device);
 
   const TrainRequest& request_;
   const TrainOutput& output_;
@@ -320,6 +329,7 @@ TrainResult MpiRun::rank() {
   compare_fingerprints(*setup_);
   const at::Device device = prepare_device(setup_->config(), request_.config, launch_.machine_rank);
   compare_memory(*setup_, device);
+  compare_cores(device);
   result = result_without_training(*setup_);
   transport_ = transport_for(std::move(transport_), *setup_, device);
   const auto tell = [this, own = std::this_thread::get_id()](const std::string& what,
@@ -381,6 +391,15 @@ void MpiRun::compare_memory(const RunSetup& setup, at::Device device) {
     processes.push_back(json::read<ProcessMemory>(Json::parse(text), {"a rank's memory", ""}));
   }
   check_memory(setup, processes);
+}
+
+void MpiRun::compare_cores(at::Device device) {
+  if (device.is_cpu()) return;  // one core per rank is what such a run wants
+  std::vector<transport::CoreCounts> ranks;
+  for (const std::string& text : transport_->all_gather_text(cores_text(transport::count_cores()))) {
+    ranks.push_back(cores_from_text(text));
+  }
+  if (session_.rank() == Rank{0}) say_few_cores(ranks, output_);
 }
 
 void MpiRun::claim(const std::exception_ptr& error, bool second) {

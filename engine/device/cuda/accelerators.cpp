@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cctype>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -50,7 +51,11 @@ std::vector<int> peers_of(int device, int count) {
 
 }  // namespace
 
-void prepare_environment() { ask_for_queues(); }
+void prepare_environment() {
+  ask_for_queues();
+  // NCCL's threads run on the cores near their GPU, also where the rank is bound to a single one.
+  ::setenv("NCCL_IGNORE_CPU_AFFINITY", "1", /*overwrite=*/0);
+}
 
 DeviceMemory device_memory(int index) {
   int before = 0;
@@ -64,7 +69,7 @@ DeviceMemory device_memory(int index) {
 }
 
 AcceleratorReport accelerators() {
-  ask_for_queues();
+  prepare_environment();
   AcceleratorReport report;
   report.compiled_in = true;
   report.nccl_header = nccl_version(NCCL_VERSION_CODE);
