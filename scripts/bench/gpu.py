@@ -38,17 +38,21 @@ class Gpu:
         self.weights = self.folder / "weights"
         self.mixed = self.bench.config.get("bf16", {}).get("enabled", False)
 
+    def plan(self, stages):
+        if self.arguments.plans:
+            return self.arguments.plans.resolve() / f"{self.arguments.config.stem}.{stages}.json"
+        return self.bench.plan(f"stages{stages}", "1f1b", ranks=stages, stages=stages)[0]
+
     def prepare(self):
-        self.bench.profile(self.arguments.repeats, ranks=1, links=False)
-        plan, _ = self.bench.plan("weights", "1f1b", ranks=1, stages=1)
+        if not self.arguments.plans:
+            self.bench.profile(self.arguments.repeats, ranks=1, links=False)
+        plan = self.plan(1)
         # PyTorch's side reads float32 weights, and a config that says nothing of a narrower type.
         run(self.arguments.binary, "train", self.bench.base, "--plan", plan, *overrides(
             run_dir=str(self.weights), train_steps=1, steps_per_print=0, log__timeline_steps=0, checkpoint__at_start=True, checkpoint__keep=0))
 
     def ours(self, name, stages=1, graphs=True, **options):
-        schedule, ranks = ("1f1b", stages)
-        plan, _ = self.bench.plan(f"stages{stages}", schedule, ranks=ranks, stages=stages)
-        command, lines = self.bench.train(name, plan, 1, cuda__graphs=graphs, **options)
+        command, lines = self.bench.train(name, self.plan(stages), 1, cuda__graphs=graphs, **options)
         return (command[command.index(str(self.arguments.binary)):], lines)  # without a launcher: ranks are threads
 
     def theirs(self, compiled=False):
@@ -95,6 +99,7 @@ def main():
     parser.add_argument("--tf32", action="store_true", help="float32 products with inputs rounded to 10 bits, on both sides")
     parser.add_argument("--pairs", type=int, default=5, help="of turns, behind each ratio")
     parser.add_argument("--steps", type=int, default=5, help="behind each turn's median; one more is dropped")
+    parser.add_argument("--plans", type=Path, metavar="DIR", help="plans made elsewhere, DIR/CONFIG.STAGES.json: nothing is profiled")
     parser.add_argument("--repeats", type=int, default=20, help="of the profile that plans are made from")
     parser.add_argument("--binary", type=Path, default=ROOT / "build/stagecraft")
     parser.add_argument("--json", type=Path, help="write every pair's figures there")
@@ -103,8 +108,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         gpu = Gpu(arguments, folder)
         gpu.prepare()
-        print(f"{arguments.config.name} on {json.loads(gpu.bench.profile_file.read_text())['device']}; {arguments.pairs} pairs of turns of "
-              f"{arguments.steps} steps")
+        print(f"{arguments.config.name} on {arguments.device}; {arguments.pairs} pairs of turns of {arguments.steps} steps", flush=True)
         table = Table("<A", "<B", "A ms", "B ms", "ratio", "iqr", "least", "most", "losses differ", widths=[10, 24])
         results = []
         for row in arguments.rows:
