@@ -69,6 +69,7 @@ if(STAGECRAFT_ENGINE)
   list(APPEND _umbrellas engine)
   list(APPEND _public_headers
     models/batch_fields.h models/bundle.h models/check_gradients.h models/compiled_for.h models/dropout.h models/number_check.h models/layer.h models/layer_estimate.h models/loss.h models/matrix_products.h models/random.h models/sample.h models/tensors.h
+    models/losses/loss_factor.h
     models/families/registry.h models/layers/functional.h models/layers/registry.h models/layers/site.h
     models/layers/activation.h models/layers/attention.h models/layers/batch_norm.h models/layers/conv2d.h models/layers/delay.h
     models/layers/dropout.h models/layers/embedding.h models/layers/feed_forward.h models/layers/flatten.h models/layers/layer_norm.h

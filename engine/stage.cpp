@@ -52,6 +52,24 @@ const void* memory_of(const Bundle& bundle) {
   return bundle.size() == 1 ? memory_of(bundle.front()) : nullptr;
 }
 
+/// Everything that a forward reads of a batch is input: a recording reads it where it read it first.
+void add_fields(Bundle& input, const FieldTensors& fields) {
+  for (const auto& [name, field] : fields) input.push_back(field);
+}
+
+/// Takes them off again; `fields` has their names.
+void take_fields(Tensors& inputs, FieldTensors& fields) {
+  const auto first = inputs.end() - static_cast<std::ptrdiff_t>(fields.size());
+  auto next = first;
+  for (auto& [name, field] : fields) field = std::move(*next++);
+  inputs.erase(first, inputs.end());
+}
+
+/// Where they lie for the micro-batch; undefined where they do not.
+at::Tensor weights_in(const StageGraphs::Pass* pass) {
+  return pass != nullptr ? StageGraphs::weights_of(*pass) : at::Tensor();
+}
+
 /// What leaves a stage has memory of its own, because what it was made from (a receive slot) may be reused
 /// while the result is still on its way. Only stages that merely reshape need the copy; several tensors are
 /// packed, which is one.
@@ -138,12 +156,25 @@ Bundle Stage::run_layers(Bundle boundary, const ForwardTask& task, bool commit_b
   return boundary;
 }
 
-Stage::MicroBatchWork& Stage::begin(ForwardTask& task, const Bundle& input, double share) {
+void Stage::scale_loss(double scale) {
+  STAGECRAFT_CHECK(in_flight_.empty() || scale == loss_scale_, "a micro-batch has one scale of its loss");
+  loss_scale_ = scale;
+}
+
+Stage::MicroBatchWork& Stage::begin(ForwardTask& task, const Bundle& input, std::optional<double> share) {
   MicroBatchWork& work = in_flight_[task.micro_batch];
   if (graphs_ == nullptr) return work;
   GraphKey key;
-  key.add(std::uint64_t{task.recomputed_later}).add(share).add(loss_scale_);
+  key.add(std::uint64_t{task.recomputed_later});
+  std::optional<StageGraphs::Weights> weights;
+  if (share && loss_.reads_weights()) {
+    weights = {*share, loss_scale_};
+    key.add(std::uint64_t{*share == 0});
+  } else if (share) {
+    key.add(*share).add(loss_scale_);
+  }
   for (const at::Tensor& value : input) {
+    if (!value.defined()) continue;
     for (const std::int64_t size : value.sizes()) key.add(static_cast<std::uint64_t>(size));
   }
   for (const auto* tensors : {&versions_.read(task.version), &std::as_const(buffers_)}) {
@@ -151,7 +182,8 @@ Stage::MicroBatchWork& Stage::begin(ForwardTask& task, const Bundle& input, doub
       for (const at::Tensor& tensor : layer) key.add(tensor);
     }
   }
-  work.pass = graphs_->begin(key, static_cast<std::int64_t>(task.key.step << 32 | task.key.micro_batch));
+  work.pass =
+      graphs_->begin(key, static_cast<std::int64_t>(task.key.step << 32 | task.key.micro_batch), weights);
   if (work.pass != nullptr) task.key.on_device = StageGraphs::name_of(*work.pass);
   return work;
 }
@@ -174,8 +206,9 @@ Tensors Stage::run(MicroBatchWork& work, StageGraphs::PartKind kind, Tensors inp
 }
 
 LossValue Stage::loss_of(const at::Tensor& output, const FieldTensors& fields, const LossTask& task,
-                         Kept* kept, bool count_correct) const {
-  const LossData data = loss_.fields().empty() ? LossData(task.targets) : LossData(fields);
+                         const at::Tensor& weights, Kept* kept, bool count_correct) const {
+  LossData data = loss_.fields().empty() ? LossData(task.targets) : LossData(fields);
+  data.weights = weights;
   return run_loss(loss_, output, data, task.share, kept, count_correct);
 }
 
@@ -184,9 +217,11 @@ Bundle Stage::forward(Bundle input, ForwardTask task) {
   if (task.mode == Mode::evaluate) {
     return detached(run_layers(std::move(input), task, /*commit_buffers=*/false, nullptr), source);
   }
-  MicroBatchWork& work = begin(task, input, /*share=*/1);
+  add_fields(input, task.fields);
+  MicroBatchWork& work = begin(task, input, std::nullopt);
   return detached(run(work, StageGraphs::PartKind::forward, std::move(input), nullptr,
                       [&](Tensors inputs, InFlight& kept) -> Tensors {
+                        take_fields(inputs, task.fields);
                         if (task.recomputed_later) {
                           kept.input = inputs;
                           kept.fields = task.fields;
@@ -200,26 +235,29 @@ Bundle Stage::forward(Bundle input, ForwardTask task) {
 LossValue Stage::forward_loss(Bundle input, ForwardTask task, LossTask loss) {
   if (task.mode == Mode::evaluate) {
     const Bundle output = run_layers(std::move(input), task, /*commit_buffers=*/false, nullptr);
-    return loss_of(output.front(), task.fields, loss, nullptr, /*count_correct=*/true);
+    return loss_of(output.front(), task.fields, loss, {}, nullptr, /*count_correct=*/true);
   }
-  MicroBatchWork& work = begin(task, input, loss.share);
   input.push_back(std::move(loss.targets));
-  const Tensors value = run(
-      work, StageGraphs::PartKind::forward, std::move(input), nullptr,
-      [&](Tensors inputs, InFlight& kept) -> Tensors {
-        const at::Tensor targets = std::move(inputs.back());
-        inputs.pop_back();
-        if (task.recomputed_later) {
-          kept.input = inputs;
-          kept.loss_task = {targets, loss.share, true};
-          kept.fields = task.fields;
-        }
-        const Bundle output = run_layers(std::move(inputs), task, /*commit_buffers=*/true,
-                                         task.recomputed_later ? nullptr : &kept.layers);
-        const LossValue made = loss_of(output.front(), task.fields, {targets, loss.share},
-                                       task.recomputed_later ? nullptr : &kept.loss, /*count_correct=*/false);
-        return {made.loss, made.correct};
-      });
+  add_fields(input, task.fields);
+  MicroBatchWork& work = begin(task, input, loss.share);
+  const Tensors value =
+      run(work, StageGraphs::PartKind::forward, std::move(input), nullptr,
+          [&](Tensors inputs, InFlight& kept) -> Tensors {
+            take_fields(inputs, task.fields);
+            const at::Tensor targets = std::move(inputs.back());
+            inputs.pop_back();
+            if (task.recomputed_later) {
+              kept.input = inputs;
+              kept.loss_task = {targets, loss.share, true};
+              kept.fields = task.fields;
+            }
+            const Bundle output = run_layers(std::move(inputs), task, /*commit_buffers=*/true,
+                                             task.recomputed_later ? nullptr : &kept.layers);
+            const LossValue made =
+                loss_of(output.front(), task.fields, {targets, loss.share}, weights_in(work.pass),
+                        task.recomputed_later ? nullptr : &kept.loss, /*count_correct=*/false);
+            return {made.loss, made.correct};
+          });
   return {value[0], value[1]};
 }
 
@@ -234,7 +272,8 @@ void Stage::recompute(ForwardTask task) {
         run_layers(std::exchange(kept.input, {}), task, /*commit_buffers=*/false, &kept.layers);
     if (!kept.loss_task.follows) return {};
     const LossTask loss = std::exchange(kept.loss_task, {});
-    (void)loss_of(output.front(), task.fields, loss, &kept.loss, /*count_correct=*/false);
+    (void)loss_of(output.front(), task.fields, loss, weights_in(work.pass), &kept.loss,
+                  /*count_correct=*/false);
     return {};
   });
 }

@@ -18,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -92,7 +93,8 @@ class Stage {
   [[nodiscard]] int skips_in_a_row() const { return skips_in_a_row_; }
   /// What the loss is multiplied by in backwards, so that gradients of few bits do not vanish. Sums are not
   /// divided by it again: that is the caller's.
-  void scale_loss(double scale) { loss_scale_ = scale; }
+  /// Between micro-batches: forward and backward of one have the same.
+  void scale_loss(double scale);
 
   /// Micro-batches under way and groups' sums are dropped, and skipped steps counted anew: what a rehearsal left.
   void forget_work();
@@ -117,8 +119,9 @@ class Stage {
   [[nodiscard]] Bundle run_layers(Bundle boundary, const ForwardTask& task, bool commit_buffers,
                                   std::vector<Kept>* kept);
   [[nodiscard]] MicroBatchWork& in_flight(MicroBatch micro_batch);
-  /// Makes the micro-batch's work; `task` is told where its name lies on the device.
-  [[nodiscard]] MicroBatchWork& begin(ForwardTask& task, const Bundle& input, double share);
+  /// Makes the micro-batch's work; `task` is told where its name lies on the device. `share`: where its loss
+  /// follows.
+  [[nodiscard]] MicroBatchWork& begin(ForwardTask& task, const Bundle& input, std::optional<double> share);
   void end(MicroBatch micro_batch);
   void after_layer() const {
     if (!of_a_pass_) between_layers_();
@@ -128,8 +131,9 @@ class Stage {
                             Accumulators* sums, const StageGraphs::Part& part);
   [[nodiscard]] Bundle run_backward(InFlight& work, Version version, Bundle gradients,
                                     Accumulators* accumulators, const AfterLayer& added);
+  /// `weights`: as LossData has them.
   [[nodiscard]] LossValue loss_of(const at::Tensor& output, const FieldTensors& fields, const LossTask& task,
-                                  Kept* kept, bool count_correct) const;
+                                  const at::Tensor& weights, Kept* kept, bool count_correct) const;
   void read_average(bool validates);
   [[nodiscard]] Accumulators& accumulators(Group group);
   void end_group(Group group);

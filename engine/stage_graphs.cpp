@@ -14,7 +14,7 @@
 namespace stagecraft {
 namespace {
 
-/// What changes for ever, as a loss' scale may, must not fill the device. What comes later runs as it is: a
+/// What changes for ever, as sizes may, must not fill the device. What comes later runs as it is: a
 /// recording that goes would wait for the device, and a wait in a step costs at best the step's overlap.
 constexpr std::size_t kMostPasses = 1024;
 constexpr std::size_t kMostSeen = 4096;
@@ -88,7 +88,9 @@ struct StageGraphs::Pass {
 
 struct StageGraphs::Slot {
   DeviceGraphs::Pool pool;
-  at::Tensor name;  ///< of the micro-batch that has the slot
+  at::Tensor name;       ///< of the micro-batch that has the slot
+  at::Tensor weights{};  ///< of its loss; undefined: none were ever given
+  std::optional<Weights> written{};
   bool busy = false;
   std::map<GraphKey, Pass> passes{};
 };
@@ -100,7 +102,10 @@ StageGraphs::~StageGraphs() = default;
 
 const at::Tensor& StageGraphs::name_of(const Pass& pass) { return pass.slot.name; }
 
-StageGraphs::Pass* StageGraphs::begin(const GraphKey& key, std::int64_t name) {
+const at::Tensor& StageGraphs::weights_of(const Pass& pass) { return pass.slot.weights; }
+
+StageGraphs::Pass* StageGraphs::begin(const GraphKey& key, std::int64_t name,
+                                      const std::optional<Weights>& weights) {
   if (!counts_.refusal.empty()) return nullptr;
   if (seen_.size() == kMostSeen) seen_.clear();
   if (seen_.insert(key).second) return nullptr;
@@ -113,6 +118,12 @@ StageGraphs::Pass* StageGraphs::begin(const GraphKey& key, std::int64_t name) {
   if (fresh) ++passes_;
   slot->busy = true;
   slot->name.fill_(name);
+  if (weights && weights != slot->written) {
+    if (!slot->weights.defined()) slot->weights = at::empty({2}, slot->name.options().dtype(at::kDouble));
+    slot->weights.select(0, 0).fill_((*weights)[0]);
+    slot->weights.select(0, 1).fill_((*weights)[1]);
+    slot->written = weights;
+  }
   return &entry->second;
 }
 

@@ -6,8 +6,9 @@
 // A micro-batch that is forwarded takes a slot, and gives it back when its backward is over: as many slots as
 // micro-batches were ever in flight. A slot has a pool of memory, which holds what forwards keep for
 // backwards. Its recordings are passes: the parts of one way through the stage (forward, perhaps recompute,
-// backward or its halves), distinguished by everything they do not read from memory: shapes, the addresses of
-// the weights' version, the loss' scale. A pass is recorded when it comes for the second time; before, it
+// backward or its halves), distinguished by everything they do not read from memory: shapes and the addresses
+// of the weights' version. What differs from micro-batch to micro-batch lies in the slot's memory: their name,
+// the loss' share and scale. A pass is recorded when it comes for the second time; before, it
 // runs as it is, which warms LibTorch up.
 //
 // Why a repeated part finds what it needs: inputs are copied to where it was recorded to read them; what it
@@ -25,10 +26,12 @@
 
 #include <c10/core/Device.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -74,11 +77,17 @@ class StageGraphs {
   StageGraphs(const StageGraphs&) = delete;
   StageGraphs& operator=(const StageGraphs&) = delete;
 
+  /// The loss' share and scale.
+  using Weights = std::array<double, 2>;
+
   /// For a micro-batch whose forward comes next. Null: it runs as it is. `name`: step and micro-batch, as
-  /// RandomKey::on_device holds them.
-  [[nodiscard]] Pass* begin(const GraphKey& key, std::int64_t name);
+  /// RandomKey::on_device holds them. `weights`: where the stage has a loss that reads them from memory.
+  [[nodiscard]] Pass* begin(const GraphKey& key, std::int64_t name,
+                            const std::optional<Weights>& weights = std::nullopt);
   /// Where the pass' name lies.
   [[nodiscard]] static const at::Tensor& name_of(const Pass& pass);
+  /// As LossData has them; undefined where begin() was given none.
+  [[nodiscard]] static const at::Tensor& weights_of(const Pass& pass);
   /// Its last backward is over, and what it kept is gone.
   void end(Pass& pass);
 

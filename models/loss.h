@@ -37,12 +37,17 @@ struct LossValue {
   at::Tensor correct;  ///< right predictions; undefined where they are not counted
 };
 
+class LossFactor;
+
 /// What an output is compared with: the data's targets, or what a loss reads in their place.
 struct LossData {
   LossData(at::Tensor its_targets) : targets(std::move(its_targets)) {}  // NOLINT(*-explicit-*)
   LossData(const FieldTensors& its_fields) : fields(&its_fields) {}      // NOLINT(*-explicit-*)
   at::Tensor targets{};
   const FieldTensors* fields = nullptr;  ///< has those of Loss::fields(), where it has any
+  /// [share, scale] in double precision, on the device and until the backward is over: in place of the numbers
+  /// that forward and backward get, for a loss that reads_weights(). Undefined: there are those alone.
+  at::Tensor weights{};
 };
 
 /// The last thing the last stage does. Not a Layer: it takes targets and yields a number. Profiled as a layer
@@ -61,6 +66,11 @@ class Loss {
   /// d loss / d output, `share` included, times `scale` (loss scaling), in the output's dtype. `kept` is
   /// empty on return.
   [[nodiscard]] virtual at::Tensor backward(Kept& kept, double scale = 1) const = 0;
+
+  /// Whether it takes share and scale from LossData::weights where they lie there (models/losses/loss_factor.h):
+  /// to the bit what it makes of the same numbers, but for a share of 0, which may have a way of its own. A
+  /// device's recordings then serve all shares and scales; of other losses each pair has its own.
+  [[nodiscard]] virtual bool reads_weights() const { return false; }
 
   /// Fields of the batch that it reads, by the model's names, in place of the targets.
   [[nodiscard]] virtual std::vector<std::string> fields() const { return {}; }
@@ -100,6 +110,7 @@ class Loss {
   [[nodiscard]] double factor(double share, std::int64_t terms) const {
     return reduction_ == Reduction::mean ? share / static_cast<double>(terms) : share;
   }
+  [[nodiscard]] LossFactor factor(const LossFactor& share, std::int64_t terms) const;
 
  private:
   Reduction reduction_;

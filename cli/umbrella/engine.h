@@ -10,4 +10,5 @@
 #include "stagecraft/models/layers/functional.h"
 #include "stagecraft/models/layers/registry.h"
 #include "stagecraft/models/loss.h"
+#include "stagecraft/models/losses/loss_factor.h"
 #include "stagecraft/planner.h"

@@ -4,8 +4,8 @@
 #include "stagecraft/models/captured/graph_estimate.h"
 #include "stagecraft/models/captured/index_checks.h"
 #include "stagecraft/models/layers/functional.h"
+#include "stagecraft/models/losses/loss_factor.h"
 
-#include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -23,8 +23,9 @@ using captured::Graph;
 using captured::ModelFolder;
 using captured::Programs;
 
-/// Kept: what the graph keeps, and on the CPU the share and the micro-batch's size. Of a share of 0, where the
-/// loss may be no number, the latter alone. Samples of several lengths have a graph each.
+/// Kept: what the graph keeps, and on the CPU the share and the micro-batch's size; apart, the weights where they
+/// lie on the device. Of a share of 0, where the loss may be no number, share and size alone. Samples of several
+/// lengths have a graph each.
 class CapturedLoss final : public Loss {
  public:
   explicit CapturedLoss(const std::shared_ptr<const ModelFolder>& folder)
@@ -77,8 +78,11 @@ class CapturedLoss final : public Loss {
     if (kept != nullptr) {
       kept->for_input.assign(std::make_move_iterator(made.begin() + 1), std::make_move_iterator(made.end()));
       kept->for_input.push_back(about);
+      if (data.weights.defined()) kept->for_weight = {data.weights};
     }
-    return {made.front().to(at::kDouble).mul_(share), {}};
+    at::Tensor loss = made.front().to(at::kDouble);
+    share_in(data.weights, share).multiply(loss);
+    return {loss, {}};
   }
 
   at::Tensor backward(Kept& kept, double scale) const override {
@@ -88,17 +92,21 @@ class CapturedLoss final : public Loss {
     const at::Tensor about = std::move(taken.back());
     taken.pop_back();
     const double share = about[0].item<double>();
+    const Tensors apart = std::exchange(kept.for_weight, {});
+    const at::Tensor weights = apart.empty() ? about[0] : apart.front();
     const auto b = about[1].item<std::int64_t>();
     const at::Device device = taken.empty() ? at::Device(at::kCPU) : taken.front().device();
     if (share == 0)
       return at::zeros(graph.inputs[0].at(b), at::TensorOptions(device).dtype(graph.inputs[0].dtype));
     std::vector<c10::IValue> frame;
-    frame.emplace_back(at::full({}, share * scale, at::TensorOptions(device).dtype(graph.outputs[0].dtype)));
+    frame.emplace_back((kept_share(weights) * kept_scale(weights, scale))
+                           .as(at::TensorOptions(device).dtype(graph.outputs[0].dtype)));
     for (const at::Tensor& constant : form.constants) frame.emplace_back(constant.to(device));
     for (at::Tensor& tensor : taken) frame.emplace_back(std::move(tensor));
     return form.loss().replay->at(b, device).backward_input.run(std::move(frame), {}).front();
   }
 
+  bool reads_weights() const override { return true; }
   bool counts_units() const override { return loss_.units.has_value(); }
   std::int64_t units(const FieldTensors& fields) const override {
     const at::Tensor& counted = fields.at(loss_.units->field);

@@ -112,7 +112,21 @@ class LossTrier {
             "the loss does not follow its share of the mini-batch: factor(share, terms) has it");
     require(scales(0.5, 1), "the gradient does not follow the share of the mini-batch");
     require(scales(1, 4), "the gradient does not follow `scale`, which loss scaling sets");
+    if (loss_.reads_weights()) from_memory(0.3, 5);
     return "";
+  }
+
+  /// Other numbers are given beside: only those in memory may be used.
+  void from_memory(double share, double scale) {
+    LossData data = loss_.fields().empty() ? LossData(trial_.targets) : LossData(trial_.fields);
+    data.weights = at::tensor({share, scale}, at::kDouble);
+    Kept kept;
+    const at::Tensor loss = run_loss(loss_, output_.clone(), data, 1, &kept, /*count_correct=*/false).loss;
+    require(same_bits(loss, forward(output_.clone(), share, nullptr)),
+            "the loss is another one where its share lies in memory (reads_weights)");
+    require(same_bits(run_loss_backward(loss_, kept, 1), backward(output_.clone(), share, scale)),
+            "the gradient is another one where share and scale lie in memory (reads_weights)");
+    require(kept.for_input.empty() && kept.for_weight.empty(), "backward leaves tensors kept");
   }
 
   std::string gradient() {

@@ -1,11 +1,10 @@
 #include "stagecraft/models/losses/cross_entropy.h"
 
 #include "stagecraft/base/error.h"
+#include "stagecraft/models/losses/loss_factor.h"
 
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <fmt/format.h>
 
 #include <utility>
@@ -19,7 +18,7 @@ at::Tensor logit_rows(const at::Tensor& output) {
   return at::isReducedFloatingType(rows.scalar_type()) ? rows.to(at::kFloat) : rows;
 }
 
-/// Kept: the log-probabilities, the targets, the factor, and the output's own shape and dtype (one element,
+/// Kept: the log-probabilities, the targets, the weights, and the output's own shape and dtype (one element,
 /// expanded: next to no memory).
 class CrossEntropyLoss final : public Loss {
  public:
@@ -31,12 +30,12 @@ class CrossEntropyLoss final : public Loss {
     const at::Tensor classes = data.targets.reshape({-1, 1});
     STAGECRAFT_CHECK(logits.size(0) == classes.size(0), "one target for every row of logits");
     at::Tensor log_probabilities = at::_log_softmax(logits, 1, false);
-    const double scale = factor(share, classes.size(0));
     LossValue value;
-    value.loss = log_probabilities.gather(1, classes).sum(at::kDouble).mul_(-scale);
+    value.loss = log_probabilities.gather(1, classes).sum(at::kDouble);
+    (-factor(share_in(data.weights, share), classes.size(0))).multiply(value.loss);
     if (count_correct) value.correct = logits.argmax(1, true).eq(classes).sum(at::kDouble);
     if (kept != nullptr) {
-      kept->for_input = {std::move(log_probabilities), classes, at::scalar_tensor(scale, at::kDouble),
+      kept->for_input = {std::move(log_probabilities), classes, keep_weights(data.weights, share),
                          at::empty({1}, output.options()).expand(output.sizes())};
     }
     return value;
@@ -45,14 +44,16 @@ class CrossEntropyLoss final : public Loss {
   at::Tensor backward(Kept& kept, double scale) const override {
     const Tensors taken = std::exchange(kept.for_input, {});
     // (softmax - one at the target) * scale, in the memory of the log-probabilities: they are ours alone.
-    const at::Tensor& gradient = taken.at(0);
-    scale *= taken.at(2).item<double>();
-    gradient.exp_().mul_(scale);
-    gradient.scatter_add_(1, taken.at(1),
-                          at::full({1, 1}, -scale, gradient.options()).expand_as(taken.at(1)));
+    at::Tensor gradient = taken.at(0).exp_();
+    const at::Tensor& classes = taken.at(1);
+    const LossFactor whole =
+        factor(kept_share(taken.at(2)), classes.size(0)) * kept_scale(taken.at(2), scale);
+    whole.multiply(gradient);
+    gradient.scatter_add_(1, classes, (-whole).as(gradient.options()).view({1, 1}).expand_as(classes));
     return gradient.view(taken.at(3).sizes()).to(taken.at(3).scalar_type());
   }
 
+  bool reads_weights() const override { return true; }
   std::vector<NumberCheck> number_checks(const SampleSpec& sample) const override {
     return {{.end = sample.classes, .reader = fmt::format("a loss over {} classes", sample.classes)}};
   }

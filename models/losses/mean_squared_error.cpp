@@ -1,9 +1,9 @@
 #include "stagecraft/models/losses/mean_squared_error.h"
 
 #include "stagecraft/base/error.h"
+#include "stagecraft/models/losses/loss_factor.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/accumulate.h>
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 namespace stagecraft {
 namespace {
 
-/// Kept: the difference, twice the factor, and the output's own dtype (one element).
+/// Kept: the difference, the weights, and the output's own dtype (one element).
 class MeanSquaredErrorLoss final : public Loss {
  public:
   using Loss::Loss;
@@ -22,12 +22,12 @@ class MeanSquaredErrorLoss final : public Loss {
                     bool count_correct) const override {
     STAGECRAFT_CHECK(output.numel() == data.targets.numel(), "mse compares output and targets of one size");
     at::Tensor difference = output.sub(data.targets.view(output.sizes()));
-    const double scale = factor(share, output.numel());
     LossValue value;
-    value.loss = difference.square().sum(at::kDouble).mul_(scale);
+    value.loss = difference.square().sum(at::kDouble);
+    factor(share_in(data.weights, share), output.numel()).multiply(value.loss);
     if (count_correct) value.correct = at::zeros_like(value.loss);
     if (kept != nullptr) {
-      kept->for_input = {std::move(difference), at::scalar_tensor(2 * scale, at::kDouble),
+      kept->for_input = {std::move(difference), keep_weights(data.weights, share),
                          at::empty({1}, output.options())};
     }
     return value;
@@ -35,8 +35,13 @@ class MeanSquaredErrorLoss final : public Loss {
 
   at::Tensor backward(Kept& kept, double scale) const override {
     const Tensors taken = std::exchange(kept.for_input, {});
-    return taken.at(0).mul(taken.at(1).item<double>() * scale).to(taken.at(2).scalar_type());
+    const at::Tensor& difference = taken.at(0);
+    const LossFactor whole =
+        factor(kept_share(taken.at(1)), difference.numel()) * LossFactor(2) * kept_scale(taken.at(1), scale);
+    return whole.times(difference).to(taken.at(2).scalar_type());
   }
+
+  bool reads_weights() const override { return true; }
 
   Targets targets() const override { return Targets::values; }
   std::vector<NumberCheck> number_checks(const SampleSpec&) const override {

@@ -235,6 +235,7 @@ class Square final : public Loss {
     if (defect_ == "scale") scale = 1;
     return output * (factor.item<double>() * scale * (defect_ == "gradient" ? 1 : 2));
   }
+  bool reads_weights() const override { return defect_ == "weights"; }
   Targets targets() const override { return Targets::classes; }
   std::string misfit(const std::vector<std::int64_t>&, const SampleSpec&) const override { return ""; }
 

@@ -145,6 +145,7 @@ TEST_CASE("check-layers holds the meta device against the forward, and the loss 
                                                                    {"gradient", "input_gradient"},
                                                                    {"share", "micro_batches"},
                                                                    {"scale", "micro_batches"},
+                                                                   {"weights", "micro_batches"},
                                                                    {"in place", "in_place"},
                                                                    {"a row", "output"},
                                                                    {"throws", "output"}};

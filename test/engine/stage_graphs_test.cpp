@@ -14,7 +14,12 @@
 
 #include <cmath>
 #include <iostream>
+#include <memory>
 #include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 using namespace stagecraft;
 using namespace stagecraft::test;
@@ -29,6 +34,59 @@ std::vector<GraphCounts> counts_of(const Setting& setting) {
         }) == "");
   return counts;
 }
+
+/// The same of a setting that is no case's own, and so of no oracle that was kept.
+struct Recorded {
+  std::int64_t recorded = 0, repeated = 0;
+  std::vector<StepReport> steps;
+};
+Recorded record(const Setting& setting) {
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(setting.placement.world()));
+  run_on_devices(setting.placement.world(), staged, [&](Transport& transport) {
+    outcomes[transport.rank().index()] = run_rank(setting, transport);
+  });
+  CHECK(difference(outcomes, run_oracle(setting.model, *setting.loss, *setting.data, setting.oracle)) == "");
+  Recorded found{.steps = outcomes.front().steps};
+  for (const Outcome& outcome : outcomes) {
+    CHECK(outcome.graphs.refusal == "");
+    found.recorded += outcome.graphs.recorded;
+    found.repeated += outcome.graphs.repeated;
+  }
+  return found;
+}
+
+/// A loss of the model's, which reads its targets as a field of the batch, and of which micro-batches weigh as
+/// many targets as are not of the first class.
+class Weighed final : public Loss {
+ public:
+  /// `varies`: else all targets count. `reads`: the loss takes its weights from memory.
+  Weighed(std::shared_ptr<const Loss> loss, bool varies, bool reads)
+      : Loss(loss->reduction()), loss_(std::move(loss)), varies_(varies), reads_(reads) {}
+  LossValue forward(const at::Tensor& output, const LossData& data, double share, Kept* kept,
+                    bool count_correct) const override {
+    LossData own(data.fields->at("labels"));
+    if (share == 0) return loss_->forward(output, own, 0.125, kept, count_correct);  // a way of its own
+    own.weights = data.weights;
+    demand(reads_ || !own.weights.defined(), "weights lie in memory for a loss that reads them alone");
+    return loss_->forward(output, own, share, kept, count_correct);
+  }
+  at::Tensor backward(Kept& kept, double scale) const override { return loss_->backward(kept, scale); }
+  bool reads_weights() const override { return reads_; }
+  std::vector<std::string> fields() const override { return {"labels"}; }
+  bool counts_units() const override { return true; }
+  std::int64_t units(const FieldTensors& fields) const override {
+    const at::Tensor& labels = fields.at("labels");
+    return varies_ ? labels.ne(0).sum().item<std::int64_t>() : labels.numel();
+  }
+  Targets targets() const override { return loss_->targets(); }
+  std::string misfit(const std::vector<std::int64_t>& shape, const SampleSpec& sample) const override {
+    return loss_->misfit(shape, sample);
+  }
+
+ private:
+  std::shared_ptr<const Loss> loss_;
+  bool varies_, reads_;
+};
 
 }  // namespace
 
@@ -221,6 +279,66 @@ TEST_CASE("of a steady pipeline every part is recorded, a few times and no more"
     }
   }
   CHECK(pool_bytes() == 0);  // the runs are over
+}
+
+TEST_CASE("scales of the loss make no recordings", "[graphs]") {
+  for (const ModelKind model : {ModelKind::mlp, ModelKind::gpt}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::all}) {
+      Setting setting = with_graphs({.schedule = "zb_h1",
+                                     .stages = 2,
+                                     .recompute = recompute,
+                                     .model = model,
+                                     .shape = BatchShape::many,
+                                     .optimizer = CaseOptimizer::adamw,
+                                     .precision = PrecisionKind::fp16,
+                                     .dropout = true,
+                                     .clipping = 0.05});
+      INFO(setting.pipeline.name());
+      const auto with_scale = [&](const Fp16Config& config) {
+        setting.options.fp16 = setting.oracle.fp16 = config;
+        return record(setting);
+      };
+      const Recorded one = with_scale({.enabled = true, .loss_scale = 256});
+      const Recorded many =
+          with_scale({.enabled = true, .initial_scale_power = 15, .loss_scale_window = 1, .hysteresis = 1});
+      std::set<double> scales;
+      for (const StepReport& step : many.steps) scales.insert(step.loss_scale.value());
+      CHECK(scales.size() >= 3);
+      CHECK(many.recorded == one.recorded);
+      CHECK(many.repeated == one.repeated);
+      CHECK(one.repeated > 3 * one.recorded);
+    }
+  }
+}
+
+TEST_CASE("neither do weights of micro-batches, but for a loss that cannot read them from memory",
+          "[graphs]") {
+  for (const ModelKind model : {ModelKind::mlp, ModelKind::gpt}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::all}) {
+      Setting setting = with_graphs({.schedule = "1f1b",
+                                     .stages = 2,
+                                     .recompute = recompute,
+                                     .model = model,
+                                     .shape = BatchShape::many,
+                                     .optimizer = CaseOptimizer::adamw});
+      INFO(setting.pipeline.name());
+      const std::shared_ptr<const Loss> loss = setting.loss;
+      const bool tokens = model == ModelKind::gpt;
+      setting.model.fields.push_back(
+          {.name = "labels",
+           .from = "targets",
+           .shape = tokens ? std::vector<std::int64_t>{6} : std::vector<std::int64_t>{}});
+      const auto weighed = [&](bool varies, bool reads) {
+        setting.loss = std::make_shared<Weighed>(loss, varies, reads);
+        return record(setting);
+      };
+      const Recorded alike = weighed(false, true), varied = weighed(true, true), keyed = weighed(true, false);
+      CHECK(varied.recorded == alike.recorded);
+      CHECK(varied.repeated <= alike.repeated);  // by a micro-batch that weighs nothing
+      CHECK(varied.repeated + 4 > alike.repeated);
+      CHECK(keyed.recorded > varied.recorded);
+    }
+  }
 }
 
 TEST_CASE("where a backward hands its layers in to a sum, it runs as it is", "[graphs]") {

@@ -132,6 +132,13 @@ TEST_CASE("a captured loss is PyTorch's, weighs by what counts, and adds nothing
   CHECK(value.loss.item<double>() == expected.to(at::kDouble).item<double>() * 0.625);
   CHECK(at::equal(loss.backward(kept), leaf.grad()));
   CHECK(kept.for_input.empty());
+  LossData from_memory(fields);
+  from_memory.weights = at::tensor({0.625, 3.5}, at::kDouble);
+  CHECK(at::equal(loss.forward(output, from_memory, 1, &kept, false).loss, value.loss));
+  Kept by_number;
+  (void)loss.forward(output, fields, 0.625, &by_number, false);
+  CHECK(at::equal(loss.backward(kept, 1), loss.backward(by_number, 3.5)));
+  CHECK(kept.for_weight.empty());
   // Once more without a backward, as in validation.
   CHECK(loss.forward(output, fields, 1, nullptr, true).loss.item<double>() ==
         expected.to(at::kDouble).item<double>());

@@ -7,6 +7,9 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <memory>
+#include <utility>
+
 using namespace stagecraft;
 
 namespace {
@@ -72,6 +75,40 @@ TEST_CASE("mean squared error", "[loss]") {
         [](const at::Tensor& x, const at::Tensor& y) { return at::mse_loss(x, y); });
   check({MeanSquaredError{}, Reduction::sum}, output, targets,
         [](const at::Tensor& x, const at::Tensor& y) { return at::mse_loss(x, y, at::Reduction::Sum); });
+}
+
+TEST_CASE("share and scale in memory give the bits of the same numbers", "[loss]") {
+  const c10::NoGradGuard no_grad;
+  at::manual_seed(6);
+  const at::Tensor classes = at::randint(0, 7, {15}, at::kLong), tokens = classes.view({5, 3});
+  int compared = 0;
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+    const at::Tensor logits = at::randn({5, 3, 7}, at::kDouble).to(type);
+    const at::Tensor values = at::randn({5, 3, 7}, at::kDouble).to(type);
+    for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
+      const auto same = [&](const LossConfig& config, const at::Tensor& output, const at::Tensor& targets) {
+        const std::shared_ptr<const Loss> loss = config.make();
+        REQUIRE(loss->reads_weights());
+        for (const auto& [share, scale] :
+             {std::pair{1.0, 1.0}, {1.0 / 3, 1.0}, {5.0 / 37, 65536.0}, {0.3, 1000.7}}) {
+          LossData data(targets);
+          data.weights = at::tensor({share, scale}, at::kDouble);
+          Kept by_number, in_memory;
+          const LossValue want = loss->forward(output, targets, share, &by_number, true);
+          const LossValue got = loss->forward(output, data, 17, &in_memory, true);
+          CHECK(at::equal(got.loss, want.loss));
+          CHECK(at::equal(loss->backward(in_memory, 19), loss->backward(by_number, scale)));
+          CHECK(in_memory.for_input.empty());
+          ++compared;
+        }
+      };
+      same({CrossEntropy{}, reduction}, logits.reshape({15, 7}), classes);
+      same({TokenCrossEntropy{}, reduction}, logits, tokens);
+      same({MeanSquaredError{}, reduction}, logits, values);
+      same({MeanSquaredError{}, reduction}, logits, values.to(at::kFloat));
+    }
+  }
+  CHECK(compared == 4 * 2 * 4 * 4);
 }
 
 TEST_CASE("micro-batches weighted by their share add up to the mini-batch", "[loss]") {
