@@ -1,10 +1,13 @@
 #include "stagecraft/engine/deferred_reports.h"
 
+#include "stagecraft/base/error.h"
+
 namespace stagecraft {
 
-void DeferredReports::add(const StepReport& step, const at::Tensor& loss, const Report& report) {
-  entries_.push_back({step, AsyncScalars(loss), report});
-  while (!entries_.empty() && (entries_.size() > 1 || entries_.front().loss.arrived())) deliver_oldest();
+void DeferredReports::add(const StepReport& step, const at::Tensor& loss, const Report& report,
+                          LateNorm norm) {
+  entries_.push_back({step, AsyncScalars(loss), report, std::move(norm)});
+  while (!entries_.empty() && (entries_.size() > 1 || entries_.front().arrived())) deliver_oldest();
 }
 
 void DeferredReports::deliver_all() {
@@ -16,6 +19,10 @@ void DeferredReports::deliver_oldest() {
   oldest.loss.await(meanwhile_);
   oldest.step.loss = oldest.loss[0];
   oldest.step.correct = oldest.loss[1];
+  if (oldest.norm != nullptr) {
+    STAGECRAFT_CHECK(oldest.norm->has_value(), "a step's norm is heard before its report");
+    oldest.step.gradient_norm = *oldest.norm;
+  }
   oldest.report(oldest.step);
   entries_.pop_front();
 }

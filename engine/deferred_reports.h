@@ -1,8 +1,9 @@
 #pragma once
 
-// Steps whose loss is still on its way from the device. A step is reported when its numbers have arrived, in
+// Steps whose loss, and perhaps norm, is still on its way from the device. A step is reported when its numbers have arrived, in
 // order, and at the latest when the next one is over: so nobody waits for a device that runs one step behind.
 
+#include "stagecraft/engine/deferred_norms.h"
 #include "stagecraft/engine/loss_sum.h"
 #include "stagecraft/engine/worker.h"
 
@@ -19,9 +20,10 @@ class DeferredReports {
   /// `meanwhile` is called while a loss is waited for (Transport::progress).
   explicit DeferredReports(std::function<void()> meanwhile) : meanwhile_(std::move(meanwhile)) {}
 
-  /// `step` lacks what is in `loss`: [loss, correct], on the device.
-  void add(const StepReport& step, const at::Tensor& loss, const Report& report);
-  /// Waits for all of them.
+  /// `step` lacks what is in `loss`: [loss, correct], on the device; and its norm, where that is late: it must be
+  /// heard before the next add().
+  void add(const StepReport& step, const at::Tensor& loss, const Report& report, LateNorm norm = nullptr);
+  /// Waits for all of them, whose norms were heard.
   void deliver_all();
 
  private:
@@ -29,6 +31,8 @@ class DeferredReports {
     StepReport step;
     AsyncScalars loss;
     Report report;
+    LateNorm norm;
+    [[nodiscard]] bool arrived() const { return loss.arrived() && (norm == nullptr || norm->has_value()); }
   };
   void deliver_oldest();
   std::function<void()> meanwhile_;

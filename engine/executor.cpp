@@ -8,7 +8,7 @@
 #include "stagecraft/models/libtorch_error.h"
 #include "stagecraft/schedules/rules/reductions.h"
 
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,6 +25,29 @@ Tensors gradients_of(Stage& stage, Group group) {
     all.insert(all.end(), gradients.begin(), gradients.end());
   }
   return all;
+}
+
+/// Every parameter's, of all stages in order. `mine`: of the stages that this rank is the first replica of, which
+/// every rank has in ascending order. Collective.
+std::vector<double> gather_squares(Transport& transport, const Placement& placement,
+                                   const std::vector<int>& parameter_counts,
+                                   const std::vector<double>& mine) {
+  const std::vector<std::vector<double>> all = transport.all_gather(mine);
+  std::vector<double> squares;
+  std::vector<std::size_t> next(all.size(), 0);
+  for (std::size_t s = 0; s < parameter_counts.size(); ++s) {
+    const std::size_t rank = placement.ranks[s].front().index();
+    for (int k = 0; k < parameter_counts[s]; ++k) squares.push_back(all[rank].at(next[rank]++));
+  }
+  return squares;
+}
+
+/// Of the last parameter whose gradient is not finite.
+NotFiniteError norm_not_finite(const Model& model, const std::vector<std::pair<int, int>>& stage_layers,
+                               std::int64_t step, const std::vector<double>& squares) {
+  std::size_t at = squares.size() - 1;
+  while (at > 0 && std::isfinite(squares[at])) --at;
+  return gradient_not_finite(model, stage_layers, step, at, squares[at]);
 }
 
 /// Of parameters and buffers that a stage's replicas sum.
@@ -70,14 +93,13 @@ Executor::Executor(ExecutorContext context, const LoweredProgram& program, const
   STAGECRAFT_CHECK(!training() || program.ties.size() == context_.model.ties.size(),
                    "the program knows the model's tied weights");
   bool reduces = false;
-  bool agrees = false;
   for (std::size_t i = 0; i < list_.size(); ++i) {
     const Action& action = list_[i];
     if (action.op == Op::recompute) recomputed_.emplace(action.stage, action.micro_batch);
-    if (action.op == Op::agree_norm) agrees = true;
+    if (action.op == Op::agree_norm) agrees_ = true;
     if (action.op == Op::reduce || action.op == Op::tie) reduces = true;
     // What a device computed is asked for later, and a sum over replicas is looked at when it is complete.
-    const bool looks = action.op == Op::step && !agrees && context_.options.device.is_cpu() &&
+    const bool looks = action.op == Op::step && !agrees_ && context_.options.device.is_cpu() &&
                        program.placement.replicas(action.stage) == 1 && !has_ties(action.stage);
     if (action.op != Op::reduce && action.op != Op::tie && !looks) continue;
     const std::int32_t at = last_backward_into(program, list_, static_cast<std::int32_t>(i));
@@ -101,9 +123,7 @@ Executor::Executor(ExecutorContext context, const LoweredProgram& program, const
     if (training()) staleness_.emplace(stage.id(), staleness_of_updates(program, stage.id()));
     if (context_.loss_scale != nullptr) stage.scale_loss(context_.loss_scale->value());
   }
-  STAGECRAFT_CHECK(context_.loss_scale == nullptr || !training() ||
-                       std::any_of(list_.begin(), list_.end(),
-                                   [](const Action& action) { return action.op == Op::agree_norm; }),
+  STAGECRAFT_CHECK(context_.loss_scale == nullptr || !training() || agrees_,
                    "a scaled loss needs an agreement on the norm");
 }
 
@@ -137,6 +157,7 @@ const std::array<Executor::Handler, 16>& Executor::handlers() {
 bool Executor::run() {
   Recorder& recorder = context_.recorder;
   try {
+    if (!agrees_) context_.late_norms.hear_all();  // before reports of this segment
     for (at_ = 0; at_ < list_.size(); ++at_) {
       const Action& action = list_[at_];
       if (left_out(action)) continue;
@@ -424,59 +445,81 @@ void Executor::tie(const Action& action) {
   }
 }
 
-std::vector<double> Executor::gather_squares(const Action& action) {
-  Tensors mine;
+Tensors Executor::all_gradients(Group group) {
+  Tensors all;
   for (Stage& stage : context_.stages) {
-    if (program_.placement.ranks[stage.id().index()].front() != me()) continue;  // replicas have the same
-    const Tensors gradients = gradients_of(stage, action.group);
-    mine.insert(mine.end(), gradients.begin(), gradients.end());
+    const Tensors gradients = gradients_of(stage, group);
+    all.insert(all.end(), gradients.begin(), gradients.end());
   }
-  // Every rank has the stages it is the first replica of in ascending order.
-  Transport& transport = context_.transport;
-  const std::vector<std::vector<double>> all =
-      transport.all_gather(sums_of_squares(mine, [&] { transport.progress(); }));
-  std::vector<double> squares;
-  std::vector<std::size_t> next(all.size(), 0);
-  for (std::size_t s = 0; s < context_.parameter_counts.size(); ++s) {
-    const std::size_t rank = program_.placement.ranks[s].front().index();
-    for (int k = 0; k < context_.parameter_counts[s]; ++k) squares.push_back(all[rank].at(next[rank]++));
-  }
-  // A tied weight counts where its owner is.
-  std::size_t at = 0;
-  for (std::size_t layer = 0; layer < context_.model.layers.size() && !context_.model.ties.empty(); ++layer) {
-    const std::size_t count = context_.model.layers[layer]->parameters().size();
-    for (std::size_t i = 0; i < count; ++i, ++at) {
-      if (!context_.model.owns(static_cast<int>(layer), static_cast<int>(i))) squares[at] = 0;
+  return all;
+}
+
+Tensors Executor::counted_gradients(Group group) {
+  Tensors counted;
+  for (Stage& stage : context_.stages) {
+    if (program_.placement.ranks[stage.id().index()].front() != me()) continue;
+    for (int layer = stage.first_layer(); layer < stage.last_layer(); ++layer) {
+      const Tensors& gradients = stage.gradients(group, layer);
+      for (std::size_t i = 0; i < gradients.size(); ++i) {
+        const bool counts = context_.model.ties.empty() || context_.model.owns(layer, static_cast<int>(i));
+        counted.push_back(counts ? gradients[i] : at::Tensor());
+      }
     }
   }
-  return squares;
+  return counted;
+}
+
+bool Executor::norm_is_late() const {
+  const WorkerOptions& options = context_.options;
+  const bool decides = context_.loss_scale != nullptr || options.on_overflow == OnOverflow::skip;
+  const bool applies_alone = options.gradient_clipping == 0 || context_.transport.world() == 1;
+  return !options.device.is_cpu() && !decides && applies_alone;
 }
 
 void Executor::agree_norm(const Action& action) {
-  const std::vector<double> squares = gather_squares(action);
+  context_.late_norms.hear_all();
   GroupState& group = groups_[action.group.index()];
+  group.agreed = true;
+  const Tensors counted = counted_gradients(action.group);
+  if (norm_is_late()) return launch_norm(action, counted);
+  Transport& transport = context_.transport;
+  const std::vector<double> squares = gather_squares(transport, program_.placement, context_.parameter_counts,
+                                                     sums_of_squares(counted, [&] { transport.progress(); }));
   LossScale* const loss_scale = context_.loss_scale;
   const double scale = loss_scale != nullptr ? loss_scale->value() : 1;
-  const double norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0)) / scale;
-  group.agreed = true;
+  const double norm = norm_of(squares, context_.options.device) / scale;
   group.skipped = !std::isfinite(norm);
   if (loss_scale != nullptr) {
     group.loss_scale = scale;
     loss_scale->update(group.skipped);
   } else if (group.skipped && context_.options.on_overflow == OnOverflow::stop) {
-    std::size_t at = squares.size() - 1;
-    while (at > 0 && std::isfinite(squares[at])) --at;
-    throw gradient_not_finite(context_.model, context_.stage_layers, step_of(action), at, squares[at]);
+    throw norm_not_finite(context_.model, context_.stage_layers, step_of(action), squares);
   }
   if (group.skipped) return;
   group.norm = norm;
   const double limit = context_.options.gradient_clipping;
   const double factor = (limit > 0 ? clip_factor(norm, limit) : 1) / scale;
-  if (factor == 1) return;
-  for (Stage& stage : context_.stages) {
-    for (int layer = stage.first_layer(); layer < stage.last_layer(); ++layer) {
-      for (const at::Tensor& gradient : stage.gradients(action.group, layer)) gradient.mul_(factor);
-    }
+  if (factor != 1) multiply(all_gradients(action.group), factor);
+}
+
+void Executor::launch_norm(const Action& action, const Tensors& counted) {
+  const bool some_count = std::any_of(counted.begin(), counted.end(),
+                                      [](const at::Tensor& gradient) { return gradient.defined(); });
+  const at::Tensor squares = some_count ? squares_on_device(counted)
+                                        : at::zeros({static_cast<std::int64_t>(counted.size())}, at::kDouble);
+  const LateNorm heard = std::make_shared<std::optional<double>>();
+  groups_[action.group.index()].late_norm = heard;
+  context_.late_norms.add(squares, [heard, &transport = context_.transport, placement = program_.placement,
+                                    &counts = context_.parameter_counts, device = context_.options.device,
+                                    &model = context_.model, &layers = context_.stage_layers,
+                                    step = step_of(action)](const std::vector<double>& mine) {
+    const std::vector<double> all = gather_squares(transport, placement, counts, mine);
+    *heard = norm_of(all, device);
+    if (!std::isfinite(**heard)) throw norm_not_finite(model, layers, step, all);
+  });
+  const double limit = context_.options.gradient_clipping;
+  if (limit > 0 && some_count) {
+    multiply(all_gradients(action.group), clip_factor(norm_of(squares), limit));
   }
 }
 
@@ -572,7 +615,7 @@ void Executor::report_loss(const Action& action) {
   if (early_end_) {  // whether all micro-batches are in it is known behind the list
     result_.emplace(report, all.values());
   } else {
-    context_.late_reports.add(report, all.values(), report_);
+    context_.late_reports.add(report, all.values(), report_, group.late_norm);
   }
 }
 

@@ -4,6 +4,7 @@
 // op and nothing about any schedule: what a schedule is lies in the list alone.
 
 #include "stagecraft/engine/boundaries.h"
+#include "stagecraft/engine/deferred_norms.h"
 #include "stagecraft/engine/deferred_reports.h"
 #include "stagecraft/engine/early_end.h"
 #include "stagecraft/engine/finite.h"
@@ -54,6 +55,7 @@ struct ExecutorContext {
   Recorder& recorder;
   Transport& transport;
   const WorkerOptions& options;
+  DeferredNorms& late_norms;
   DeferredReports& late_reports;
   DeferredFiniteChecks& deferred_checks;
   LossScale* loss_scale;  ///< null: the loss is not scaled
@@ -106,8 +108,9 @@ class Executor {
     std::int64_t tokens = 0;
     std::optional<LossSum> loss;  ///< of its micro-batches so far, on the last stage
     std::optional<double> norm;
+    LateNorm late_norm{};  ///< set where it is heard in the next step only
     std::optional<double> loss_scale;
-    bool agreed = false;   ///< the norm is known, on all ranks
+    bool agreed = false;   ///< the norm is known, on all ranks, or will be
     bool skipped = false;  ///< by all stages where it is, else by the model's first
     double learning_rate = 0;
   };
@@ -119,8 +122,14 @@ class Executor {
   [[nodiscard]] GroupState& group_of(MicroBatch micro_batch);
   /// Optimizer step of the run that an action belongs to.
   [[nodiscard]] std::int64_t step_of(const Action& action) const;
-  /// Every parameter's, of all stages in order; for action.group. Collective.
-  [[nodiscard]] std::vector<double> gather_squares(const Action& action);
+  /// Of this rank's stages, all parameters'.
+  [[nodiscard]] Tensors all_gradients(Group group);
+  /// Of those that this rank brings to the norm: replicas have the same, and a tied weight counts where its owner
+  /// is: others' are undefined.
+  [[nodiscard]] Tensors counted_gradients(Group group);
+  /// Whether the host hears of the norm in the next step only, and the device applies it where that is asked for.
+  [[nodiscard]] bool norm_is_late() const;
+  void launch_norm(const Action& action, const Tensors& counted);
   /// Whether the step is left out, or ends the run, for gradients that are not finite.
   [[nodiscard]] bool skips(const Action& action);
   [[nodiscard]] ForwardTask forward_task(const Action& action);
@@ -166,6 +175,7 @@ class Executor {
   std::map<StageId, std::vector<UpdateStaleness>> staleness_;  ///< of this rank's stages, by group
   std::set<std::pair<StageId, MicroBatch>> recomputed_;
   std::map<std::pair<StageId, MicroBatch>, Batch> loaded_;
+  bool agrees_ = false;          ///< on norms
   std::set<std::size_t> joins_;  ///< positions of the backwards at which the rank joins a stage's sum
   std::multimap<std::size_t, TieId> tie_joins_;  ///< likewise those of tied weights
   std::set<std::size_t> looks_;  ///< positions of the backwards after which it looks for numbers not finite

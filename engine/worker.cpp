@@ -3,6 +3,7 @@
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/failure.h"
 #include "stagecraft/engine/await_device.h"
+#include "stagecraft/engine/deferred_norms.h"
 #include "stagecraft/engine/deferred_reports.h"
 #include "stagecraft/engine/device_feed.h"
 #include "stagecraft/engine/executor.h"
@@ -126,6 +127,7 @@ struct Worker::Impl {
   std::optional<SampleOrder> training_order, validation_order;
   std::optional<UnitCounter> training_units, validation_units;
   std::optional<LossScale> loss_scale;
+  DeferredNorms late_norms;
   DeferredReports late_reports;
   DeferredFiniteChecks deferred_checks;
 
@@ -149,6 +151,7 @@ struct Worker::Impl {
         options(std::move(its_options)),
         data(its_data, its_model, account, options.device.is_cuda()),
         recorder(transport.rank(), options.record_steps, options.device),
+        late_norms([this] { transport.progress(); }),
         late_reports([this] { transport.progress(); }),
         deferred_checks([this] { transport.progress(); }) {
     check_plan(model, stage_layers, placement, transport);
@@ -311,6 +314,7 @@ bool Worker::run(const LoweredProgram& program, const Segment& segment,
                                 .recorder = impl_->recorder,
                                 .transport = impl_->transport,
                                 .options = impl_->options,
+                                .late_norms = impl_->late_norms,
                                 .late_reports = impl_->late_reports,
                                 .deferred_checks = impl_->deferred_checks,
                                 .loss_scale = impl_->loss_scale ? &*impl_->loss_scale : nullptr,
@@ -399,6 +403,7 @@ std::optional<std::int64_t> Worker::whole_state() {
 
 void Worker::settle() {
   impl_->deferred_checks.look_at_all();
+  impl_->late_norms.hear_all();
   impl_->late_reports.deliver_all();
   const at::Device device = impl_->options.device;
   if (!device.is_cpu()) await_device(mark_of(device), [this] { impl_->transport.progress(); });

@@ -90,8 +90,9 @@ class Worker {
   /// behind the host, when the next one is over or settle() is called. The program's version 0 is
   /// the weights as they are; afterwards its last version is.
   /// Throws NotFiniteError before a step whose gradient is not finite: on all ranks where they agree on its
-  /// norm; else on one that holds such a stage, and on a device only when the answer has arrived, at the
-  /// latest in settle(). Skipping, it throws for the hundredth such step in a row.
+  /// norm; else on one that holds such a stage. On a device that no one waits for, only when the answer has
+  /// arrived: of a norm in the next step, and at the latest in settle(). Skipping, it throws for the hundredth
+  /// such step in a row.
   ///
   /// `asked`: whether this rank was asked to leave the segment; all ranks give it, or none. When one was, all
   /// leave at the same micro-batch, a few behind those under way: no report, false. Only of validations: of
@@ -115,7 +116,8 @@ class Worker {
   /// device, which may have failed, holds the weights.
   [[nodiscard]] std::optional<std::int64_t> whole_state();
 
-  /// Reports all steps that were run, and waits for the device to have made them. Throws as run() does.
+  /// Reports all steps that were run, and waits for the device to have made them. Throws as run() does. All
+  /// ranks call it between the same segments.
   void settle();
 
   /// The layers this rank holds.

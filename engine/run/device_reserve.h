@@ -6,7 +6,7 @@
 //                  and LibTorch's own default for newer GPUs); with recordings there are two such streams
 //   communicators  NCCL's: buffers of up to four blocks per line or group, 64 MiB each
 //   recordings     memory that the forwards of other micro-batches in flight need in between (engine/stage_graphs.h)
-//   norm           the largest gradient once more, in double (engine/clipping.cpp)
+//   norm           what it is added up in (engine/clipping.h): some numbers per gradient
 //   blocks         what LibTorch's allocator rounds up and cannot give to others: a twentieth
 // The context of CUDA and its kernels is not among them: it is there when the free memory is asked for.
 
@@ -23,10 +23,11 @@ struct DeviceReserve {
 
 /// What the terms follow from.
 struct DeviceUse {
-  Bytes proved;            ///< peak of the rank
-  Bytes transient;         ///< of that, within one action
-  Bytes largest_gradient;  ///< none where no norm is asked for
-  int in_flight = 0;       ///< most micro-batches on one of its stages
+  Bytes proved;                       ///< peak of the rank
+  Bytes transient;                    ///< of that, within one action
+  std::int64_t gradients = 0;         ///< of the rank's parameters; none where no norm is asked for
+  std::int64_t largest_gradient = 0;  ///< numbers
+  int in_flight = 0;                  ///< most micro-batches on one of its stages
   int communicators = 0;
   bool records = false;  ///< cuda.graphs
 };

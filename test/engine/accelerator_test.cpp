@@ -198,9 +198,10 @@ TEST_CASE("runs on a device equal the oracle there to the bit", "[accelerator]")
   CHECK(runs > 20);
 }
 
-TEST_CASE("in a steady step the host waits for the norm, where there is one, and for nothing else",
+TEST_CASE("in a steady step the host waits for a norm that it must know, and for nothing else",
           "[accelerator]") {
   using Waits = std::vector<std::int64_t>;
+  const auto waits = [](const Setting& setting) { return waits_of_a_segment(setting, over_nccl(setting)); };
   // Stages of a rank each, and of replicas, whose sums the host only launches and whose first one has the
   // norm.
   for (const auto& [widths, norms] :
@@ -214,13 +215,23 @@ TEST_CASE("in a steady step the host waits for the norm, where there is one, and
                             .dropout = true};
       const Setting asynchronous(on_device(pipeline));
       INFO(asynchronous.pipeline.name());
-      CHECK((waits_of_a_segment(asynchronous, over_nccl(asynchronous)) == Waits{0, 0, 0}));
+      CHECK((waits(asynchronous) == Waits{0, 0, 0}));
       pipeline.schedule = "1f1b";
       const Setting synchronous(on_device(pipeline));
-      CHECK((waits_of_a_segment(synchronous, over_nccl(synchronous)) == Waits{0, 0, 0}));
+      CHECK((waits(synchronous) == Waits{0, 0, 0}));
       pipeline.clipping = 0.05;
-      const Setting clipped(on_device(pipeline));
-      CHECK((waits_of_a_segment(clipped, over_nccl(clipped)) == norms));
+      Setting clipped(on_device(pipeline));
+      CHECK((waits(clipped) == norms));
+      clipped.options.gradient_clipping = 0;  // the norm alone
+      CHECK((waits(clipped) == Waits{0, 0, 0}));
     }
   }
+  // One rank has the whole norm, and its device applies it; the host must know whether a step is skipped.
+  PipelineCase alone{.schedule = "1f1b", .stages = 1, .model = ModelKind::gpt, .clipping = 0.05};
+  Setting clipped(on_device(alone));
+  CHECK((waits(clipped) == Waits{0}));
+  clipped.options.on_overflow = OnOverflow::skip;
+  CHECK((waits(clipped) == Waits{1}));
+  alone.precision = PrecisionKind::fp16;
+  CHECK((waits(Setting(on_device(alone))) == Waits{1}));
 }

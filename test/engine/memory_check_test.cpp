@@ -206,12 +206,12 @@ TEST_CASE("a profile is refused where not even the weights fit", "[memory_check]
 
 TEST_CASE("what a GPU takes beside tensors follows from how it is used", "[memory_check]") {
   const DeviceUse plain{
-      .proved = Bytes{20'000'000}, .transient = Bytes{1000}, .largest_gradient = Bytes{300}};
+      .proved = Bytes{20'000'000}, .transient = Bytes{1000}, .gradients = 3, .largest_gradient = 200'000};
   const DeviceReserve least = device_reserve(plain);
   CHECK(least.workspaces == Bytes{32 << 20});
   CHECK(least.communicators == Bytes{0});
   CHECK(least.recordings == Bytes{0});
-  CHECK(least.norm == Bytes{600});
+  CHECK(least.norm == Bytes{3 * (4 * 8 + 512)});
   CHECK(least.blocks == Bytes{1'000'000});
   DeviceUse all = plain;
   all.in_flight = 4;
@@ -229,7 +229,8 @@ TEST_CASE("what a GPU takes beside tensors follows from how it is used", "[memor
                                       transport::nccl_wiring(run.setup->programs().all(), SumOrder::ordered));
   CHECK(of_run.communicators == 3);  // activations in, gradients and losses out
   CHECK(of_run.in_flight == 1);
-  CHECK(of_run.largest_gradient == Bytes{16 * 12 * 4});
+  CHECK(of_run.gradients == 2);
+  CHECK(of_run.largest_gradient == 16 * 12);
   CHECK(device_use(*run.setup, last, Bytes{100}, Bytes{10}, {}).communicators == 0);
 }
 

@@ -33,6 +33,7 @@ namespace {
 constexpr auto kType = c10::DeviceType::PrivateUse1;  // LibTorch's name for a device that is not its own
 
 thread_local std::int64_t waits = 0;
+thread_local std::int64_t operators = 0;
 thread_local bool device_is_stuck = false;
 thread_local bool inside_operator = false;  // whose own copies to and from the CPU are none of a GPU's
 
@@ -287,6 +288,7 @@ void note_use(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   check_devices(op, *stack);
   if (recorder() == nullptr && !inside_operator) note_use(op, *stack);
+  if (!inside_operator) ++operators;
   const Inside inside;
   if (Recorder* const its = recorder()) return its->add(op, stack);
   at::native::cpu_fallback(op, stack);
@@ -323,6 +325,7 @@ at::Tensor reshape_alias(const at::Tensor& self, c10::SymIntArrayRef size, c10::
 }
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_blocking) {
+  if (!inside_operator) ++operators;
   if (Recorder* const its = inside_operator ? nullptr : recorder()) {
     its->add_copy(self, to);
     return to;
@@ -376,8 +379,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_copy_from_and_resize", &copy_from_and_resize);
   library.impl("_local_scalar_dense", &local_scalar_dense);
   library.impl("equal", &equal);
-  // Composed of others for devices that have no kernel, in ways that only LibTorch's own devices know.
-  for (const char* name : {"convolution", "convolution_backward", "native_layer_norm"}) {
+  // Composed of others for devices that have no kernel, in ways that only LibTorch's own devices know, or
+  // where those have one.
+  for (const char* name : {"convolution", "convolution_backward", "native_layer_norm", "_foreach_norm.Scalar",
+                           "_foreach_mul_.Scalar", "_foreach_mul_.Tensor"}) {
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
   }
 }
@@ -405,6 +410,7 @@ void note_device_wide_wait(const std::string& why) {
 
 void set_on_device_wide_wait(std::function<void()> wait) { first_times().wait = std::move(wait); }
 bool inside_a_device_operator() { return inside_operator; }
+std::int64_t device_operators() { return operators; }
 
 void let_device_time_pass(double milliseconds) { Guard::let_time_pass(milliseconds); }
 

@@ -25,8 +25,8 @@ namespace stagecraft::test {
 /// How often this thread has waited, or would have on a GPU.
 [[nodiscard]] std::int64_t host_waits();
 
-/// What this thread's device, which knew no kernel and held no memory, has done for the first time or anew, each of which may make a GPU's host wait for all that
-/// it has launched: "first use of aten::mm (Float, Float)" (a kernel is loaded), "512 bytes more" (the allocator has no
+/// What this thread's device, which knew no kernel and held no memory, has done for the first time or anew, each of
+/// which may make a GPU's host wait for all that it has launched: "first use of aten::mm (Float, Float)" (a kernel is loaded), "512 bytes more" (the allocator has no
 /// free block of that size class), "a recording is made", "a recording goes".
 [[nodiscard]] const std::vector<std::string>& device_wide_waits();
 void note_device_wide_wait(const std::string& why);
@@ -34,6 +34,9 @@ void note_device_wide_wait(const std::string& why);
 void set_on_device_wide_wait(std::function<void()> wait);
 /// Whether this thread carries out an operator of the device, with the CPU's.
 [[nodiscard]] bool inside_a_device_operator();
+/// Operators and copies that this thread has given to the device so far. Of tensors' lists each is one, as on a
+/// GPU (there it is a few launches).
+[[nodiscard]] std::int64_t device_operators();
 
 /// Events of this thread's device that are recorded from now on are so much later.
 void let_device_time_pass(double milliseconds);

@@ -289,10 +289,9 @@ class Oracle {
   void update(const std::vector<Piece>& pieces, std::int64_t step, OracleStep& now) {
     now.learning_rate = run_.scheduler.rate({step, run_.steps, run_.optimizer->learning_rate()});
     const std::map<std::pair<int, int>, at::Tensor> tied = add_tied();
-    double squares = 0;
+    std::vector<double> squares;
     for (std::size_t layer = 0; layer < sums_.size(); ++layer) {
       std::vector<GradientAccumulator>& replicas = sums_[layer];
-      std::vector<double> of_layer;
       for (std::size_t i = 0; i < replicas.front().gradients().size(); ++i) {
         const at::Tensor& sum = replicas.front().gradients()[i];
         const auto of_all = tied.find({static_cast<int>(layer), static_cast<int>(i)});
@@ -302,12 +301,11 @@ class Oracle {
           for (std::size_t r = 1; r < replicas.size(); ++r) sum.add_(replicas[r].gradients()[i]);
         }
         const bool counts = held_before(static_cast<int>(layer), static_cast<int>(i)) == nullptr;
-        of_layer.push_back(counts ? sums_of_squares({sum}).front() : 0);
+        squares.push_back(counts ? sums_of_squares({sum}).front() : 0);
       }
-      for (const double square : of_layer) squares += square;
     }
     const double scale = scale_ ? scale_->value() : 1;
-    const double norm = std::sqrt(squares) / scale;
+    const double norm = norm_of(squares, run_.device) / scale;
     std::vector<bool> skips(run_.first_layers.size(), false);  // by stage
     if (scale_ || (run_.norm && run_.skip)) {
       skips.assign(skips.size(), !std::isfinite(norm));
