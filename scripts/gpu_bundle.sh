@@ -27,6 +27,8 @@ while (($#)); do
   shift
 done
 [ -n "$out" ] || fail "where should the archive go? gpu_bundle.sh OUT.tar.gz"
+[ -d "$build" ] || fail "no folder $build"
+build=$(cd "$build" && pwd)
 binaries=("$build/stagecraft" "$build/test/engine/test_gpu")
 for binary in "${binaries[@]}"; do [ -x "$binary" ] || fail "no $binary: build it first (cmake --build $build --target stagecraft test_gpu)"; done
 read -r torch cuda < <("$build/stagecraft" doctor --json | python3 -c 'import json, sys
@@ -62,7 +64,6 @@ with zipfile.ZipFile(wheel) as archive:
         os.chmod(path, entry.external_attr >> 16 & 0o777 or 0o644)
 PYTHON
 
-echo "$torch" > "$bundle/TORCH"
 # What a machine with this torch lacks: all that is not its own, CUDA's, Open MPI's, or the C and C++ libraries that torch's own
 # Python needs.
 torch_lib=$(ldd "$build/stagecraft" | sed -n 's|.* => \(.*\)/libtorch_cpu\.so .*|\1|p')
@@ -87,6 +88,10 @@ $(cd "$bundle" && du -k bin/* lib openmpi | sort -nr | head -5)"
 }
 small_enough "$(pack 1 | wc -c)"  # before models are profiled
 
+# symbols PREFIX: the newest version of those symbols that the bundle asks of its machine.
+symbols() { find "$bundle/bin" "$bundle/lib" -type f -exec objdump -T {} + 2> /dev/null | grep -oP "\b$1_\K[0-9.]+" | sort -uV | tail -1; }
+glibc=$(symbols GLIBC) glibcxx=$(symbols GLIBCXX)
+
 cp "$root"/scripts/gpu_first.sh "$bundle/"
 cp "$root"/scripts/gpu/{first,parts,drill,watch_memory,ceiling}.py "$root"/scripts/gpu/{look.sh,probe.cu} "$bundle/scripts/gpu/"
 cp "$root"/scripts/bench/{gpu,measuring,pipelining}.py "$bundle/scripts/bench/"
@@ -95,7 +100,8 @@ cp "$root"/python/stagecraft_capture/{__init__,own_gpt,errors}.py "$bundle/pytho
 cp "$root"/python/stagecraft_tools/{__init__,refusal}.py "$bundle/python/stagecraft_tools/"
 if command -v nvcc > /dev/null || PATH=/usr/local/cuda/bin:$PATH command -v nvcc > /dev/null; then
   gencode=()
-  for arch in 80 90 100; do gencode+=(-gencode "arch=compute_$arch,code=sm_$arch"); done
+  for arch in 80 90; do gencode+=(-gencode "arch=compute_$arch,code=sm_$arch"); done
+  gencode+=(-gencode "arch=compute_100,code=[sm_100,compute_100]")  # and what is newer
   [ "${#quick[@]}" = 0 ] || gencode=(-gencode arch=compute_90,code=sm_90)
   PATH=/usr/local/cuda/bin:$PATH nvcc -std=c++17 -O1 "${gencode[@]}" "$root/scripts/gpu/probe.cu" -lcublas -o "$bundle/bin/probe"
   strip "$bundle/bin/probe"
@@ -104,9 +110,9 @@ else
 fi
 python3 "$root/scripts/gpu/make_plans.py" "$build/stagecraft" "$bundle" "${quick[@]}"
 
-python3 - "$bundle" "$(git -C "$root" describe --always --dirty --abbrev=40 2> /dev/null || echo unknown)" "$torch" << 'PYTHON'
+python3 - "$bundle" "$(git -C "$root" describe --always --dirty --abbrev=40 2> /dev/null || echo unknown)" "$torch" "$glibc" "$glibcxx" << 'PYTHON'
 import hashlib, json, os, sys
-bundle, commit, torch = sys.argv[1:]
+bundle, commit, torch, glibc, glibcxx = sys.argv[1:]
 files = []
 for folder, _, names in sorted(os.walk(bundle)):
     for name in sorted(names):
@@ -114,7 +120,7 @@ for folder, _, names in sorted(os.walk(bundle)):
         with open(path, "rb") as file:
             data = file.read()
         files.append({"path": os.path.relpath(path, bundle), "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()})
-manifest = {"commit": commit, "torch": torch, "bytes": sum(file["bytes"] for file in files), "files": files}
+manifest = {"commit": commit, "torch": torch, "glibc": glibc, "glibcxx": glibcxx, "bytes": sum(file["bytes"] for file in files), "files": files}
 with open(os.path.join(bundle, "MANIFEST.json"), "w") as file:
     json.dump(manifest, file, indent=1)
 PYTHON
@@ -122,4 +128,4 @@ pack 6 > "$work/bundle.tar.gz"
 bytes=$(stat -c %s "$work/bundle.tar.gz")
 small_enough "$bytes"
 mv "$work/bundle.tar.gz" "$out"
-echo "gpu_bundle: $out: $bytes bytes, $(du -sm "$bundle" | cut -f1) MiB unpacked, torch $torch"
+echo "gpu_bundle: $out: $bytes bytes, $(du -sm "$bundle" | cut -f1) MiB unpacked; needs torch $torch's minor, glibc $glibc, GLIBCXX_$glibcxx"

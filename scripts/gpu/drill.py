@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from parts import OWN_HOST, ranks
+from parts import ranks
 
 STEP = 5
 START_UP = 60  # seconds until that step
@@ -49,7 +49,7 @@ def main():
     log = arguments.run.with_suffix(".log")
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "w", encoding="utf-8") as out:
-        job = subprocess.Popen(ranks(arguments.ranks, OWN_HOST + arguments.command), stdout=out, stderr=out)
+        job = subprocess.Popen(ranks(arguments.ranks, arguments.command), stdout=out, stderr=out)
     begin = time.monotonic()
     while steps_made(arguments.run / "metrics.jsonl") < STEP and job.poll() is None and time.monotonic() < begin + START_UP:
         time.sleep(0.02)

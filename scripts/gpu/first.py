@@ -4,6 +4,7 @@ import argparse
 import ctypes
 import fnmatch
 import glob
+import hashlib
 import importlib.util
 import json
 import os
@@ -12,6 +13,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -19,28 +22,47 @@ import parts
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "STAGECRAFT_GPU_PART"
-TESTED_TORCH = (ROOT / "TORCH").read_text().strip() if (ROOT / "TORCH").exists() else ""
-STACKS_SECONDS, STACKS_EACH = 30, 12
+STACKS_SECONDS = 30  # for all processes of a part
+ENDING = 12  # seconds kept for the stacks and the end of the last part
 NO_DEVICE = re.compile(r"no device|no CUDA device|skipped: no |has no NVIDIA driver|Found no NVIDIA driver")
 PASSED, FAILED, NOT_OVER, NO_GPU, SKIPPED = "passed", "FAILED", "NOT OVER", "no device", "skipped"
 
 
-def torch_folder():
+def read_manifest():
+    """(commit, torch) of the bundle; says what is not as it was packed."""
+    try:
+        manifest = json.loads((ROOT / "MANIFEST.json").read_text())
+    except FileNotFoundError:
+        print("gpu_first: no MANIFEST.json here: make a bundle by scripts/gpu_bundle.sh, unpack it and run the gpu_first.sh in it", file=sys.stderr)
+        sys.exit(2)
+    changed = []
+    for file in manifest["files"]:
+        path = ROOT / file["path"]
+        if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != file["sha256"]:
+            changed.append(file["path"])
+    if changed:
+        print(f"gpu_first: not as packed: {', '.join(changed)}", flush=True)
+    return manifest["commit"], manifest["torch"]
+
+
+def torch_folder(tested):
     """Of the torch that this python3 imports; it is not imported, which takes seconds. Exits where it is another minor than tested."""
     found = importlib.util.find_spec("torch")
     if found is None or not found.submodule_search_locations:
-        sys.exit(f"gpu_first: {sys.executable} has no torch, whose LibTorch this needs: torch {TESTED_TORCH}")
+        print(f"gpu_first: {sys.executable} has no torch, and this needs the LibTorch of torch {tested}", file=sys.stderr)
+        sys.exit(2)
     folder = Path(found.submodule_search_locations[0])
     version = re.search(r"__version__ = '([^']*)'", (folder / "version.py").read_text())
     version = version.group(1) if version else "unknown"
-    if TESTED_TORCH.split(".")[:2] != version.split(".")[:2]:
-        print(f"gpu_first: {sys.executable} has torch {version}; this bundle was built with {TESTED_TORCH} and needs its minor", file=sys.stderr)
+    if tested.split(".")[:2] != version.split(".")[:2]:
+        print(f"gpu_first: {sys.executable} has torch {version}; this bundle was built with {tested} and needs its minor", file=sys.stderr)
         sys.exit(2)
     return folder, version
 
 
 def environment(torch):
     libraries = [ROOT / "lib", ROOT / "openmpi/lib", torch / "lib", *map(Path, sorted(glob.glob(f"{torch.parent}/nvidia/*/lib")))]
+    libraries += filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))  # a container's driver may be there
     base = {
         "LD_LIBRARY_PATH": ":".join(map(str, libraries)), "OPAL_PREFIX": str(ROOT / "openmpi"), "OMP_NUM_THREADS": "1",
         "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -105,26 +127,40 @@ def command_of(pid):
         return ""
 
 
+def debugged(pid, until, said):
+    """Appends what a debugger says of `pid`. One that hangs with what it debugs is ended, and the next is asked."""
+    for name, more in (("cuda-gdb", ["-ex", "info cuda kernels"]), ("gdb", [])):
+        debugger, left = shutil.which(name), until - time.monotonic()
+        if not debugger or left < 1:
+            continue
+        command = [debugger, "-p", str(pid), "-batch", "-ex", "set pagination off", "-ex", "thread apply all bt 24", *more]
+        with tempfile.TemporaryFile() as out:
+            job = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+            try:
+                job.wait(left if name == "gdb" else 0.6 * left)
+            except subprocess.TimeoutExpired:
+                os.killpg(job.pid, signal.SIGKILL)
+                job.wait()
+            out.seek(0)
+            text = out.read().decode(errors="replace")
+        said.append(f"stacks of {pid}, by {name}:\n{text}")
+        if "\n#0" in text:
+            return
+
+
 def stacks(pids, seconds):
-    """Text: where each process stands. A debugger that hangs with what it debugs is ended."""
+    """Text: where each process stands. All are asked at once; nobody is asked for longer than `seconds`."""
     until = time.monotonic() + seconds
-    debugger = shutil.which("cuda-gdb") or shutil.which("gdb")
     lines = []
     for pid in pids:
         lines += [f"process {pid}: {command_of(pid)[:300]}", *threads_of(pid)]
-    for pid in sorted(pids, key=lambda pid: not re.search(r"bin/(stagecraft|test_gpu|probe)", command_of(pid))):
-        left = until - time.monotonic()
-        if not debugger or left < 2:
-            break
-        command = [debugger, "-p", str(pid), "-batch", "-ex", "set pagination off", "-ex", "thread apply all bt 24"]
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True) as job:
-            try:
-                said = job.communicate(timeout=min(left, STACKS_EACH))[0]
-            except subprocess.TimeoutExpired:
-                os.killpg(job.pid, signal.SIGKILL)
-                said = job.communicate()[0] + b"(the debugger did not end)"
-        lines += [f"stacks of {pid}, by {os.path.basename(debugger)}:", said.decode(errors="replace")]
-    if not debugger:
+    ours = [pid for pid in pids if re.match(r"\S*bin/(stagecraft|test_gpu|probe)\b", command_of(pid))]
+    askers = [threading.Thread(target=debugged, args=(pid, until, lines)) for pid in ours[:8] or pids[:4]]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    if not shutil.which("cuda-gdb") and not shutil.which("gdb"):
         lines.append("(no cuda-gdb or gdb here)")
     return "\n".join(lines) + "\n"
 
@@ -135,7 +171,8 @@ def end_with_parent():
 
 
 class Runner:
-    def __init__(self, arguments, torch):
+    def __init__(self, arguments, torch, commit):
+        self.commit = commit
         self.out = arguments.out.resolve()
         self.until = time.monotonic() + arguments.seconds
         self.out.mkdir(parents=True, exist_ok=True)
@@ -152,16 +189,16 @@ class Runner:
         """At once, so that nothing is lost where this is killed."""
         self.counts[result] = self.counts.get(result, 0) + 1
         print(f"{part.name:<24} {result:<10} {seconds:6.1f} s  {said[:150]}", flush=True)
-        self.results.write(json.dumps({"part": part.name, "result": result, "seconds": round(seconds, 2), "said": said, "shows": part.shows, **more}) + "\n")
+        self.results.write(json.dumps({"part": part.name, "result": result, "seconds": round(seconds, 2), "said": said, "shows": part.shows, "commit": self.commit, **more}) + "\n")
         self.results.flush()
         os.fsync(self.results.fileno())
 
     def run(self, part):
-        left = self.until - time.monotonic()
+        left = self.until - time.monotonic() - ENDING
         if left < part.needs:
             self.tell(part, SKIPPED, 0, f"takes {part.needs} s or more, and {max(0, left):.0f} s are left")
             return
-        limit = min(part.seconds, left - 1)
+        limit = min(part.seconds, left)
         begin, mark = time.monotonic(), f"{os.getpid()}.{part.name}"
         variables = {**self.environment, **part.environment, MARK: mark}
         variables = {name: value for name, value in variables.items() if value is not None}
@@ -177,7 +214,7 @@ class Runner:
         try:
             code = job.wait(limit)
         except subprocess.TimeoutExpired:
-            more["stacks"] = stacks(members.find(), max(2, min(STACKS_SECONDS, self.until - time.monotonic())))
+            more["stacks"] = stacks(members.find(), min(STACKS_SECONDS, self.until - 4 - time.monotonic()))
             (self.out / f"{part.name}.stacks.txt").write_text(more["stacks"])
             more["stacks"] = more["stacks"][:20000]
         finally:
@@ -206,6 +243,10 @@ def choose(arguments):
     else:
         chosen = parts.second() if arguments.second else parts.first()
     names = {part.name for part in chosen}
+    lacking = {word for part in chosen for word in part.command if word.startswith("plans/") and not (ROOT / word).exists()}
+    if lacking and (ROOT / "plans").exists():
+        print(f"gpu_first: this bundle has no {', '.join(sorted(lacking))}: its lists are for machines of 4 or 8 GPUs, and for two of them", file=sys.stderr)
+        sys.exit(2)
     for pattern in arguments.only:
         if not fnmatch.filter(names, pattern):
             print(f"gpu_first: no part {pattern}; there are {', '.join(sorted(names))}", file=sys.stderr)
@@ -231,10 +272,12 @@ def main():
         for part in chosen:
             print(f"{part.name:<24} {part.seconds:>4} s  {part.shows}\n    {' '.join([*(f'{n}={v}' for n, v in part.environment.items() if v), *part.command])}")
         return 0
-    torch, version = torch_folder()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    runner = Runner(arguments, torch)
-    print(f"gpu_first: torch {version} of {torch}; {len(chosen)} parts, {arguments.seconds:g} s; results go to {runner.out}", flush=True)
+    commit, tested = read_manifest()
+    torch, version = torch_folder(tested)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    runner = Runner(arguments, torch, commit)
+    print(f"gpu_first: commit {commit}, torch {version} of {torch}; {len(chosen)} parts, {arguments.seconds:g} s; results go to {runner.out}", flush=True)
     for part in chosen:
         runner.run(part)
     print("gpu_first: " + ", ".join(f"{count} {result}" for result, count in runner.counts.items()))

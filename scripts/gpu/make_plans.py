@@ -69,7 +69,7 @@ def main():
     write("bench_gpt.fill_drain_300", without_costs(gpt, 2, schedule="fill_drain", micro_batches=300))
     for stages in (1, 2):
         write(f"gpt2_medium.{stages}", without_costs(medium, stages))
-    for stages, replicas in ((4, 1), (8, 1), (16, 1), (2, 4), (8, 2)):
+    for stages, replicas in ((4, 1), (8, 1), (16, 1), (2, 2), (2, 4), (4, 2), (8, 2)):
         name = f"gpt2_medium.{stages}" + (f"x{replicas}" if replicas > 1 else "")
         write(name, without_costs(medium, stages, replicas, micro_batch=1))
 

@@ -18,7 +18,7 @@ class Part:
 
 
 def ranks(count, command, hosts=None):
-    where = ["--host", ",".join(f"{host}:{count // len(hosts)}" for host in hosts), "-x", "LD_LIBRARY_PATH", "-x", "OPAL_PREFIX",
+    where = ["--prefix", "{root}/openmpi", "--host", ",".join(f"{host}:{count // len(hosts)}" for host in hosts), "-x", "LD_LIBRARY_PATH", "-x", "OPAL_PREFIX",
              "-x", "NCCL_IGNORE_CPU_AFFINITY", "-x", "OMP_NUM_THREADS", "-x", "OMPI_MCA_reachable", "-x", f"MASTER_ADDR={hosts[0]}"] if hosts else ["--oversubscribe"]
     return ["openmpi/bin/mpirun", *where, "--bind-to", "none", "-np", str(count), *command]
 
@@ -43,9 +43,9 @@ def bench(config, rows, pairs, *more):
             "--pairs", str(pairs), "--rows", *rows, *more]
 
 
-def drill(how, graphs=True, count=2, plan="bench_gpt.2"):
+def drill(how, graphs=True, count=2, plan="bench_gpt.2", own_host=True):
     return ["{python}", "scripts/gpu/drill.py", "--how", how, "--timeout", "8", "--ranks", str(count), "--run", "{out}/runs/drill_" + f"{how}_{graphs}",
-            "--", *train("bench_gpt", plan, f"drill_{how}_{graphs}", "comms.backend=nccl", f"cuda.graphs={str(graphs).lower()}",
+            "--", *(OWN_HOST if own_host else []), *train("bench_gpt", plan, f"drill_{how}_{graphs}", "comms.backend=nccl", f"cuda.graphs={str(graphs).lower()}",
                          "comms.timeout_s=8", "train_steps=100000")]
 
 
@@ -139,7 +139,7 @@ def machine(count):
         Part("links", 120, "the link that the planner would take", ranks(2, ["bin/stagecraft", "profile", "configs/bench_gpt.json", "--set", "device=cuda",
                                                                           "--set", "profiler.repeats=5", "--links"])),
         Part("1f1b", 120, f"1F1B over {count} GPUs", gpt2_medium("1f1b", count)),
-        Part("drill_stop", 40, "a rank that stops, over NVLink", drill("stop", count=4, plan="bench_gpt.4")),
+        Part("drill_stop", 40, "a rank that stops, over NVLink", drill("stop", count=4, plan="bench_gpt.4", own_host=False)),
     ]
     for blocks in (1, 2, 8, 16):
         parts.append(Part(f"1f1b_blocks_{blocks}", 90, "blocks of each NCCL kernel", gpt2_medium(f"blocks_{blocks}", count),

@@ -22,6 +22,8 @@ def used():
 
 def main():
     before = most = used()
+    if not before:
+        print("no nvidia-smi: the card's used memory is not known", flush=True)
     job = subprocess.Popen(sys.argv[sys.argv.index("--") + 1:])
     while job.poll() is None:
         most = [max(pair) for pair in zip(most, used())] or most

@@ -28,7 +28,7 @@ TINY = {
 PLANTED = '''
 def stopped(name, seconds, bound):
     run = train("tiny", "tiny.2", name, "device=cpu", "comms.backend=mpi", f"comms.timeout_s={bound}", "train_steps=1000000")
-    return Part(name, seconds, "", ["{python}", "scripts/gpu/drill.py", "--how", "stop", "--timeout", "3", "--run", "{out}/runs/" + name, "--", *run])
+    return Part(name, seconds, "", ["{python}", "scripts/gpu/drill.py", "--how", "stop", "--timeout", "3", "--run", "{out}/runs/" + name, "--", *OWN_HOST, *run])
 def killed(name):
     run = train("tiny", "tiny.2", name, "device=cpu", "comms.backend=mpi", "train_steps=1000000")
     return Part(name, 60, "", ["{python}", "scripts/gpu/drill.py", "--how", "kill", "--timeout", "3", "--run", "{out}/runs/" + name, "--", *run])
@@ -107,8 +107,10 @@ class Machine:
 
 def check_lists(machine):
     """Each list can be printed, and its runs begin on a CPU: configs and plans are there and fit each other."""
-    lists = ["parts.first()", "parts.second()", "parts.machine(8)", "parts.two_hosts(['a', 'b'], 8)"]
-    for words in ([], ["--second"], ["--machine", "8"], ["--hosts", "a,b"]):
+    lists = ["parts.first()", "parts.second()", "parts.machine(4)", "parts.machine(8)", "parts.two_hosts(['a', 'b'], 4)", "parts.two_hosts(['a', 'b'], 8)"]
+    code, said = machine.run("--list", "--machine", "5", limit=30)
+    check(code == 2 and "this bundle has no plans/gpt2_medium.5.json" in said, "a machine of another size", said)
+    for words in ([], ["--second"], ["--machine", "4"], ["--machine", "8"], ["--hosts", "a,b"], ["--hosts", "a,b", "--per-host", "4"]):
         code, said = machine.run("--list", *words, limit=30)
         check(code == 0 and "doctor" in said, f"--list {words}", said)
     code, said = machine.run("--only", "no_such_part", limit=30)
@@ -169,6 +171,7 @@ def check_planted(machine):
     expected = {"passes": "passed", "fails": "FAILED", "drill_in_time": "passed", "drill_kill": "passed", "hangs": "NOT OVER", "after": "passed",
                 "late": "skipped", "nowhere": "skipped"}
     check({name: result["result"] for name, result in results.items()} == expected and code == 1, "planted parts", said)
+    check("not as packed: scripts/gpu/parts.py\n" in said, "a file that is not as packed", said)
     check("exit code 3: badly" in said and "takes 100000 s or more" in said and "no no-such-command here" in said, "reasons", said)
     stacks = (machine.work / "planted/hangs.stacks.txt").read_text()
     check(stacks.count("bin/stagecraft train configs/tiny.json") >= 2 and "state T" in stacks, "stacks of both ranks, one of them stopped", stacks)
@@ -178,13 +181,22 @@ def check_planted(machine):
     check(not left_over(str(machine.work)), "processes that were left", said)
 
 
+def check_seconds(machine):
+    """The time for all of it holds where a part hangs, and is kept for its stacks."""
+    begin = time.monotonic()
+    code, said = machine.run("--second", "--only", "sleeps", "--seconds", "23", "--out", "in_time", limit=60)
+    took = time.monotonic() - begin
+    check(code == 1 and took < 25 and "NOT OVER" in said, f"{took:.1f} s of 23", said)
+    check("sleep" in (machine.work / "in_time/sleeps.stacks.txt").read_text(), "stacks within that time", said)
+
+
 def check_kill(machine):
     """A runner that is killed, or told to end, leaves the lines before and no process."""
     for number in (signal.SIGKILL, signal.SIGTERM):
         out = f"killed_{number}"
         job = machine.start("--second", "--out", out)
-        lines = [job.stdout.readline(), job.stdout.readline()]
-        check("passes" in lines[1], "a line that comes at once", lines)
+        lines = [job.stdout.readline() for _ in range(3)]  # not as packed, the heading
+        check("passes" in lines[2], "a line that comes at once", lines)
         until = time.monotonic() + 30
         while not (machine.work / out / "sleeps.txt").exists() and time.monotonic() < until:
             time.sleep(0.05)
@@ -228,7 +240,7 @@ def main():
         bundle = work / "stagecraft_gpu"
         check_manifest(bundle)
         machine = Machine(work, bundle)
-        for step in (check_lists, check_first_list, check_planted, check_kill, check_bench):
+        for step in (check_lists, check_first_list, check_planted, check_seconds, check_kill, check_bench):
             step(machine)
         check_refusals(work)
     print("the bundle is made, is whole, and runs as far as a CPU goes")
