@@ -17,9 +17,10 @@ class Part:
     needs: int = 10  # seconds that must be left, or it is skipped
 
 
-def ranks(count, command, hosts=None):
+def ranks(count, command, hosts=None, forward=()):
     where = ["--prefix", "{root}/openmpi", "--host", ",".join(f"{host}:{count // len(hosts)}" for host in hosts), "-x", "LD_LIBRARY_PATH", "-x", "OPAL_PREFIX",
-             "-x", "NCCL_IGNORE_CPU_AFFINITY", "-x", "OMP_NUM_THREADS", "-x", "OMPI_MCA_reachable", "-x", f"MASTER_ADDR={hosts[0]}"] if hosts else ["--oversubscribe"]
+             "-x", "NCCL_IGNORE_CPU_AFFINITY", "-x", "OMP_NUM_THREADS", "-x", "OMPI_MCA_reachable", "-x", f"MASTER_ADDR={hosts[0]}",
+             *(word for variable in forward for word in ("-x", variable))] if hosts else ["--oversubscribe"]
     return ["openmpi/bin/mpirun", *where, "--bind-to", "none", "-np", str(count), *command]
 
 
@@ -123,9 +124,9 @@ def second():
     ]
 
 
-def gpt2_medium(run, stages, *settings, plan=None, hosts=None, count=None):
+def gpt2_medium(run, stages, *settings, plan=None, hosts=None, count=None, forward=()):
     return ranks(count or stages, train("gpt2_medium", plan or f"gpt2_medium.{stages}", run, "comms.backend=nccl", "train_micro_batch_size_per_gpu=1",
-                                        *settings), hosts)
+                                        *settings), hosts, forward)
 
 
 def machine(count):
@@ -168,7 +169,7 @@ def two_hosts(hosts, per_host):
         Part("ceiling_all", 120, "with all GPUs", ranks(every, ["{python}", "scripts/gpu/ceiling.py"], hosts), sockets),
         Part("nccl_hosts", 120, "bits between hosts", ranks(2, test_gpu("nccl", 1999), hosts), sockets),
         Part("1f1b_hosts", 180, f"1F1B over {every} GPUs", gpt2_medium("hosts", every, hosts=hosts), sockets),
-        Part("1f1b_hosts_no_ib", 180, "the same over sockets", gpt2_medium("hosts_sockets", every, hosts=hosts), {**sockets, "NCCL_IB_DISABLE": "1"}),
+        Part("1f1b_hosts_no_ib", 180, "the same over sockets", gpt2_medium("hosts_sockets", every, hosts=hosts, forward=["NCCL_IB_DISABLE=1"]), sockets),
         Part("replicas_hosts", 180, f"{per_host} stages, a replica on each host", gpt2_medium(
             "hosts_replicas", per_host, plan=f"gpt2_medium.{per_host}x{len(hosts)}", hosts=hosts, count=every), sockets),
     ]
