@@ -337,6 +337,7 @@ void Worker::Impl::rehearse(const std::vector<Rehearsed>& segments) {
   Recorder recorder_off(transport.rank(), 0, options.device);
   DeferredReports reports([this] { transport.progress(); });
   DeferredFiniteChecks checks([this] { transport.progress(); });
+  DeferredNorms norms([this] { transport.progress(); });
   std::optional<LossScale> scale = loss_scale;
   UpdateCount updates;
   const auto carry_out = [&](const LoweredProgram& program, const Segment& segment) {
@@ -354,6 +355,7 @@ void Worker::Impl::rehearse(const std::vector<Rehearsed>& segments) {
                                   .recorder = recorder_off,
                                   .transport = alone,
                                   .options = its_options,
+                                  .late_norms = norms,
                                   .late_reports = reports,
                                   .deferred_checks = checks,
                                   .loss_scale = scale ? &*scale : nullptr,
@@ -365,6 +367,7 @@ void Worker::Impl::rehearse(const std::vector<Rehearsed>& segments) {
   for (const auto& [program, segment] : segments) {
     for (int time = 0; time < kRehearsals; ++time) carry_out(*program, segment);
   }
+  norms.hear_all();
   checks.look_at_all();
   reports.deliver_all();
 }

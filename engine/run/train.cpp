@@ -118,6 +118,8 @@ class StartUp {
     if (!paths.root.empty()) {
       first = leave_exit_note(paths, {rank_, {}, "start-up", why, exit_code::kStopped}).value_or(first);
     }
+    // A launcher ends all ranks when the first one has left, so the one that speaks goes first.
+    if (!first) std::this_thread::sleep_for(std::chrono::duration<double>(kGrace.value));
     leave(std::make_exception_ptr(StoppedError(first ? why : "")), output_);
   }
 
