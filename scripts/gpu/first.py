@@ -175,8 +175,12 @@ class Runner:
         self.commit = commit
         self.out = arguments.out.resolve()
         self.until = time.monotonic() + arguments.seconds
-        self.out.mkdir(parents=True, exist_ok=True)
-        self.results = open(self.out / "results.jsonl", "a", encoding="utf-8")
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            self.results = open(self.out / "results.jsonl", "a", encoding="utf-8")
+        except OSError as error:
+            print(f"gpu_first: --out {self.out}: {error.strerror}", file=sys.stderr)
+            sys.exit(2)
         self.environment = environment(torch)
         self.counts = {}
 
@@ -189,7 +193,7 @@ class Runner:
         """At once, so that nothing is lost where this is killed."""
         self.counts[result] = self.counts.get(result, 0) + 1
         print(f"{part.name:<24} {result:<10} {seconds:6.1f} s  {said[:150]}", flush=True)
-        self.results.write(json.dumps({"part": part.name, "result": result, "seconds": round(seconds, 2), "said": said, "shows": part.shows, "commit": self.commit, **more}) + "\n")
+        self.results.write(json.dumps({"at": time.strftime("%Y-%m-%d %H:%M:%S"), "part": part.name, "result": result, "seconds": round(seconds, 2), "said": said, "shows": part.shows, "commit": self.commit, **more}) + "\n")
         self.results.flush()
         os.fsync(self.results.fileno())
 
@@ -200,8 +204,8 @@ class Runner:
             return
         limit = min(part.seconds, left)
         begin, mark = time.monotonic(), f"{os.getpid()}.{part.name}"
-        variables = {**self.environment, **part.environment, MARK: mark}
-        variables = {name: value for name, value in variables.items() if value is not None}
+        ours = {name: value for name, value in part.environment.items() if value is not None or name not in os.environ}
+        variables = {name: value for name, value in {**self.environment, **ours, MARK: mark}.items() if value is not None}
         output = self.out / f"{part.name}.txt"
         command = [self.fill(word) for word in part.command]
         if not shutil.which(command[0], path=variables.get("PATH")) and not (ROOT / command[0]).exists():
@@ -221,7 +225,9 @@ class Runner:
             members.kill()
             job.wait()
         took = time.monotonic() - begin
-        text = output.read_text(errors="replace")
+        with open(output, "rb") as written:
+            written.seek(max(0, output.stat().st_size - (1 << 20)))
+            text = written.read().decode(errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip(" -=")]
         said = lines[-1] if lines else ""
         if code is None:
@@ -267,7 +273,8 @@ def main():
     arguments = parser.parse_args()
     chosen = choose(arguments)
     first = not (arguments.second or arguments.machine or arguments.hosts)
-    arguments.seconds = arguments.seconds or (420 if first else 3600)
+    if arguments.seconds is None:
+        arguments.seconds = 420 if first else 3600
     if arguments.list:
         for part in chosen:
             print(f"{part.name:<24} {part.seconds:>4} s  {part.shows}\n    {' '.join([*(f'{n}={v}' for n, v in part.environment.items() if v), *part.command])}")

@@ -1,10 +1,13 @@
 """What gpu_first.sh runs: lists of parts, the most valuable first. Commands run in the bundle's folder."""
 
+import os
 from dataclasses import dataclass, field
 
 PROBE = ["bash", "-c", "[ -x bin/probe ] || nvcc -std=c++17 -arch=native scripts/gpu/probe.cu -lcublas -o bin/probe || exit 1; exec bin/probe"]
 # Two ranks on one GPU pass for two hosts, since NCCL takes one rank per GPU and host.
 OWN_HOST = ["bash", "-c", 'NCCL_HOSTID=rank$OMPI_COMM_WORLD_RANK exec "$0" "$@"']
+# What NCCL is told from outside goes to other hosts too.
+USERS_NCCL = sorted(name for name in os.environ if name.startswith("NCCL_") and name != "NCCL_IGNORE_CPU_AFFINITY")
 
 
 @dataclass
@@ -20,7 +23,7 @@ class Part:
 def ranks(count, command, hosts=None, forward=()):
     where = ["--prefix", "{root}/openmpi", "--host", ",".join(f"{host}:{count // len(hosts)}" for host in hosts), "-x", "LD_LIBRARY_PATH", "-x", "OPAL_PREFIX",
              "-x", "NCCL_IGNORE_CPU_AFFINITY", "-x", "OMP_NUM_THREADS", "-x", "OMPI_MCA_reachable", "-x", f"MASTER_ADDR={hosts[0]}",
-             *(word for variable in forward for word in ("-x", variable))] if hosts else ["--oversubscribe"]
+             *(word for variable in [*forward, *USERS_NCCL] for word in ("-x", variable))] if hosts else ["--oversubscribe"]
     return ["openmpi/bin/mpirun", *where, "--bind-to", "none", "-np", str(count), *command]
 
 
@@ -91,9 +94,12 @@ def first():
 
 
 def second():
-    """One GPU, once the first list has passed: all of the equality cases, and step times with their spread."""
+    """One GPU: what the first list found and was mended, step times with their spread, then all of the equality cases."""
     parts = [
         LOOK,
+        *(part for part in first() if part.name.startswith(("nccl", "staged", "drill"))),
+        Part("bench_gpt2_small", 300, "step times beside PyTorch, over stages, with recordings and without",
+             bench("gpt2_small", ["plain", "graphs", "launched", "compiled", "stages2", "stages4"], 3), needs=100),
         Part("equal_threads_all", 240, "threads", test_gpu("local")),
         Part("equal_graphs_all", 240, "threads, with recordings", test_gpu("local", 97, "graphs")),
         Part("nccl_2", 180, "NCCL, two ranks", ranks(2, test_gpu("nccl", 197))),
@@ -115,8 +121,6 @@ def second():
              ranks(2, OWN_HOST + train("bench_gpt", "bench_gpt.2", "gpt_nccl", "comms.backend=nccl"))),
         Part("gpt_replicas", 60, "two replicas over NCCL",
              ranks(2, OWN_HOST + train("bench_gpt", "bench_gpt.replicas_2", "gpt_replicas", "comms.backend=nccl"))),
-        Part("bench_gpt2_small", 300, "step times beside PyTorch, over stages, with recordings and without",
-             bench("gpt2_small", ["plain", "launched", "compiled", "graphs", "stages2", "stages4"], 3), needs=120),
         Part("bench_gpt2_medium", 400, "the same, larger", bench("gpt2_medium", ["plain", "compiled", "stages2"], 3), needs=120),
         Part("bench_small_layers", 200, "small layers", bench("bench_gpt", ["plain", "launched", "graphs"], 3), needs=60),
         Part("bench_vgg_tf32", 200, "convolutions in TF32", bench("bench_vgg", ["plain", "compiled"], 3, "--tf32"), needs=60),
@@ -162,7 +166,7 @@ def machine(count):
 def two_hosts(hosts, per_host):
     """Hosts that reach each other by ssh, with the bundle in the same folder."""
     every = per_host * len(hosts)
-    sockets = {"NCCL_SOCKET_IFNAME": None}  # NCCL chooses
+    sockets = {"NCCL_SOCKET_IFNAME": None}  # NCCL chooses, unless the user has
     return [
         LOOK,
         Part("ceiling_1_each", 90, "NCCL's rate between the hosts, one GPU each", ranks(len(hosts), ["{python}", "scripts/gpu/ceiling.py"], hosts), sockets),

@@ -34,7 +34,7 @@ def killed(name):
     return Part(name, 60, "", ["{python}", "scripts/gpu/drill.py", "--how", "kill", "--timeout", "3", "--run", "{out}/runs/" + name, "--", *run])
 def first():
     return [Part("passes", 10, "", ["echo", "well"]), Part("fails", 10, "", ["bash", "-c", "echo badly; exit 3"]), stopped("drill_in_time", 60, 3),
-            killed("drill_kill"), stopped("hangs", 8, 300), Part("after", 10, "", ["true"]), Part("late", 10, "", ["true"], needs=100000),
+            killed("drill_kill"), stopped("hangs", 15, 300), Part("after", 10, "", ["true"]), Part("late", 10, "", ["true"], needs=100000),
             Part("nowhere", 10, "", ["no-such-command"])]
 def second():
     return [Part("passes", 10, "", ["true"]), Part("sleeps", 600, "", ["sleep", "600"])]
@@ -113,6 +113,8 @@ def check_lists(machine):
     for words in ([], ["--second"], ["--machine", "4"], ["--machine", "8"], ["--hosts", "a,b"], ["--hosts", "a,b", "--per-host", "4"]):
         code, said = machine.run("--list", *words, limit=30)
         check(code == 0 and "doctor" in said, f"--list {words}", said)
+    code, said = machine.run("--out", "/proc/nowhere", limit=30)
+    check(code == 2 and "--out /proc/nowhere: " in said, "a folder that cannot be", said)
     code, said = machine.run("--only", "no_such_part", limit=30)
     check(code == 2 and "no part no_such_part; there are " in said, "an unknown part", said)
     program = f"import json, parts; print(json.dumps([[p.name, p.command] for list in ({', '.join(lists)}) for p in list]))"
@@ -177,7 +179,7 @@ def check_planted(machine):
     check(stacks.count("bin/stagecraft train configs/tiny.json") >= 2 and "state T" in stacks, "stacks of both ranks, one of them stopped", stacks)
     if shutil.which("gdb", path=machine.environment["PATH"]) and os.getuid() == 0:
         check("stagecraft::" in stacks or "MPI_" in stacks or "libmpi" in stacks, "where the debugger finds them", stacks)
-    check(results["hangs"]["seconds"] < 8 + 30 + 10, "the hanging part's time", said)
+    check(results["hangs"]["seconds"] < 15 + 30 + 10, "the hanging part's time", said)
     check(not left_over(str(machine.work)), "processes that were left", said)
 
 
