@@ -229,7 +229,7 @@ TEST_CASE("what a GPU takes beside tensors follows from how it is used", "[memor
                                       transport::nccl_wiring(run.setup->programs().all(), SumOrder::ordered));
   CHECK(of_run.communicators == 3);  // activations in, gradients and losses out
   CHECK(of_run.in_flight == 1);
-  CHECK(of_run.gradients == 2);
+  CHECK(of_run.gradients == 4);
   CHECK(of_run.largest_gradient == 16 * 12);
   CHECK(device_use(*run.setup, last, Bytes{100}, Bytes{10}, {}).communicators == 0);
 }
