@@ -3,6 +3,7 @@
 
 #include "stagecraft/base/json.h"
 #include "stagecraft/cli/input_program.h"
+#include "stagecraft/cli/output.h"
 #include "stagecraft/cli/request_options.h"
 #include "stagecraft/cli/run_schema.h"
 #include "stagecraft/engine/config/config.h"
@@ -63,6 +64,9 @@ PlanInputs inputs_of(const RunConfig& config, const std::string& config_path, co
   const bool here =
       profile_path.empty() && cluster_path.empty() && !config.cluster && config.device == DeviceKind::cpu;
   if (here) inputs.machine = process_memory({}).limits;
+  if (cluster_path.empty()) {
+    if (const std::string links = unmeasured_links(config, inputs.profile); !links.empty()) note(links);
+  }
   inputs.cluster =
       cluster_path.empty() ? plan_cluster(config, inputs.profile, std::nullopt) : read_cluster(cluster_path);
   return inputs;

@@ -15,7 +15,6 @@
 #include "stagecraft/engine/run/memory_check.h"
 #include "stagecraft/engine/run/plan_source.h"
 #include "stagecraft/engine/transport/factory.h"
-#include "stagecraft/engine/transport/link_probe.h"
 #include "stagecraft/models/libtorch_error.h"
 
 #include <CLI/CLI.hpp>
@@ -81,12 +80,13 @@ std::string heading(const Profile& profile) {
         profile.model, profile.dtype, *profile.estimated_from);
   }
   return fmt::format(
-      "{} on {}{}, {}, {} thread{} per rank, {} rank{} busy, {} repeats\n", profile.model, profile.device,
+      "{} on {}{}, {}, {} thread{} per rank, {} rank{} busy, {} repeats{}\n", profile.model, profile.device,
       profile.device_megahertz > 0
           ? fmt::format(" at {} of {} MHz", profile.device_megahertz, profile.device_most_megahertz)
           : "",
       profile.dtype, profile.threads, profile.threads == 1 ? "" : "s", profile.busy_ranks,
-      profile.busy_ranks == 1 ? "" : "s", profile.repeats);
+      profile.busy_ranks == 1 ? "" : "s", profile.repeats,
+      profile.times_of ? "; times of " + *profile.times_of : "");
 }
 
 /// "44 of 67 layers have ..."; empty where all were run.
@@ -196,7 +196,7 @@ void profile_alone(const ProfileArguments& arguments, const RunConfig& config) {
   }
   Profile profile = quick_profile(config, arguments.config, materials, rank_threads(config, std::nullopt),
                                   prepare_device(config, arguments.config, /*machine_rank=*/0));
-  if (arguments.links) profile.link = {"local", probe_local_link()};
+  if (arguments.links) profile.link = measured_local_link(config);
   show(profile, arguments);
 }
 
@@ -249,11 +249,11 @@ Failure profile_rank(const ProfileArguments& arguments, const LaunchInfo& launch
   if (inputs.problem.code != 0) return std::move(inputs.problem);
   const int threads = rank_threads(*inputs.config, World{transport.world(), launch.machine_world});
   transport.barrier();
-  Profile profile = quick_profile(*inputs.config, arguments.config, *inputs.materials, threads,
-                                  prepare_device(*inputs.config, arguments.config, launch.machine_rank));
+  const at::Device device = prepare_device(*inputs.config, arguments.config, launch.machine_rank);
+  Profile profile = quick_profile(*inputs.config, arguments.config, *inputs.materials, threads, device);
   profile.busy_ranks = transport.world();
   profile = mean_over_ranks(std::move(profile), transport);
-  if (arguments.links) profile.link = {transport.name(), probe_link(transport)};
+  if (arguments.links) profile.link = measured_link(*inputs.config, transport, device);
   if (transport.rank() == Rank{0}) show(profile, arguments);
   transport.barrier();  // nobody leaves before rank 0 has written
   return {0, ""};

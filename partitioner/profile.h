@@ -188,6 +188,7 @@ void describe(auto& v, LinkMeasurement& l) {
 struct Profile {
   std::string model, model_fingerprint;
   std::string dtype = "float32", device = "cpu";
+  std::optional<std::string> times_of{};
   std::int64_t device_megahertz = 0, device_most_megahertz = 0;
   int threads = 1, busy_ranks = 1, repeats = 1;
   std::string optimizer;                          ///< "adamw"; empty: step times and optimizer bytes unknown
@@ -207,6 +208,9 @@ void describe(auto& v, Profile& p) {
              "of the model's layers and shapes; empty: not checked");
   v.optional("dtype", p.dtype, "that layers compute in; parameters are float32 where it is a narrower one");
   v.optional("device", p.device, "what the times were measured on");
+  v.optional(
+      "times_of", p.times_of,
+      "on a GPU: recordings, as runs with cuda.graphs repeat them, or launched operators; absent: of a CPU");
   v.optional("device_mhz", p.device_megahertz, "a GPU's clock when it had just been measured; 0: not known",
              json::at_least(0));
   v.optional("device_most_mhz", p.device_most_megahertz, "the most that clock can be; 0: not known",

@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace stagecraft {
@@ -66,6 +67,13 @@ class Chain {
   void update(int row, const Update& update);
   /// The next contribution to each gradient writes.
   void clear_gradients();
+  /// Which of the row's gradients have had a contribution since; to be told where recordings contribute.
+  [[nodiscard]] const std::vector<bool>& written(int row) const {
+    return gradients_[static_cast<std::size_t>(row)].written();
+  }
+  void set_written(int row, std::vector<bool> written) {
+    gradients_[static_cast<std::size_t>(row)].set_written(std::move(written));
+  }
 
  private:
   const Model& model_;

@@ -6,6 +6,7 @@
 #include "stagecraft/profiler/layer_classes.h"
 #include "stagecraft/profiler/layer_memory.h"
 #include "stagecraft/profiler/memory_meter.h"
+#include "stagecraft/profiler/recorded_chain.h"
 #include "stagecraft/profiler/statistics.h"
 #include "stagecraft/profiler/tied_weights.h"
 
@@ -15,6 +16,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <exception>
+#include <memory>
+#include <utility>
 
 namespace stagecraft {
 
@@ -41,12 +45,14 @@ struct Samples {
 /// one, then backward of the one before.
 class TimedPasses {
  public:
-  TimedPasses(Chain& chain, std::array<ChainInput, kInFlight> data, const Chain::Update& update,
-              at::Device device)
+  /// `recorded`, of as many slots: what is started in place of the chain's work; null: nothing was recorded.
+  TimedPasses(Chain& chain, RecordedChain* recorded, std::vector<ChainInput> data,
+              const Chain::Update& update)
       : chain_(chain),
+        recorded_(recorded),
         data_(std::move(data)),
         update_(update),
-        stopwatch_(device),
+        stopwatch_(chain.device()),
         samples_(static_cast<std::size_t>(chain.rows())) {
     forward();
   }
@@ -78,29 +84,41 @@ class TimedPasses {
 
   void forward() {
     const std::size_t slot = next_ % kInFlight;
-    Bundle bundle = chain_.begin(data_[slot], works_[slot]);
+    Bundle bundle;
+    if (recorded_ == nullptr) bundle = chain_.begin(data_[slot], works_[slot]);
     for (int row = 0; row < chain_.rows(); ++row) {
       if (!chain_.runs(row)) continue;
-      timed(row, &Samples::forward, [&] { bundle = chain_.forward(row, bundle, works_[slot], next_); });
+      timed(row, &Samples::forward, [&] {
+        if (recorded_ != nullptr) return recorded_->forward(slot, row);
+        bundle = chain_.forward(row, bundle, works_[slot], next_);
+      });
     }
     ++next_;
   }
 
   void backward() {
-    ChainWork& work = works_[next_ % kInFlight];  // the older one
+    const std::size_t slot = next_ % kInFlight;  // the older one
+    ChainWork& work = works_[slot];
     Bundle gradients;
     for (int row = chain_.rows() - 1; row >= 0; --row) {
       if (!chain_.runs(row)) continue;
-      timed(row, &Samples::backward_input, [&] { gradients = chain_.backward_input(row, gradients, work); });
+      timed(row, &Samples::backward_input, [&] {
+        if (recorded_ != nullptr) return recorded_->backward_input(slot, row);
+        gradients = chain_.backward_input(row, gradients, work);
+      });
       if (chain_.has_weights(row)) {
-        timed(row, &Samples::backward_weight, [&] { chain_.backward_weight(row, work); });
+        timed(row, &Samples::backward_weight, [&] {
+          if (recorded_ != nullptr) return recorded_->backward_weight(slot, row);
+          chain_.backward_weight(row, work);
+        });
       }
-      work.kept[static_cast<std::size_t>(row)].clear();
+      if (recorded_ == nullptr) work.kept[static_cast<std::size_t>(row)].clear();
     }
   }
 
   Chain& chain_;
-  std::array<ChainInput, kInFlight> data_;
+  RecordedChain* recorded_;
+  std::vector<ChainInput> data_;
   const Chain::Update& update_;
   DeviceStopwatch stopwatch_;
   std::array<ChainWork, kInFlight> works_;
@@ -108,10 +126,23 @@ class TimedPasses {
   std::vector<Samples> samples_;
 };
 
+/// Recordings of the chain, or null and why the device makes none.
+std::unique_ptr<RecordedChain> record(Chain& chain, const std::vector<ChainInput>& data,
+                                      const ProfileRequest& request, std::string& refusal) {
+  if (request.graphs == nullptr || !refusal.empty()) return nullptr;
+  try {
+    return std::make_unique<RecordedChain>(chain, data, request.graphs);
+  } catch (const std::exception& error) {  // what is wrong with a layer, it will say again
+    refusal = error.what();
+    return nullptr;
+  }
+}
+
 /// Returns how many repeats there were time for.
-int measure_times(Chain& chain, const std::array<ChainInput, kInFlight>& data, const ProfileRequest& request,
-                  std::vector<LayerProfile>& layers) {
-  TimedPasses passes(chain, data, request.update, request.device);
+int measure_times(Chain& chain, RecordedChain* recorded, const std::vector<ChainInput>& data,
+                  const ProfileRequest& request, std::vector<LayerProfile>& layers) {
+  chain.clear_gradients();  // of the passes before
+  TimedPasses passes(chain, recorded, data, request.update);
   const Clock::time_point begin = Clock::now();
   const auto pass = [&](int index) {
     passes.repeat();
@@ -135,6 +166,12 @@ int measure_times(Chain& chain, const std::array<ChainInput, kInFlight>& data, c
   return passes.repeats();
 }
 
+std::string times_of(const ProfileRequest& request, const std::string& refusal) {
+  if (request.graphs == nullptr) return "launched operators";
+  return refusal.empty() ? "recordings"
+                         : "launched operators, since the device does not record them: " + refusal;
+}
+
 }  // namespace
 
 Profile profile_model(const Model& model, const Loss& loss, const ProfileRequest& request) {
@@ -153,9 +190,10 @@ Profile profile_model(const Model& model, const Loss& loss, const ProfileRequest
   const c10::DeviceGuard on_device(request.device);
   const LayerClasses classes = layer_classes(model, request.representatives);
   Chain chain(model, loss, request.seed, request.device, classes.left_out);
+  std::string refusal;
   for (const std::int64_t size : request.micro_batch_sizes) {
-    std::array<ChainInput, kInFlight> data;
-    for (std::size_t i = 0; i < kInFlight; ++i) data[i] = request.data(size, static_cast<int>(i));
+    std::vector<ChainInput> data;
+    for (std::size_t i = 0; i < kInFlight; ++i) data.push_back(request.data(size, static_cast<int>(i)));
     Measurement measurement;
     measurement.micro_batch = size;
     measurement.input = Bytes{boundaries(model, size).front().bytes()};
@@ -169,10 +207,13 @@ Profile profile_model(const Model& model, const Loss& loss, const ProfileRequest
     }
     (void)measure_memory(chain, data[0]);  // once to settle what is allocated for the first time
     measurement.layers = measure_memory(chain, data[0]);
-    profile.repeats = std::min(profile.repeats, measure_times(chain, data, request, measurement.layers));
+    const std::unique_ptr<RecordedChain> recorded = record(chain, data, request, refusal);
+    profile.repeats =
+        std::min(profile.repeats, measure_times(chain, recorded.get(), data, request, measurement.layers));
     fill_left_out(classes, measurement.layers);
     profile.measurements.push_back(std::move(measurement));
   }
+  if (!request.device.is_cpu()) profile.times_of = times_of(request, refusal);
   return profile;
 }
 

@@ -4,6 +4,7 @@
 // the chain, forward through all of them and back, with two micro-batches in flight as a pipeline has, so
 // that caches are as warm as in a run and not as warm as in a loop over one layer.
 
+#include "stagecraft/engine/device/graphs.h"
 #include "stagecraft/models/loss.h"
 #include "stagecraft/models/model.h"
 #include "stagecraft/partitioner/profile.h"
@@ -11,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,9 @@ struct ProfileRequest {
   std::uint64_t seed = 0;
   /// What runs the layers: their times, and the bytes that its allocator is asked for. No layer runs elsewhere.
   at::Device device = at::kCPU;
+  /// What records passes on the device, as in a run (cuda.graphs): then times are of recordings, if it can record
+  /// all rows. Null: of operators that are launched one by one.
+  std::shared_ptr<DeviceGraphs> graphs{};
   /// `size` samples, in the CPU's memory; `index` tells one micro-batch from the next.
   std::function<ChainInput(std::int64_t size, int index)> data;
 

@@ -4,6 +4,7 @@
 #include "stagecraft/engine/device/peak_flops.h"
 #include "stagecraft/engine/run/launcher.h"
 #include "stagecraft/engine/transport/factory.h"
+#include "stagecraft/engine/transport/link_probe.h"
 
 #include <ATen/Context.h>
 #include <ATen/cpu/Utils.h>
@@ -144,6 +145,13 @@ TransportOptions transport_options(const RunConfig& config) {
 std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const RunSetup& setup,
                                          at::Device device) {
   const CommsConfig& comms = setup.config().comms;
+  return transport_for(std::move(hosts), comms, device,
+                       [&] { return transport::nccl_wiring(setup.programs().all(), comms.replica_sum); });
+}
+
+std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const CommsConfig& comms,
+                                         at::Device device,
+                                         const std::function<transport::NcclWiring()>& wiring) {
   if (device.is_cpu() || hosts->world() == 1) return hosts;
   const bool asked = comms.backend == Backend::nccl;
   const bool possible = (asked || (comms.backend == Backend::automatic && hosts->name() == "mpi")) &&
@@ -154,8 +162,26 @@ std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const
         "ranks per machine as it has GPUs, or use \"auto\" or \"mpi\"");
   }
   if (!possible) return make_transport_over_hosts(std::move(hosts), device.index());
-  return make_nccl_transport(std::move(hosts), device.index(),
-                             transport::nccl_wiring(setup.programs().all(), comms.replica_sum));
+  return make_nccl_transport(std::move(hosts), device.index(), wiring());
+}
+
+LinkMeasurement measured_link(const RunConfig& config, Transport& hosts, at::Device device) {
+  if (device.is_cpu()) return {hosts.name(), probe_link(hosts)};
+  const std::unique_ptr<Transport> made =
+      transport_for(hosts.meeting_place(transport_options(config)), config.comms, device, probe_wiring);
+  made->waits().enter(Phase::start_up);
+  const Link link = probe_link(*made, device);
+  made->barrier();
+  return {made->name(), link};
+}
+
+LinkMeasurement measured_local_link(const RunConfig& config) {
+  if (config.device == DeviceKind::cpu) return {"local", probe_local_link()};
+  return {"local, staged", probe_local_link({device_of(config, 0), device_of(config, 1)},
+                                            [](std::unique_ptr<Transport> hosts, at::Device device) {
+                                              return make_transport_over_hosts(std::move(hosts),
+                                                                               device.index());
+                                            })};
 }
 
 }  // namespace stagecraft

@@ -6,10 +6,13 @@
 #include "stagecraft/engine/device/accelerators.h"
 #include "stagecraft/engine/device/clocks.h"
 #include "stagecraft/engine/run/setup.h"
+#include "stagecraft/engine/transport/nccl/wiring.h"
 #include "stagecraft/engine/transport/transport.h"
+#include "stagecraft/partitioner/profile.h"
 
 #include <c10/core/Device.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,5 +53,15 @@ void check_device(const RunConfig& config, const std::string& file);
 /// memory unless it takes the device's. Collective.
 [[nodiscard]] std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts,
                                                        const RunSetup& setup, at::Device device);
+/// The same where what NCCL needs is not a run's: `wiring` is asked where NCCL is taken.
+[[nodiscard]] std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts,
+                                                       const CommsConfig& comms, at::Device device,
+                                                       const std::function<transport::NcclWiring()>& wiring);
+
+/// The link that a run of `config` has between two ranks, over its transport and between the memory that its
+/// tensors lie in. Collective.
+[[nodiscard]] LinkMeasurement measured_link(const RunConfig& config, Transport& hosts, at::Device device);
+/// The same where ranks are threads of this process. Throws InputError as prepare_device does.
+[[nodiscard]] LinkMeasurement measured_local_link(const RunConfig& config);
 
 }  // namespace stagecraft

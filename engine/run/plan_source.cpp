@@ -181,6 +181,15 @@ int threads_for(const RunConfig& config, const std::optional<World>& world, int 
 
 }  // namespace
 
+std::string unmeasured_links(const RunConfig& config, const Profile& profile) {
+  if (config.device == DeviceKind::cpu || config.cluster || profile.link) return "";
+  return fmt::format(
+      "links between GPUs were not measured: the plan takes {:.0f} us and {:.0f} GB/s for each, which is "
+      "little for NVLink. Name a cluster (configs/clusters), or plan from a profile with links (`stagecraft "
+      "profile CONFIG --links -o profile.json`, under the run's launcher)",
+      kLocalLink.latency.value * 1e6, kLocalLink.bytes_per_second / 1e9);
+}
+
 Cluster plan_cluster(const RunConfig& config, const Profile& profile, const std::optional<World>& world) {
   if (config.cluster) return read_cluster(*config.cluster);
   const Link link = profile.link ? profile.link->link : kLocalLink;
@@ -229,6 +238,8 @@ ResolvedPlan plan_now(const RunConfig& config, const std::string& file, const Tr
   ResolvedPlan resolved;
   resolved.profile = quick_profile(config, file, materials, rank_threads(config, world),
                                    prepare_device(config, file, /*machine_rank=*/0));
+  if (std::string links = unmeasured_links(config, *resolved.profile); !links.empty())
+    resolved.notes.push_back(std::move(links));
   try {
     resolved.plan =
         make_plan(*resolved.profile, plan_cluster(config, *resolved.profile, world), request).best.plan;

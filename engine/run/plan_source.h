@@ -66,6 +66,10 @@ struct EstimateRates {
 /// has neither.
 [[nodiscard]] PlanRequest plan_request(const RunConfig& config, const std::optional<World>& world);
 
+/// Where ranks compute on GPUs whose links plan_cluster() has nothing to know by: what people should be told, and
+/// what to do. Otherwise "".
+[[nodiscard]] std::string unmeasured_links(const RunConfig& config, const Profile& profile);
+
 /// The config's cluster, or this machine with `world` (absent: as many as it has cores) ranks.
 [[nodiscard]] Cluster plan_cluster(const RunConfig& config, const Profile& profile,
                                    const std::optional<World>& world);

@@ -1,4 +1,5 @@
 #include "stagecraft/base/json.h"
+#include "stagecraft/engine/device/graphs.h"
 #include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/run/memory_check.h"
 #include "stagecraft/engine/run/plan_source.h"
@@ -69,6 +70,7 @@ Profile quick_profile(const RunConfig& config, const std::string& file, const Tr
   request.budget = kBudget;
   request.passes_per_update = config.micro_batches();
   request.device = device;
+  if (device.is_cuda() && config.cuda.graphs) request.graphs = make_device_graphs(device.index());
   request.seed = static_cast<std::uint64_t>(config.seed);
   request.data = [&](std::int64_t size, int index) { return samples(materials, size, index); };
   const ModelOptimizer& optimizer = *materials.optimizer;

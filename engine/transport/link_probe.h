@@ -3,17 +3,32 @@
 // Measures the link that a transport makes between two ranks, with tensors of the sizes that pipelines
 // exchange.
 
+#include "stagecraft/engine/transport/nccl/wiring.h"
 #include "stagecraft/engine/transport/transport.h"
 #include "stagecraft/schedules/costs/costs.h"
+
+#include <c10/core/Device.h>
+
+#include <array>
+#include <functional>
+#include <memory>
 
 namespace stagecraft {
 
 /// Collective: every rank of the transport calls it, and all get the same answer. Ranks 0 and 1 play
 /// ping-pong, the others wait. Latency is half the round trip of 4 bytes, bandwidth follows from what a large
-/// message takes longer; medians over many rounds. Takes about a second. Requires at least two ranks.
-[[nodiscard]] Link probe_link(Transport& transport);
+/// message takes longer; medians over many rounds. Takes about a second. Requires at least two ranks. The
+/// tensors lie on `device`, whose transport it is; on a GPU a message ends when its bytes are there.
+[[nodiscard]] Link probe_link(Transport& transport, c10::Device device = c10::kCPU);
 
-/// The same between two threads of this process, over the local transport.
-[[nodiscard]] Link probe_local_link();
+/// What probe_link() needs of a transport over NCCL.
+[[nodiscard]] transport::NcclWiring probe_wiring();
+
+/// The same between two threads of this process, over the local transport, or over what `of_device` makes of it
+/// for the device of each, on its thread.
+using OfDevice =
+    std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport> hosts, c10::Device device)>;
+[[nodiscard]] Link probe_local_link(const std::array<c10::Device, 2>& devices = {c10::kCPU, c10::kCPU},
+                                    const OfDevice& of_device = {});
 
 }  // namespace stagecraft
