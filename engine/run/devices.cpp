@@ -89,6 +89,7 @@ at::Device prepare_device(const RunConfig& config, const std::string& file, int 
   // Partial sums of narrow products stay in float32, as all of them do on a CPU.
   context.setAllowFP16ReductionCuBLAS(false);
   context.setAllowBF16ReductionCuBLAS(false);
+  context.setSDPUseCuDNN(false);  // its backward has no deterministic form
   context.setDeterministicAlgorithms(config.cuda.deterministic, /*warn_only=*/false);
   context.setDeterministicCuDNN(config.cuda.deterministic);
   return device_of(config, machine_rank);

@@ -1,11 +1,10 @@
 #include "stagecraft/models/captured/device_kernels.h"
 
+#include "stagecraft/models/captured/device_attention.h"
+
 #include <ATen/ATen.h>
-#include <ATen/OpMathType.h>
 #include <torch/library.h>
 
-#include <cmath>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -15,53 +14,11 @@ namespace {
 using at::Tensor;
 using Optional = std::optional<Tensor>;
 
-bool is_given(const Optional& tensor) { return tensor.has_value() && tensor->defined(); }
-
-double scale_of(const Tensor& q, std::optional<double> scale) {
-  return scale.value_or(1 / std::sqrt(static_cast<double>(q.size(-1))));
-}
-
-/// In the type that products accumulate in.
-Tensor scores(const Tensor& q, const Tensor& k, bool causal, const Optional& mask, double scale) {
-  const at::ScalarType type = at::toOpMathType(q.scalar_type());
-  Tensor made = at::matmul(q.to(type), k.to(type).transpose(-2, -1)).mul_(scale);
-  if (is_given(mask)) {
-    made = mask->scalar_type() == at::kBool
-               ? made.masked_fill_(mask->logical_not(), -std::numeric_limits<double>::infinity())
-               : made.add_(*mask);
-  }
-  if (causal) {
-    const Tensor later =
-        at::ones({q.size(-2), k.size(-2)}, q.options().dtype(at::kBool)).triu_(/*diagonal=*/1);
-    made.masked_fill_(later, -std::numeric_limits<double>::infinity());
-  }
-  return made;
-}
-
-bool takes_efficient(const Tensor& q, const Tensor& v, const Optional& mask) {
-  constexpr std::int64_t kAligned = 8;
-  const bool narrow_or_float = q.scalar_type() != at::kDouble;
-  const bool adds = !is_given(mask) || mask->scalar_type() == q.scalar_type();
-  return narrow_or_float && adds && q.size(-1) % kAligned == 0 && v.size(-1) % kAligned == 0;
-}
-
-/// As the kernel reads a mask: of every head, rows aligned.
-Optional as_bias(const Optional& mask, const Tensor& q, const Tensor& k) {
-  if (!is_given(mask)) return std::nullopt;
-  constexpr std::int64_t kRow = 16;
-  const std::int64_t keys = k.size(-2);
-  Tensor all = mask->expand({q.size(0), q.size(1), q.size(2), keys});
-  if (keys % kRow == 0) return all;
-  return at::constant_pad_nd(all, {0, kRow - keys % kRow}).narrow(-1, 0, keys);
-}
-
 std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Tensor& v, double dropout,
                                      bool causal, const Optional& mask, std::optional<double> scale) {
   TORCH_CHECK(dropout == 0, "attention of a captured graph draws no random numbers");
-  if (!takes_efficient(q, v, mask)) return plain_attention(q, k, v, causal, mask, scale_of(q, scale));
-  auto [mixed, log_sum, seed, offset] = at::_scaled_dot_product_efficient_attention(
-      q, k, v, as_bias(mask, q, k), /*compute_log_sumexp=*/true, 0, causal, scale);
-  return {std::move(mixed), std::move(log_sum)};
+  const Attention its{q, k, v, causal, mask, scale};
+  return attend(attention_kernel(its), its);
 }
 
 std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& grad_mixed, const Tensor& q,
@@ -69,14 +26,8 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& grad_mixed, 
                                                       const Tensor& log_sum, double dropout, bool causal,
                                                       const Optional& mask, std::optional<double> scale) {
   TORCH_CHECK(dropout == 0, "attention of a captured graph draws no random numbers");
-  if (!takes_efficient(q, v, mask)) {
-    return plain_attention_backward(grad_mixed, q, k, v, mixed, log_sum, causal, mask, scale_of(q, scale));
-  }
-  const Tensor unused = at::empty({}, q.options().dtype(at::kLong));  // of dropout's generator
-  auto [dq, dk, dv, dbias] = at::_scaled_dot_product_efficient_attention_backward(
-      grad_mixed, q, k, v, as_bias(mask, q, k).value_or(Tensor()), mixed, log_sum, unused, unused, 0,
-      {true, true, true, false}, causal, scale);
-  return {std::move(dq), std::move(dk), std::move(dv)};
+  const Attention its{q, k, v, causal, mask, scale};
+  return attend_backward(attention_kernel(its), its, grad_mixed, mixed, log_sum);
 }
 
 /// One direction's gates of all steps, each [samples, size], in the order in which the steps are taken.
@@ -106,30 +57,6 @@ struct LstmSteps {
 };
 
 }  // namespace
-
-std::tuple<Tensor, Tensor> plain_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
-                                           const Optional& mask, double scale) {
-  const Tensor made = scores(q, k, causal, mask, scale);
-  const Tensor log_sum = at::logsumexp(made, -1);
-  const Tensor probabilities = at::softmax(made, -1);
-  return {at::matmul(probabilities, v.to(made.scalar_type())).to(q.scalar_type()), log_sum};
-}
-
-std::tuple<Tensor, Tensor, Tensor> plain_attention_backward(const Tensor& grad_mixed, const Tensor& q,
-                                                            const Tensor& k, const Tensor& v,
-                                                            const Tensor& mixed, const Tensor& log_sum,
-                                                            bool causal, const Optional& mask, double scale) {
-  const Tensor probabilities = scores(q, k, causal, mask, scale).sub_(log_sum.unsqueeze(-1)).exp_();
-  const at::ScalarType type = probabilities.scalar_type();
-  const Tensor grad = grad_mixed.to(type);
-  const Tensor dv = at::matmul(probabilities.transpose(-2, -1), grad);
-  const Tensor row = (grad * mixed.to(type)).sum(-1, /*keepdim=*/true);
-  const Tensor d_scores =
-      at::matmul(grad, v.to(type).transpose(-2, -1)).sub_(row).mul_(probabilities).mul_(scale);
-  const Tensor dq = at::matmul(d_scores, k.to(type));
-  const Tensor dk = at::matmul(d_scores.transpose(-2, -1), q.to(type));
-  return {dq.to(q.scalar_type()), dk.to(k.scalar_type()), dv.to(v.scalar_type())};
-}
 
 std::tuple<Tensor, Tensor, Tensor> plain_lstm(const Tensor& x, const Tensor& w_ih, const Tensor& w_hh,
                                               const Optional& b_ih, const Optional& b_hh, const Tensor& hx,

@@ -1,0 +1,186 @@
+"""What captured graphs run on GPUs, held against PyTorch: on its fake tensors of a fake "cuda" device, forms of attention and of LSTMs have
+the shapes, types and strides of what the graphs were captured with, and the kernels that they call take them.
+
+    device_forms_test.py LIBRARY
+
+LIBRARY is test/models/device_forms.cpp.
+"""
+
+import itertools
+import random
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+aten = torch.ops.aten
+FLASH, EFFICIENT, PLAIN = range(3)
+MOST = 70  # cases of attention for each kernel, of 1,440 in all
+NAMES = ["flash", "efficient", "plain"]
+NARROW = (torch.float16, torch.bfloat16)
+failures = []
+
+
+def told(tensor):
+    return (tuple(tensor.shape), tensor.dtype, tensor.stride())
+
+
+def same(what, ours, expected, part=slice(None)):
+    for i, (a, b) in enumerate(zip(ours, expected, strict=True)):
+        if told(a)[part] != told(b)[part] or a.device.type != "cuda":
+            failures.append(f"{what}, result {i}: {told(a)} on {a.device}, expected {told(b)}")
+
+
+def head_tensors(batch, heads, kv_heads, queries, keys, size, dtype, layout):
+    """q, k, v as (heads, tokens), as tokens of projections, or cut from one projection of all three."""
+
+    def one(n, tokens):
+        if layout == "heads":
+            return torch.randn(batch, n, tokens, size, dtype=dtype)
+        if layout == "tokens":
+            return torch.randn(batch, tokens, n, size, dtype=dtype).transpose(1, 2)
+        return torch.randn(batch, tokens, n, 3 * size, dtype=dtype)[..., size : 2 * size].transpose(1, 2)
+
+    return one(heads, queries), one(kv_heads, keys), one(kv_heads, keys)
+
+
+def mask_of(kind, batch, heads, queries, keys, dtype):
+    if kind == "none":
+        return None
+    if kind == "bool":
+        return torch.ones(queries, keys, dtype=torch.bool)
+    if kind == "float32":
+        return torch.zeros(batch, 1, queries, keys)
+    shape = {"full": (batch, heads, queries, keys), "of samples": (batch, 1, 1, keys), "of all": (queries, keys), "of queries": (1, 1, queries, 1)}[kind]
+    return torch.zeros(shape, dtype=dtype)
+
+
+def takes(kernel, dtype, heads, size, tokens, mask, causal):
+    """As device_attention.h has it, but for what the GPU decides."""
+    if kernel == FLASH:
+        return dtype in NARROW and mask == "none" and size <= 192 and not (causal and tokens[0] != tokens[1])
+    if kernel == EFFICIENT:
+        block = 8 if dtype in NARROW else 4
+        of_its_type = mask != "bool" and (mask != "float32" or dtype == torch.float32)
+        return dtype != torch.float64 and size % block == 0 and heads[0] == heads[1] and of_its_type
+    return True
+
+
+def eager(kernel, q, k, v, mask, causal, scale):
+    """What scaled_dot_product_attention does with each kernel, and its backward: mixed values, log-sums, gradients of q, k and v. By hand,
+    since autograd's engine asks the driver."""
+    if kernel == FLASH:
+        size, over = q.shape[-1], -q.shape[-1] % 8
+        scale = scale or size**-0.5
+        padded = [F.pad(x, (0, over)) if over else x for x in (q, k, v)]
+        mixed, log_sum, *about, seed, offset, _ = aten._scaled_dot_product_flash_attention(*padded, 0.0, causal, False, scale=scale)
+        grads = aten._scaled_dot_product_flash_attention_backward(
+            torch.ones_like(mixed), *padded, mixed, log_sum, *about, 0.0, causal, seed, offset, scale=scale)
+        return mixed[..., :size], log_sum, [x[..., :size] for x in grads]
+    if kernel == EFFICIENT:
+        if mask is not None:
+            keys = k.shape[-2]
+            mask = mask.expand(*mask.shape[:-1], keys)
+            mask = F.pad(mask, (0, -keys % 16))[..., :keys] if keys % 16 else mask
+            mask = mask.expand(q.shape[0], q.shape[1], q.shape[2], keys)
+        made = aten._scaled_dot_product_efficient_attention(q, k, v, mask, True, 0.0, causal, scale=scale)
+        grads = aten._scaled_dot_product_efficient_attention_backward(
+            torch.ones_like(made[0]), q, k, v, mask, *made, 0.0, [True, True, True, False], causal, scale=scale)
+        return made[0], made[1], grads[:3]
+    # Without a device the choice is plain; a gradient is like what it is of.
+    return F.scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1]), None, [q, k, v]
+
+
+def attention():
+    """Each kernel on all cases that it takes."""
+    ours = torch.ops.stagecraft_forms
+    run = [0, 0, 0]
+    dtypes = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+    masks = ("none", "full", "of samples", "of all", "of queries", "bool", "float32")
+    cases = list(itertools.product(dtypes, ((6, 6), (6, 2), (6, 1)), (8, 64, 20, 5, 200), ((16, 16), (5, 7), (33, 33)), masks, (False, True)))
+    cases = [case for case in cases if not (case[-1] and case[-2] != "none")]
+    random.Random(5).shuffle(cases)
+    picked = []
+    for kernel in (FLASH, EFFICIENT, PLAIN):
+        picked += [case for case in cases if case not in picked and takes(kernel, *case)][:MOST]
+    for number, (dtype, (heads, kv_heads), size, (queries, keys), mask_kind, causal) in enumerate(picked):
+        layout = ("heads", "tokens", "one")[number % 3]
+        scale = (None, 0.3)[number % 2]
+        q, k, v = head_tensors(2, heads, kv_heads, queries, keys, size, dtype, layout)
+        mask = mask_of(mask_kind, 2, heads, queries, keys, dtype)
+        what = f"{dtype} {heads}/{kv_heads} heads of {size}, {queries} x {keys}, mask {mask_kind}, causal {causal}, {layout}"
+        captured = None
+        if mask_kind != "bool":  # captures have made numbers of them
+            if mask_kind == "float32" and dtype == torch.float64:
+                continue
+            captured = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, attn_mask=mask, scale=scale)
+            captured += aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                torch.ones_like(captured[0]), q, k, v, *captured, 0.0, causal, attn_mask=mask, scale=scale)
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            there = [mode.from_tensor(x).to("cuda") if x is not None else None for x in (q, k, v, mask)]
+            fq, fk, fv, fmask = there
+            for kernel in (FLASH, EFFICIENT, PLAIN):
+                if not takes(kernel, dtype, (heads, kv_heads), size, (queries, keys), mask_kind, causal):
+                    continue
+                run[kernel] += 1
+                name = f"{NAMES[kernel]}: {what}"
+                try:
+                    mixed, log_sum = ours.attend(kernel, fq, fk, fv, causal, fmask, scale)
+                    grads = ours.attend_backward(kernel, torch.ones_like(mixed), fq, fk, fv, mixed, log_sum, causal, fmask, scale)
+                    if captured is not None:  # the graph's own, strides and all
+                        same(name, [mixed, *grads], [captured[0], *captured[2:]])
+                    if mask_kind == "float32" and dtype in NARROW:
+                        continue  # eager has no such on GPUs
+                    out, its_sum, its_grads = eager(kernel, fq, fk, fv, fmask, causal, scale)
+                    same(name + ", eager", [mixed, *grads], [out, *its_grads], slice(2))
+                    if its_sum is not None:
+                        same(name + ", log-sum", [log_sum], [its_sum])
+                    elif captured is not None:
+                        same(name + ", log-sum", [log_sum], [captured[1]], slice(2))
+                except Exception as error:  # a kernel that does not take it
+                    failures.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}")
+    return run
+
+
+def lstm():
+    ours = torch.ops.stagecraft_forms
+    count = 0
+    for steps, batch, width, size, biased, reverse in itertools.product((1, 4), (1, 3), (5,), (6,), (False, True), (False, True)):
+        # cuDNN's kernel would ask the driver.
+        with FakeTensorMode(), torch.backends.cudnn.flags(enabled=False):
+            eager_lstm = torch.nn.LSTM(width, size, device="cuda")  # PyTorch's fake cell wants biases
+            x = torch.randn(steps, batch, width, device="cuda")
+            hx, cx = (torch.randn(1, batch, size, device="cuda") for _ in range(2))
+            with torch.no_grad():
+                y, (h, c) = eager_lstm(x, (hx, cx))
+            weights = [w.detach() for w in eager_lstm.parameters()]
+            if not biased:
+                weights[2:] = [None, None]
+            given = [x, *weights, hx[0], cx[0]]
+            made = ours.lstm(*given, reverse, True)
+            what = f"LSTM of {steps} steps, {batch} samples, biased {biased}"
+            same(what, made, [y, h[0], c[0]])
+            grads = ours.lstm_backward(*(torch.ones_like(m) for m in made), *given, reverse)
+            of = [x, *(w.detach() for w in eager_lstm.parameters())]  # a gradient is like what it is of
+            same(what + ", gradients", grads, [*of[:4], hx[0], cx[0]])
+            count += 1
+    return count
+
+
+def main():
+    library = sys.argv[1]
+    torch.set_num_threads(1)
+    torch.ops.load_library(library)
+    run = attention()
+    layers = lstm()
+    for failure in failures[:20]:
+        print(failure)
+    print(f"{len(failures)} failures; attention: {', '.join(f'{n} {name}' for n, name in zip(run, NAMES))}; {layers} LSTMs")
+    if min(run) == 0:
+        print("a kernel took no case")
+    sys.exit(bool(failures) or min(run) == 0)
+
+
+if __name__ == "__main__":
+    main()
