@@ -1,5 +1,6 @@
 #include "stagecraft/engine/run/training_inputs.h"
 
+#include "stagecraft/models/captured/repeats.h"
 #include "stagecraft/models/data/buckets.h"
 #include "stagecraft/models/data/checked.h"
 #include "stagecraft/models/data/held_to_its_word.h"
@@ -60,6 +61,22 @@ void check_loss(const Model& model, const Loss& loss, const std::string& name, c
   if (needed.empty()) return;
   throw InputError({file, "/model"}, fmt::format("{} gives [{}] per sample, but {} needs {}", model.name,
                                                  fmt::join(of_one, ", "), name, needed));
+}
+
+/// On GPUs, where the same bits are asked for: what LibTorch would refuse in the middle of a step.
+void check_repeats(const RunConfig& config, const Model& model, const Loss& loss, const std::string& file) {
+  if (config.device == DeviceKind::cpu || !config.cuda.deterministic) return;
+  const auto check = [&](const std::string& of, const std::string& step) {
+    if (step.empty()) return;
+    throw InputError(
+        {file, "/cuda/deterministic"},
+        fmt::format("{} has {}, for which LibTorch has no kernel on GPUs that gives the same bits "
+                    "every time: set it to false, or capture the model with another operator there",
+                    of, step));
+  };
+  for (const auto& layer : model.layers)
+    check(fmt::format("layer \"{}\"", layer->name()), captured::refused_step(*layer));
+  check("the model's loss", captured::refused_step(loss));
 }
 
 /// The config's, or the model's own. Needs the model.
@@ -163,6 +180,7 @@ TrainingInputs make_materials(const RunConfig& config, const std::string& file,
   materials.model =
       build_model(config.model, materials.data->sample(), precision_of(config), {file, "/model"});
   materials.loss = loss_of(config, materials.model, file);
+  check_repeats(config, materials.model, *materials.loss, file);
   check_loss(materials.model, *materials.loss, config.loss ? config.loss->type.name() : "its own loss", file);
   check_buckets(config, materials.model, *materials.loss, file);
   check_smallest_micro_batch(materials.model, config, *materials.data, file);

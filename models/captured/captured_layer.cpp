@@ -4,6 +4,7 @@
 #include "stagecraft/models/captured/graph_state.h"
 #include "stagecraft/models/captured/index_checks.h"
 #include "stagecraft/models/captured/layer_of_lengths.h"
+#include "stagecraft/models/captured/repeats.h"
 #include "stagecraft/models/captured/step_work.h"
 #include "stagecraft/models/layers/functional.h"
 
@@ -70,7 +71,7 @@ void move_to(Frame& frame, Tensors& tensors) {
   tensors.clear();
 }
 
-class CapturedLayer final : public Layer {
+class CapturedLayer final : public Layer, public captured::OfGraphs {
  public:
   CapturedLayer(const LayerSite& site, std::shared_ptr<const ModelFolder> folder, const FolderLayer& layer,
                 Accumulate accumulate)
@@ -86,6 +87,7 @@ class CapturedLayer final : public Layer {
   }
 
   std::string type() const override { return CapturedLayerSpec::kName; }
+  std::vector<const Graph*> graphs() const override { return {&graph_}; }
   std::string details() const override {
     std::string details = "graph " + graph_.hash;
     for (const std::string& name : layer_.constants) details += ", " + name;

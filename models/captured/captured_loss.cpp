@@ -3,6 +3,7 @@
 #include "stagecraft/base/error.h"
 #include "stagecraft/models/captured/graph_estimate.h"
 #include "stagecraft/models/captured/index_checks.h"
+#include "stagecraft/models/captured/repeats.h"
 #include "stagecraft/models/layers/functional.h"
 #include "stagecraft/models/losses/loss_factor.h"
 
@@ -26,7 +27,7 @@ using captured::Programs;
 /// Kept: what the graph keeps, and on the CPU the share and the micro-batch's size; apart, the weights where they
 /// lie on the device. Of a share of 0, where the loss may be no number, share and size alone. Samples of several
 /// lengths have a graph each.
-class CapturedLoss final : public Loss {
+class CapturedLoss final : public Loss, public captured::OfGraphs {
  public:
   explicit CapturedLoss(const std::shared_ptr<const ModelFolder>& folder)
       : Loss(folder->loss->reduction), loss_(*folder->loss), forms_{Form(folder)} {
@@ -34,6 +35,11 @@ class CapturedLoss final : public Loss {
   }
 
   std::vector<std::string> fields() const override { return loss_.fields; }
+  std::vector<const captured::Graph*> graphs() const override {
+    std::vector<const captured::Graph*> all;
+    for (const Form& form : forms_) all.push_back(&form.graph());
+    return all;
+  }
   std::vector<NumberCheck> number_checks(const SampleSpec&) const override {
     std::vector<NumberCheck> checks;
     for (const Form& form : forms_) {

@@ -1,5 +1,7 @@
 #include "stagecraft/models/captured/layer_of_lengths.h"
 
+#include "stagecraft/models/captured/repeats.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <memory>
@@ -9,12 +11,21 @@ namespace stagecraft::captured {
 namespace {
 
 /// What does not depend on the length is the first form's.
-class LayerOfLengths final : public Layer {
+class LayerOfLengths final : public Layer, public OfGraphs {
  public:
   explicit LayerOfLengths(std::vector<LengthForm> forms)
       : Layer(forms.front().layer->name()), forms_(std::move(forms)) {}
 
   std::string type() const override { return whole().type(); }
+  std::vector<const Graph*> graphs() const override {
+    std::vector<const Graph*> all;
+    for (const LengthForm& form : forms_) {
+      const auto* const its = dynamic_cast<const OfGraphs*>(form.layer.get());
+      if (its == nullptr) continue;
+      for (const Graph* const graph : its->graphs()) all.push_back(graph);
+    }
+    return all;
+  }
   std::string details() const override {
     std::string details;
     for (const LengthForm& form : forms_) details += (details.empty() ? "" : "; ") + form.layer->details();

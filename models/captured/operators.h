@@ -24,8 +24,21 @@ enum class Condition : std::uint8_t {
   no_running_mean,  ///< `training` is false, or running statistics are absent: the kernel would update them
 };
 
+/// How a GPU comes to the same bits every time, where a run asks for that (cuda.deterministic). From PyTorch's list
+/// (torch.use_deterministic_algorithms), and from the calls in LibTorch 2.11's CUDA library of what throws
+/// (Context::alertNotDeterministic).
+enum class Repeats : std::uint8_t {
+  unknown,     ///< nobody has said: no operator is
+  by_nature,   ///< each number is made by one thread, or by a tree that is always the same
+  by_setting,  ///< by another kernel of LibTorch's, or algorithm of cuBLAS or cuDNN, that the setting chooses
+  by_form,     ///< by a form of ours (device_kernels.h)
+  refused,     ///< not at all: LibTorch throws, so the model is refused when it is opened
+  refused_summed,  ///< the same, where `reduction` sums
+};
+
 struct Operator {
   const char* name;  ///< with its overload: "aten::add.Tensor"
+  Repeats repeats = Repeats::unknown;
   Effect effect = Effect::pure;
   Condition condition = Condition::none;
 };

@@ -1,14 +1,17 @@
 """What captured graphs run on GPUs, held against PyTorch: on its fake tensors of a fake "cuda" device, forms of attention and of LSTMs have
-the shapes, types and strides of what the graphs were captured with, and the kernels that they call take them.
+the shapes, types and strides of what the graphs were captured with, and the kernels that they call take them. The list of operators says of
+each one that PyTorch calls not deterministic on GPUs what is done.
 
-    device_forms_test.py LIBRARY
+    device_forms_test.py SOURCE LIBRARY
 
 LIBRARY is test/models/device_forms.cpp.
 """
 
 import itertools
 import random
+import re
 import sys
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -168,15 +171,68 @@ def lstm():
     return count
 
 
+# PyTorch's list, by line (torch.use_deterministic_algorithms), and the operators of the line that graphs may have.
+BY_SETTING = {
+    "torch.nn.Conv1d": ["convolution", "convolution_backward"], "torch.nn.Conv2d": [], "torch.nn.Conv3d": [],
+    "torch.nn.ConvTranspose1d": [], "torch.nn.ConvTranspose2d": [], "torch.nn.ConvTranspose3d": [],
+    # Of torch.nn's functions, which take another way; the operator itself is refused.
+    "torch.nn.ReplicationPad1d": [], "torch.nn.ReplicationPad2d": [], "torch.nn.ReplicationPad3d": [],
+    "torch.bmm": [], "torch.Tensor.__getitem__": [], "torch.Tensor.index_put": ["index_put"], "torch.Tensor.put_": [],
+    "torch.Tensor.scatter_add_": ["scatter_add"], "torch.gather": [], "torch.index_add": ["index_add"],
+    "torch.index_select": [], "torch.repeat_interleave": [], "torch.Tensor.index_copy": [],
+    "torch.Tensor.scatter": ["scatter.src", "scatter.value"], "torch.Tensor.scatter_reduce": [],
+}
+REFUSED = {
+    "torch.nn.AvgPool3d": ["avg_pool3d_backward"], "torch.nn.AdaptiveAvgPool2d": ["_adaptive_avg_pool2d_backward"],
+    "torch.nn.AdaptiveAvgPool3d": ["_adaptive_avg_pool3d_backward"], "torch.nn.MaxPool3d": ["max_pool3d_with_indices_backward"],
+    "torch.nn.AdaptiveMaxPool2d": ["adaptive_max_pool2d_backward"], "torch.nn.FractionalMaxPool2d": [], "torch.nn.FractionalMaxPool3d": [],
+    "torch.nn.MaxUnpool1d": [], "torch.nn.MaxUnpool2d": [], "torch.nn.MaxUnpool3d": [],
+    "torch.nn.functional.interpolate": ["upsample_linear1d_backward", "upsample_bilinear2d_backward", "upsample_bicubic2d_backward",
+                                        "upsample_trilinear3d_backward"],
+    "torch.nn.ReflectionPad1d": ["reflection_pad1d_backward"], "torch.nn.ReflectionPad3d": [], "torch.nn.CTCLoss": [],
+    "torch.nn.EmbeddingBag": [], "torch.Tensor.put_": [], "torch.histc": [], "torch.bincount": [], "torch.median": ["median.dim"],
+    "torch.nn.functional.grid_sample": [], "torch.Tensor.scatter_reduce": [], "torch.Tensor.resize_": [],
+    "torch.nn.NLLLoss": ["nll_loss2d_forward"],
+    # LibTorch 2.11's kernels have a deterministic form: no call of alertNotDeterministic is left in them.
+    "torch.nn.ReflectionPad2d": ["reflection_pad2d_backward"], "torch.cumsum": ["cumsum"],
+}
+IN_FACT_BY_SETTING = {"reflection_pad2d_backward", "cumsum"}
+ALSO_REFUSED = {"replication_pad2d_backward"}
+
+
+def determinism(source):
+    table = (source / "models/captured/operators.cpp").read_text()
+    classes = dict(re.findall(r'Operator\{"(?:aten|stagecraft)::([\w.]+)", k(\w+)', table))
+    if len(classes) < 300:
+        failures.append(f"operators.cpp: {len(classes)} operators read")
+    said = torch.use_deterministic_algorithms.__doc__
+    halves = said[said.index("act\n    deterministically") :].split("will throw a", 1)
+    for half, known in zip(halves, (BY_SETTING, REFUSED), strict=True):
+        lines = {re.sub(r"[`~]|:\w+:", "", line) for line in re.findall(r"^        \* (\S+)", half, re.M)}
+        if lines != set(known):
+            failures.append(f"PyTorch's list has changed: {sorted(lines ^ set(known))}")
+    setting = {name for names in BY_SETTING.values() for name in names} | IN_FACT_BY_SETTING
+    refused = {name for names in REFUSED.values() for name in names} - IN_FACT_BY_SETTING | ALSO_REFUSED
+    for name in sorted(setting | refused):
+        expected = {"Refused", "RefusedSummed"} if name in refused else {"Set"}
+        if classes.get(name) not in expected:
+            failures.append(f"{name} is {classes.get(name)}, expected {expected}")
+    for name, its in classes.items():
+        if its.startswith("Refused") and name not in refused:
+            failures.append(f"{name} is refused, and PyTorch does not say why")
+    return len(classes)
+
+
 def main():
-    library = sys.argv[1]
+    source, library = Path(sys.argv[1]), sys.argv[2]
     torch.set_num_threads(1)
+    operators = determinism(source)
     torch.ops.load_library(library)
     run = attention()
     layers = lstm()
     for failure in failures[:20]:
         print(failure)
-    print(f"{len(failures)} failures; attention: {', '.join(f'{n} {name}' for n, name in zip(run, NAMES))}; {layers} LSTMs")
+    print(f"{len(failures)} failures; attention: {', '.join(f'{n} {name}' for n, name in zip(run, NAMES))}; {layers} LSTMs; {operators} operators")
     if min(run) == 0:
         print("a kernel took no case")
     sys.exit(bool(failures) or min(run) == 0)
