@@ -12,6 +12,7 @@
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -126,6 +127,13 @@ class TimedPasses {
   std::vector<Samples> samples_;
 };
 
+/// Why a run records no stage with some of the layers: "layer "x" is not recorded"; "" where all may be.
+std::string not_recorded(const Model& model) {
+  const auto found =
+      std::ranges::find_if(model.layers, [](const LayerPtr& layer) { return !layer->repeats(); });
+  return found == model.layers.end() ? "" : fmt::format("layer \"{}\" is never recorded", (*found)->name());
+}
+
 /// Recordings of the chain, or null and why the device makes none.
 std::unique_ptr<RecordedChain> record(Chain& chain, const std::vector<ChainInput>& data,
                                       const ProfileRequest& request, std::string& refusal) {
@@ -168,8 +176,7 @@ int measure_times(Chain& chain, RecordedChain* recorded, const std::vector<Chain
 
 std::string times_of(const ProfileRequest& request, const std::string& refusal) {
   if (request.graphs == nullptr) return "launched operators";
-  return refusal.empty() ? "recordings"
-                         : "launched operators, since the device does not record them: " + refusal;
+  return refusal.empty() ? "recordings" : "launched operators: " + refusal;
 }
 
 }  // namespace
@@ -190,7 +197,7 @@ Profile profile_model(const Model& model, const Loss& loss, const ProfileRequest
   const c10::DeviceGuard on_device(request.device);
   const LayerClasses classes = layer_classes(model, request.representatives);
   Chain chain(model, loss, request.seed, request.device, classes.left_out);
-  std::string refusal;
+  std::string refusal = not_recorded(model);
   for (const std::int64_t size : request.micro_batch_sizes) {
     std::vector<ChainInput> data;
     for (std::size_t i = 0; i < kInFlight; ++i) data.push_back(request.data(size, static_cast<int>(i)));

@@ -35,8 +35,8 @@ class RecordedChain {
     std::vector<bool> written;  ///< of the row's gradients, after the weight half
   };
   struct Slot {
-    ChainWork work;   ///< with the data that forwards read again
-    Bundle inputs;    ///< of row 0
+    ChainWork work;  ///< with the data that forwards read again
+    Bundle inputs;   ///< of row 0
     std::vector<Part> parts;
   };
   [[nodiscard]] Part& part(std::size_t slot, int row) {

@@ -78,7 +78,8 @@ std::tuple<Tensor, Tensor, Tensor> flash_backward(const Attention& its, const Te
   const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_backward(
       in_blocks(grad_mixed, kFlashBlock), in_blocks(its.q, kFlashBlock), in_blocks(its.k, kFlashBlock),
       in_blocks(its.v, kFlashBlock), in_blocks(mixed, kFlashBlock), log_sum, /*cum_seq_q=*/{},
-      /*cum_seq_k=*/{}, its.q.size(2), its.k.size(2), /*dropout_p=*/0, its.causal, seed, offset, scale_of(its));
+      /*cum_seq_k=*/{}, its.q.size(2), its.k.size(2), /*dropout_p=*/0, its.causal, seed, offset,
+      scale_of(its));
   return {dq.narrow(-1, 0, its.q.size(-1)), dk.narrow(-1, 0, its.k.size(-1)),
           dv.narrow(-1, 0, its.v.size(-1))};
 }
@@ -137,14 +138,15 @@ Tensor of_each_head(const Tensor& gradient, const Tensor& heads) {
 }
 
 Tensor scores(const Attention& its, at::ScalarType type) {
-  Tensor made = at::matmul(its.q.to(type), of_each_query(its.k, its, type).transpose(-2, -1)).mul_(scale_of(its));
+  Tensor made =
+      at::matmul(its.q.to(type), of_each_query(its.k, its, type).transpose(-2, -1)).mul_(scale_of(its));
   if (const Tensor* const mask = mask_of(its)) {
-    made = mask->scalar_type() == at::kBool ? made.masked_fill_(mask->logical_not(), kClosed)
-                                            : made.add_(*mask);
+    made =
+        mask->scalar_type() == at::kBool ? made.masked_fill_(mask->logical_not(), kClosed) : made.add_(*mask);
   }
   if (its.causal) {
-    const Tensor later = at::ones({its.q.size(2), its.k.size(2)}, its.q.options().dtype(at::kBool))
-                             .triu_(/*diagonal=*/1);
+    const Tensor later =
+        at::ones({its.q.size(2), its.k.size(2)}, its.q.options().dtype(at::kBool)).triu_(/*diagonal=*/1);
     made.masked_fill_(later, kClosed);
   }
   return made;

@@ -1,9 +1,10 @@
 // Captured models on GPUs that are asked for the same bits every time (cuda.deterministic): what LibTorch would
 // refuse in the middle of a step is refused when the model is opened. Needs no GPU.
 
+#include "stagecraft/models/captured/repeats.h"
+
 #include "stagecraft/engine/run/training_inputs.h"
 #include "stagecraft/models/captured/operators.h"
-#include "stagecraft/models/captured/repeats.h"
 #include "stagecraft/models/safetensors.h"
 #include "test/models/captured_folder.h"
 #include "test/support/catch.h"
@@ -45,9 +46,10 @@ TEST_CASE("a model with an operator that no GPU repeats is refused when it is op
       ["aten::median.dim", ["%2 f32[b,1]", null], ["%1", 1, true]],
       ["aten::add.Tensor", ["%3 f32[b,16]"], ["%1", "%2", 1]]], "outputs": ["%3"]})");
                                          }});
-  CHECK_THROWS_WITH(open_training_inputs(on_gpus(folder, varies, true), "run.json"),
-                    Catch::Matchers::StartsWith("run.json: /cuda/deterministic: layer \"") &&
-                        Catch::Matchers::ContainsSubstring("has aten::median.dim in its evaluation, for which"));
+  CHECK_THROWS_WITH(
+      open_training_inputs(on_gpus(folder, varies, true), "run.json"),
+      Catch::Matchers::StartsWith("run.json: /cuda/deterministic: layer \"") &&
+          Catch::Matchers::ContainsSubstring("has aten::median.dim in its evaluation, for which"));
   CHECK_NOTHROW(open_training_inputs(on_gpus(folder, varies, false), "run.json"));
   CHECK_NOTHROW(open_training_inputs(on_gpus(folder, captured_model("tiny"), true), "run.json"));
 }

@@ -35,11 +35,13 @@ TORCH_LIBRARY(stagecraft_forms, library) {
       "bool causal, Tensor? mask, float? scale) -> (Tensor, Tensor, Tensor)",
       &backward);
   library.def(
-      "lstm(Tensor x, Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh, Tensor hx, Tensor cx, bool reverse, "
+      "lstm(Tensor x, Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh, Tensor hx, Tensor cx, bool "
+      "reverse, "
       "bool train) -> (Tensor, Tensor, Tensor)",
       &plain_lstm);
   library.def(
-      "lstm_backward(Tensor grad_y, Tensor grad_h, Tensor grad_c, Tensor x, Tensor w_ih, Tensor w_hh, Tensor? "
+      "lstm_backward(Tensor grad_y, Tensor grad_h, Tensor grad_c, Tensor x, Tensor w_ih, Tensor w_hh, "
+      "Tensor? "
       "b_ih, Tensor? b_hh, Tensor hx, Tensor cx, bool reverse) -> (Tensor, Tensor, Tensor, Tensor, Tensor, "
       "Tensor)",
       &plain_lstm_backward);
