@@ -68,7 +68,7 @@ PlanInputs inputs_of(const RunConfig& config, const std::string& config_path, co
     if (const std::string links = unmeasured_links(config, inputs.profile); !links.empty()) note(links);
   }
   inputs.cluster =
-      cluster_path.empty() ? plan_cluster(config, inputs.profile, std::nullopt) : read_cluster(cluster_path);
+      cluster_path.empty() ? plan_cluster(config, materials.model, inputs.profile, std::nullopt) : read_cluster(cluster_path);
   return inputs;
 }
 

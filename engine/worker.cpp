@@ -5,6 +5,7 @@
 #include "stagecraft/engine/await_device.h"
 #include "stagecraft/engine/deferred_norms.h"
 #include "stagecraft/engine/deferred_reports.h"
+#include "stagecraft/engine/device/accelerators.h"
 #include "stagecraft/engine/device_feed.h"
 #include "stagecraft/engine/executor.h"
 #include "stagecraft/engine/finite.h"
@@ -526,6 +527,16 @@ Bytes Worker::peak_bytes() const {
   if (!device.is_cuda()) return impl_->account.peak();
   const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
   return Bytes{stats.requested_bytes.front().peak};  // of all pools together
+}
+
+std::optional<CardMemory> Worker::card_memory() const {
+  const at::Device device = impl_->options.device;
+  if (!device.is_cuda()) return std::nullopt;
+  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+  const DeviceMemory card = device_memory(device.index());
+  return CardMemory{.reserved = Bytes{stats.reserved_bytes.front().peak},
+                    .used = card.total - card.available,
+                    .total = card.total};
 }
 
 }  // namespace stagecraft

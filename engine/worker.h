@@ -72,6 +72,12 @@ struct StepReport {
   std::int64_t tokens = 0;  ///< of the samples, padding among them; 0: inputs are no tokens
 };
 
+/// Of a GPU.
+struct CardMemory {
+  Bytes reserved;     ///< most that LibTorch's allocator had of it for all ranks of this process
+  Bytes used, total;  ///< of the card, by whatever runs there, now
+};
+
 class Worker {
  public:
   /// `stage_layers[s]` = [first, last) of stage s. Weights start at their initial values. The arguments must
@@ -146,6 +152,8 @@ class Worker {
   /// Most bytes of tensors at once since the worker was made: on the CPU counted by the counting allocator,
   /// on a GPU by LibTorch's (as requested, and of all ranks that share it).
   [[nodiscard]] Bytes peak_bytes() const;
+  /// What no tensor counts too. None on a CPU.
+  [[nodiscard]] std::optional<CardMemory> card_memory() const;
 
  private:
   struct Impl;

@@ -23,6 +23,19 @@ void describe(V& v, StepTimes& t) {
   v.required("interquartile_range_ms", t.interquartile_range, "between the quarters", json::at_least(0));
 }
 
+/// Of a rank's GPU, beside the peak of its tensors.
+struct CardUse {
+  Bytes reserved, used, total;
+  Bytes needed;
+};
+template <class V>
+void describe(V& v, CardUse& c) {
+  v.required("reserved_bytes", c.reserved, "most that LibTorch's allocator had of it");
+  v.required("used_bytes", c.used, "of the card, by whatever ran there, at the end");
+  v.required("total_bytes", c.total, "of the card");
+  v.required("needed_bytes", c.needed, "by the rank as proved, with what it takes beside tensors");
+}
+
 struct RunSummary {
   std::int64_t steps = 0;          ///< made by the run, resumed ones included
   int stopped_by_signal = 0;       ///< 0: it ran to its end
@@ -43,6 +56,7 @@ struct RunSummary {
   std::optional<MetricsRecord> last_step, last_validation;
   std::vector<Bytes> peak;         ///< measured, per rank; empty where it is not known
   std::vector<Bytes> proved_peak;  ///< per rank; empty where the plan has no costs
+  std::vector<CardUse> cards;      ///< per rank; empty on CPUs
 };
 template <class V>
 void describe(V& v, RunSummary& s) {
@@ -67,6 +81,7 @@ void describe(V& v, RunSummary& s) {
   v.optional("last_validation", s.last_validation, "as in metrics.jsonl");
   v.required("peak_bytes", s.peak, "measured peak of requested tensor bytes, per rank");
   v.required("proved_peak_bytes", s.proved_peak, "what the checker proved to be enough, per rank");
+  v.optional("cards", s.cards, "memory of the ranks' GPUs; empty: they are CPUs");
 }
 
 }  // namespace stagecraft

@@ -272,6 +272,7 @@ void Reporter::memory() {
     MemoryRow row{Rank{r}, std::nullopt, std::nullopt};
     if (r < measured.size()) row.measured = measured[r];
     if (r < proved.size()) row.proved = proved[r];
+    if (r < run_.summary.cards.size()) row.card = run_.summary.cards[r];
     report_.memory.push_back(row);
   }
 }

@@ -83,12 +83,14 @@ struct MemoryRow {
   Rank rank;
   std::optional<Bytes> measured;
   std::optional<Bytes> proved;
+  std::optional<CardUse> card{};
 };
 template <class V>
 void describe(V& v, MemoryRow& m) {
   v.required("rank", m.rank, "rank");
   v.required("measured_bytes", m.measured, "peak of requested tensor bytes; null: not measured");
   v.optional("proved_bytes", m.proved, "what the checker proved to be enough");
+  v.optional("card", m.card, "memory of the rank's GPU");
 }
 
 struct RunReport {

@@ -107,11 +107,21 @@ std::string html_action_table(const RunReport& report) {
 
 std::string html_memory_table(const RunReport& report) {
   std::string rows;
+  bool cards = false;
   for (const MemoryRow& row : report.memory) {
-    rows += row_of({fmt::format("rank {}", row.rank.value), row.measured ? format_bytes(*row.measured) : "-",
-                    row.proved ? format_bytes(*row.proved) : "-"});
+    std::vector<std::string> cells{fmt::format("rank {}", row.rank.value),
+                                   row.measured ? format_bytes(*row.measured) : "-",
+                                   row.proved ? format_bytes(*row.proved) : "-"};
+    if (row.card) {
+      cards = true;
+      for (const Bytes bytes : {row.card->needed, row.card->reserved, row.card->used, row.card->total})
+        cells.push_back(format_bytes(bytes));
+    }
+    rows += row_of(cells);
   }
-  return table_of({"", "measured peak", "proved"}, rows);
+  std::vector<std::string> columns{"", "measured peak", "proved"};
+  if (cards) columns.insert(columns.end(), {"needed", "reserved", "card used", "card"});
+  return table_of(columns, rows);
 }
 
 /// The loss over steps: training as a line, validation as dots. Losses that are no numbers are left out.

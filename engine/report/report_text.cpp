@@ -52,14 +52,25 @@ std::string action_table(const RunReport& report) {
 }
 
 std::string memory_table(const RunReport& report) {
-  Table table({"rank", "measured peak", "proved", "measured of proved"});
+  std::vector<std::string> columns{"rank", "measured peak", "proved", "measured of proved"};
+  const bool cards = std::any_of(report.memory.begin(), report.memory.end(),
+                                 [](const MemoryRow& row) { return row.card.has_value(); });
+  if (cards) columns.insert(columns.end(), {"needed", "reserved", "card used", "card"});
+  Table table(columns);
   for (const MemoryRow& row : report.memory) {
     const bool known = row.proved && row.proved->value > 0;
-    table.row({fmt::format("{}", row.rank.value), row.measured ? format_bytes(*row.measured) : "-",
-               known ? format_bytes(*row.proved) : "-",
-               known && row.measured ? format_percent(static_cast<double>(row.measured->value) /
-                                                      static_cast<double>(row.proved->value))
-                                     : ""});
+    std::vector<std::string> cells{
+        fmt::format("{}", row.rank.value), row.measured ? format_bytes(*row.measured) : "-",
+        known ? format_bytes(*row.proved) : "-",
+        known && row.measured ? format_percent(static_cast<double>(row.measured->value) /
+                                               static_cast<double>(row.proved->value))
+                              : ""};
+    if (cards) {
+      const CardUse card = row.card.value_or(CardUse{});
+      for (const Bytes bytes : {card.needed, card.reserved, card.used, card.total})
+        cells.push_back(format_bytes(bytes));
+    }
+    table.row(cells);
   }
   return table.text();
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 // Memory before work: what a run or a profile needs is compared with what the machine has, its cgroups'
-// limits included, before anything large is allocated. For CPUs; a GPU's memory is LibTorch's to watch.
+// limits included, or with what a GPU has free, before anything large is allocated.
 
 #include "stagecraft/base/machine_memory.h"
 #include "stagecraft/engine/run/setup.h"

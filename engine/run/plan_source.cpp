@@ -1,7 +1,9 @@
 #include "stagecraft/engine/run/plan_source.h"
 
 #include "stagecraft/base/text.h"
+#include "stagecraft/engine/device/accelerators.h"
 #include "stagecraft/engine/links.h"
+#include "stagecraft/engine/run/device_reserve.h"
 #include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/run/launcher.h"
 #include "stagecraft/engine/run/plan_costs.h"
@@ -190,10 +192,17 @@ std::string unmeasured_links(const RunConfig& config, const Profile& profile) {
       kLocalLink.latency.value * 1e6, kLocalLink.bytes_per_second / 1e9);
 }
 
-Cluster plan_cluster(const RunConfig& config, const Profile& profile, const std::optional<World>& world) {
+Cluster plan_cluster(const RunConfig& config, const Model& model, const Profile& profile,
+                     const std::optional<World>& world) {
   if (config.cluster) return read_cluster(*config.cluster);
   const Link link = profile.link ? profile.link->link : kLocalLink;
-  return flat_cluster("this machine", world ? world->ranks : ranks_without_launcher(config), link);
+  Cluster cluster = flat_cluster("this machine", world ? world->ranks : ranks_without_launcher(config), link);
+  if (config.device == DeviceKind::cpu) return cluster;
+  const auto cards = static_cast<int>(accelerators().devices.size());
+  const int ranks_here = world ? world->on_this_machine : cluster.devices();
+  if (cards > 0)
+    cap_at_card(cluster, config, model, device_memory(0).available, (ranks_here + cards - 1) / cards);
+  return cluster;
 }
 
 int rank_threads(const RunConfig& config, const std::optional<World>& world) {
@@ -242,7 +251,7 @@ ResolvedPlan plan_now(const RunConfig& config, const std::string& file, const Tr
     resolved.notes.push_back(std::move(links));
   try {
     resolved.plan =
-        make_plan(*resolved.profile, plan_cluster(config, *resolved.profile, world), request).best.plan;
+        make_plan(*resolved.profile, plan_cluster(config, materials.model, *resolved.profile, world), request).best.plan;
   } catch (const InputError& error) {
     throw InputError({file, "/pipeline"}, error.what());
   }

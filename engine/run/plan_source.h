@@ -70,8 +70,9 @@ struct EstimateRates {
 /// what to do. Otherwise "".
 [[nodiscard]] std::string unmeasured_links(const RunConfig& config, const Profile& profile);
 
-/// The config's cluster, or this machine with `world` (absent: as many as it has cores) ranks.
-[[nodiscard]] Cluster plan_cluster(const RunConfig& config, const Profile& profile,
+/// The config's cluster, or this machine with `world` (absent: as many as it has cores) ranks; on GPUs with what a card
+/// has free for each (device_reserve.h).
+[[nodiscard]] Cluster plan_cluster(const RunConfig& config, const Model& model, const Profile& profile,
                                    const std::optional<World>& world);
 
 /// Throws InputError where `plan` is not one for this run.

@@ -1,5 +1,7 @@
 #include "stagecraft/engine/run/summary.h"
 
+#include "stagecraft/engine/run/memory_check.h"
+
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/engine/metrics/metrics.h"
@@ -86,10 +88,20 @@ RunSummary restored_summary(const RunSetup& setup, const std::string& metrics, s
 RunResults gather_results(const RunSetup& setup, const Worker& worker, Transport& transport,
                           const ClockMeetings& meetings) {
   RunResults results;
-  for (const auto& rank : transport.all_gather(
-           {static_cast<double>(worker.peak_bytes().value), static_cast<double>(worker.skipped_steps())})) {
-    results.peak.emplace_back(static_cast<std::int64_t>(rank.front()));
-    results.skipped_steps = std::max(results.skipped_steps, static_cast<std::int64_t>(rank.back()));
+  std::vector<double> own{static_cast<double>(worker.peak_bytes().value),
+                          static_cast<double>(worker.skipped_steps())};
+  if (const auto card = worker.card_memory()) {
+    for (const Bytes bytes : {card->reserved, card->used, card->total})
+      own.push_back(static_cast<double>(bytes.value));
+  }
+  const std::vector<RankNeed> needs = own.size() > 2 ? memory_needs(setup) : std::vector<RankNeed>();
+  for (const auto& rank : transport.all_gather(own)) {
+    const auto bytes = [&rank](std::size_t i) { return Bytes{static_cast<std::int64_t>(rank.at(i))}; };
+    results.peak.push_back(bytes(0));
+    results.skipped_steps = std::max(results.skipped_steps, static_cast<std::int64_t>(rank.at(1)));
+    if (rank.size() == 2) continue;
+    const Bytes needed = needs.at(results.cards.size()).bytes;
+    results.cards.push_back({.reserved = bytes(2), .used = bytes(3), .total = bytes(4), .needed = needed});
   }
   Timeline mine;
   mine.events = worker.events();
@@ -135,6 +147,7 @@ RunSummary summary_of(const RunSetup& setup, const RunResults& results, const Ru
   summary.last_step = reporter.last_step();
   summary.last_validation = reporter.last_validation();
   summary.peak = results.peak;
+  summary.cards = results.cards;
   return summary;
 }
 

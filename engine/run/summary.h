@@ -20,6 +20,7 @@ namespace stagecraft {
 struct RunResults {
   Timeline timeline;               ///< on the reporting rank only
   std::vector<Bytes> peak;         ///< measured, per rank
+  std::vector<CardUse> cards;      ///< per rank; empty on CPUs
   std::int64_t skipped_steps = 0;  ///< the most of any stage
 };
 

@@ -215,11 +215,12 @@ TEST_CASE("what a GPU takes beside tensors follows from how it is used", "[memor
   CHECK(least.blocks == Bytes{1'000'000});
   DeviceUse all = plain;
   all.in_flight = 4;
-  all.communicators = 3;
+  all.lines = 3;
+  all.groups = 1;
   all.records = true;
   const DeviceReserve most = device_reserve(all);
   CHECK(most.workspaces == Bytes{64 << 20});
-  CHECK(most.communicators == Bytes{192 << 20});
+  CHECK(most.communicators == Bytes{(3 * 64 + 192) << 20});
   CHECK(most.recordings == Bytes{3000});
   CHECK(most.sum() == most.workspaces + most.communicators + most.recordings + most.norm + most.blocks);
 
@@ -227,11 +228,30 @@ TEST_CASE("what a GPU takes beside tensors follows from how it is used", "[memor
   const Rank last{1};
   const DeviceUse of_run = device_use(*run.setup, last, Bytes{100}, Bytes{10},
                                       transport::nccl_wiring(run.setup->programs().all(), SumOrder::ordered));
-  CHECK(of_run.communicators == 3);  // activations in, gradients and losses out
+  CHECK(of_run.lines == 3);  // activations in, gradients and losses out
   CHECK(of_run.in_flight == 1);
   CHECK(of_run.gradients == 4);
   CHECK(of_run.largest_gradient == 16 * 12);
-  CHECK(device_use(*run.setup, last, Bytes{100}, Bytes{10}, {}).communicators == 0);
+  CHECK(device_use(*run.setup, last, Bytes{100}, Bytes{10}, {}).lines == 0);
+}
+
+TEST_CASE("a planner without a cluster leaves a card what its ranks take beside tensors", "[memory_check]") {
+  const PreparedRun run;
+  const Model& model = run.setup->materials().model;
+  RunConfig config = run.setup->config();
+  config.gradient_norm = false;
+  config.cuda.graphs = true;
+  constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+  Cluster cluster = flat_cluster("this machine", 4, Link{Seconds{1e-5}, 1e9});
+  cap_at_card(cluster, config, model, Bytes{8000 * kMiB}, /*ranks_per_card=*/2);
+  CHECK(cluster.memory == Bytes{4000 * kMiB});
+  // Two streams' workspaces, four lines, a twentieth.
+  CHECK(cluster.memory_reserve == Bytes{(64 + 4 * 64 + 200) * kMiB});
+  Cluster alone = flat_cluster("this machine", 1, Link{Seconds{1e-5}, 1e9});
+  cap_at_card(alone, config, model, Bytes{8000 * kMiB}, 1);
+  CHECK(alone.memory_reserve == Bytes{(64 + 400) * kMiB});
+  cap_at_card(alone, config, model, Bytes{10 * kMiB}, 1);  // a card that others fill: nothing fits, said by the planner
+  CHECK(alone.usable_memory() == Bytes{1});
 }
 
 TEST_CASE("ranks of one GPU share its memory, those of two do not", "[memory_check]") {

@@ -85,6 +85,10 @@ class HandMade {
     run_.summary.measured_steps = 0;
     return make_report(run_);
   }
+  [[nodiscard]] RunReport on_cards(std::vector<CardUse> cards) {
+    run_.summary.cards = std::move(cards);
+    return make_report(run_);
+  }
   [[nodiscard]] RunReport without_memory() {
     run_.summary.peak.clear();
     return make_report(run_);
@@ -239,6 +243,20 @@ TEST_CASE("what was not measured is absent, and no figure is made of it", "[repo
     CHECK_FALSE(report.memory[0].measured);
     CHECK(report.memory[0].proved);
   }
+}
+
+TEST_CASE("a report of GPUs has their memory beside the proof", "[report]") {
+  HandMade made;
+  CHECK_FALSE(test::says(report_text(made.report()), "card used"));
+  constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+  const CardUse card{.reserved = Bytes{200 * kMiB},
+                     .used = Bytes{300 * kMiB},
+                     .total = Bytes{4096 * kMiB},
+                     .needed = Bytes{250 * kMiB}};
+  const std::string text = report_text(made.on_cards({card, card}));
+  INFO(text);
+  for (const char* part : {"needed", "reserved", "card used", "250.0 MiB", "200.0 MiB", "300.0 MiB", "4.0 GiB"})
+    CHECK(test::says(text, part));
 }
 
 }  // namespace stagecraft
