@@ -469,11 +469,10 @@ Tensors Executor::counted_gradients(Group group) {
   return counted;
 }
 
-bool Executor::norm_is_late() const {
+bool Executor::norm_may_be_late() const {
   const WorkerOptions& options = context_.options;
   const bool decides = context_.loss_scale != nullptr || options.on_overflow == OnOverflow::skip;
-  const bool applies_alone = options.gradient_clipping == 0 || context_.transport.world() == 1;
-  return !options.device.is_cpu() && !decides && applies_alone;
+  return !options.device.is_cpu() && !decides;
 }
 
 void Executor::agree_norm(const Action& action) {
@@ -481,8 +480,15 @@ void Executor::agree_norm(const Action& action) {
   GroupState& group = groups_[action.group.index()];
   group.agreed = true;
   const Tensors counted = counted_gradients(action.group);
-  if (norm_is_late()) return launch_norm(action, counted);
   Transport& transport = context_.transport;
+  if (norm_may_be_late()) {
+    const bool applies_alone = context_.options.gradient_clipping == 0 || transport.world() == 1;
+    if (applies_alone) return launch_norm(action, counted, nullptr);
+    std::vector<Rank> all;
+    for (int r = 0; r < transport.world(); ++r) all.emplace_back(r);
+    if (const auto exchange = transport.make_sum(all, Tag::squares(action.group)))
+      return launch_norm(action, counted, exchange.get());
+  }
   const std::vector<double> squares = gather_squares(transport, program_.placement, context_.parameter_counts,
                                                      sums_of_squares(counted, [&] { transport.progress(); }));
   LossScale* const loss_scale = context_.loss_scale;
@@ -502,25 +508,50 @@ void Executor::agree_norm(const Action& action) {
   if (factor != 1) multiply(all_gradients(action.group), factor);
 }
 
-void Executor::launch_norm(const Action& action, const Tensors& counted) {
+void Executor::launch_norm(const Action& action, const Tensors& counted, ReplicaSum* exchange) {
   const bool some_count = std::any_of(counted.begin(), counted.end(),
                                       [](const at::Tensor& gradient) { return gradient.defined(); });
-  const at::Tensor squares = some_count ? squares_on_device(counted)
-                                        : at::zeros({static_cast<std::int64_t>(counted.size())}, at::kDouble);
+  at::Tensor squares = some_count ? squares_on_device(counted)
+                                  : at::zeros({static_cast<std::int64_t>(counted.size())}, at::kDouble);
+  if (exchange != nullptr) {
+    squares = among_all(squares);
+    exchange->add(squares);
+    exchange->finish();
+  }
   const LateNorm heard = std::make_shared<std::optional<double>>();
   groups_[action.group.index()].late_norm = heard;
   context_.late_norms.add(squares, [heard, &transport = context_.transport, placement = program_.placement,
                                     &counts = context_.parameter_counts, device = context_.options.device,
                                     &model = context_.model, &layers = context_.stage_layers,
-                                    step = step_of(action)](const std::vector<double>& mine) {
-    const std::vector<double> all = gather_squares(transport, placement, counts, mine);
+                                    exchanged = exchange != nullptr,
+                                    step = step_of(action)](const std::vector<double>& known) {
+    const std::vector<double> all = exchanged ? known : gather_squares(transport, placement, counts, known);
     *heard = norm_of(all, device);
-    if (!std::isfinite(**heard)) throw norm_not_finite(model, layers, step, all);
+    if (std::isfinite(**heard)) return;
+    transport.barrier();  // all have found the same: none hears of another's end first
+    throw norm_not_finite(model, layers, step, all);
   });
   const double limit = context_.options.gradient_clipping;
-  if (limit > 0 && some_count) {
+  if (limit > 0 && (some_count || exchange != nullptr)) {
     multiply(all_gradients(action.group), clip_factor(norm_of(squares), limit));
   }
+}
+
+at::Tensor Executor::among_all(const at::Tensor& squares) const {
+  const std::vector<int>& counts = context_.parameter_counts;
+  const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  const at::Tensor all = at::zeros({total}, at::TensorOptions(context_.options.device).dtype(at::kDouble));
+  std::int64_t to = 0;
+  std::int64_t from = 0;
+  for (std::size_t stage = 0; stage < counts.size(); ++stage) {
+    if (squares.is_cpu()) break;  // the rank brings none
+    if (program_.placement.ranks[stage].front() == me()) {
+      all.narrow(0, to, counts[stage]).copy_(squares.narrow(0, from, counts[stage]));
+      from += counts[stage];
+    }
+    to += counts[stage];
+  }
+  return all;
 }
 
 void Executor::step(const Action& action) {

@@ -127,9 +127,13 @@ class Executor {
   /// Of those that this rank brings to the norm: replicas have the same, and a tied weight counts where its owner
   /// is: others' are undefined.
   [[nodiscard]] Tensors counted_gradients(Group group);
-  /// Whether the host hears of the norm in the next step only, and the device applies it where that is asked for.
-  [[nodiscard]] bool norm_is_late() const;
-  void launch_norm(const Action& action, const Tensors& counted);
+  /// Whether the host may hear of the norm in the next step only: nothing is decided by it.
+  [[nodiscard]] bool norm_may_be_late() const;
+  /// The device applies the norm where that is asked for. `exchange`: the sum of all ranks' squares, made on the
+  /// devices; null: the hosts exchange them when they hear.
+  void launch_norm(const Action& action, const Tensors& counted, ReplicaSum* exchange);
+  /// In the places of all parameters of the model, zeros elsewhere.
+  [[nodiscard]] at::Tensor among_all(const at::Tensor& squares) const;
   /// Whether the step is left out, or ends the run, for gradients that are not finite.
   [[nodiscard]] bool skips(const Action& action);
   [[nodiscard]] ForwardTask forward_task(const Action& action);

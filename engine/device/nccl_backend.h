@@ -33,6 +33,7 @@ class NcclBackend {
     int members = 0;
     int number = 0;  ///< of this rank
     std::string id;
+    bool small = false;  ///< moves little: as few blocks as a line
   };
 
   enum class NumberType { float32, float64, uint8 };

@@ -143,11 +143,16 @@ TransportOptions transport_options(const RunConfig& config) {
           .save_timeout = Seconds{comms.save_timeout_s}};
 }
 
+transport::NcclWiring wiring_of(const RunSetup& setup) {
+  const RunConfig& config = setup.config();
+  const bool clips =
+      config.gradient_clipping > 0 && !config.fp16.enabled && config.overflow_policy() == OnOverflow::stop;
+  return transport::nccl_wiring(setup.programs().all(), config.comms.replica_sum, clips);
+}
+
 std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const RunSetup& setup,
                                          at::Device device) {
-  const CommsConfig& comms = setup.config().comms;
-  return transport_for(std::move(hosts), comms, device,
-                       [&] { return transport::nccl_wiring(setup.programs().all(), comms.replica_sum); });
+  return transport_for(std::move(hosts), setup.config().comms, device, [&] { return wiring_of(setup); });
 }
 
 std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const CommsConfig& comms,

@@ -3,6 +3,7 @@
 #include "stagecraft/base/table.h"
 #include "stagecraft/engine/device/accelerators.h"
 #include "stagecraft/engine/run/device_reserve.h"
+#include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/run/launcher.h"
 #include "stagecraft/engine/run/memory_remedies.h"
 #include "stagecraft/engine/transport/cores.h"
@@ -193,7 +194,7 @@ transport::NcclWiring possible_wiring(const RunSetup& setup) {
                          config.comms.backend != Backend::local && config.comms.backend != Backend::mpi &&
                          detect_launch().launched();
   if (!over_nccl) return {};
-  return transport::nccl_wiring(setup.programs().all(), config.comms.replica_sum);
+  return wiring_of(setup);
 }
 
 /// On a GPU, what `need` takes beside its tensors.

@@ -251,7 +251,8 @@ ResolvedPlan plan_now(const RunConfig& config, const std::string& file, const Tr
     resolved.notes.push_back(std::move(links));
   try {
     resolved.plan =
-        make_plan(*resolved.profile, plan_cluster(config, materials.model, *resolved.profile, world), request).best.plan;
+        make_plan(*resolved.profile, plan_cluster(config, materials.model, *resolved.profile, world), request)
+            .best.plan;
   } catch (const InputError& error) {
     throw InputError({file, "/pipeline"}, error.what());
   }

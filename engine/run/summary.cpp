@@ -1,11 +1,10 @@
 #include "stagecraft/engine/run/summary.h"
 
-#include "stagecraft/engine/run/memory_check.h"
-
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/engine/metrics/metrics.h"
 #include "stagecraft/engine/run/devices.h"
+#include "stagecraft/engine/run/memory_check.h"
 #include "stagecraft/engine/transport/cores.h"
 #include "stagecraft/models/data/buckets.h"
 #include "stagecraft/schedules/interchange/chrome_trace.h"

@@ -65,7 +65,7 @@ class Transport {
   /// go on in the meantime. It may begin and test transfers, not wait for any. Empty: none.
   virtual void set_background(std::function<void()> work) = 0;
   /// This rank's part of a sum of what `tag` names over copies, whose ranks these are, its own among them; one
-  /// at a time of a stage or tied weight, which this object outlives. Null: the transport does not sum these by
+  /// at a time of a stage, tied weight or norm, which this object outlives. Null: the transport does not sum these by
   /// itself.
   [[nodiscard]] virtual std::unique_ptr<ReplicaSum> make_sum(const std::vector<Rank>& /*copies*/,
                                                              const Tag& /*tag*/) {

@@ -91,9 +91,17 @@ struct Tag {
     return {Payload::gradient, StageId{tie.value}, StageId{tie.value}, group.value, kTiedPhases + phase};
   }
 
+  /// Of the sum of all ranks' squares of a group's gradients, of which each number is one rank's.
+  [[nodiscard]] static constexpr Tag squares(Group group) {
+    return {Payload::gradient, StageId{0}, StageId{0}, group.value, kSquares};
+  }
+
   [[nodiscard]] constexpr bool is_loss() const { return payload == Payload::loss; }
   [[nodiscard]] constexpr bool is_reduction() const { return payload == Payload::gradient && from == to; }
-  [[nodiscard]] constexpr bool is_tied() const { return is_reduction() && index >= kTiedPhases; }
+  [[nodiscard]] constexpr bool is_tied() const {
+    return is_reduction() && index >= kTiedPhases && index < kSquares;
+  }
+  [[nodiscard]] constexpr bool is_squares() const { return is_reduction() && index == kSquares; }
   /// Activations and gradients that cross a boundary have micro-batch and tensor, losses group and replica,
   /// reductions group and phase. Asking for what the kind does not have is an InternalError.
   [[nodiscard]] constexpr MicroBatch micro_batch() const { return MicroBatch{of(crosses(), number)}; }
@@ -113,6 +121,7 @@ struct Tag {
 
  private:
   static constexpr std::int32_t kTiedPhases = 2;  ///< behind those of reductions
+  static constexpr std::int32_t kSquares = 4;     ///< behind those of ties
   [[nodiscard]] constexpr bool crosses() const { return !is_loss() && !is_reduction(); }
   [[nodiscard]] constexpr std::int32_t of(bool has, std::int32_t value) const {
     if (!has) refuse();

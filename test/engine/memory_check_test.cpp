@@ -250,7 +250,8 @@ TEST_CASE("a planner without a cluster leaves a card what its ranks take beside 
   Cluster alone = flat_cluster("this machine", 1, Link{Seconds{1e-5}, 1e9});
   cap_at_card(alone, config, model, Bytes{8000 * kMiB}, 1);
   CHECK(alone.memory_reserve == Bytes{(64 + 400) * kMiB});
-  cap_at_card(alone, config, model, Bytes{10 * kMiB}, 1);  // a card that others fill: nothing fits, said by the planner
+  cap_at_card(alone, config, model, Bytes{10 * kMiB},
+              1);  // a card that others fill: nothing fits, said by the planner
   CHECK(alone.usable_memory() == Bytes{1});
 }
 

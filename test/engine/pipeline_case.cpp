@@ -474,7 +474,9 @@ std::vector<const LoweredProgram*> programs_of(const Setting& setting) {
 }
 
 transport::NcclWiring nccl_needs(const Setting& setting, SumOrder order) {
-  return transport::nccl_wiring(programs_of(setting), order);
+  const bool clips = setting.options.gradient_clipping > 0 && !setting.options.fp16.enabled &&
+                     setting.options.on_overflow == OnOverflow::stop;
+  return transport::nccl_wiring(programs_of(setting), order, clips);
 }
 
 const OracleResult& oracle_of(const Setting& setting) {

@@ -255,7 +255,8 @@ TEST_CASE("a report of GPUs has their memory beside the proof", "[report]") {
                      .needed = Bytes{250 * kMiB}};
   const std::string text = report_text(made.on_cards({card, card}));
   INFO(text);
-  for (const char* part : {"needed", "reserved", "card used", "250.0 MiB", "200.0 MiB", "300.0 MiB", "4.0 GiB"})
+  for (const char* part :
+       {"needed", "reserved", "card used", "250.0 MiB", "200.0 MiB", "300.0 MiB", "4.0 GiB"})
     CHECK(test::says(text, part));
 }
 

@@ -191,7 +191,7 @@ class CudaNcclBackend final : public NcclBackend {
     }
     for (const Membership& mine : groups) {
       ncclComm_t& communicator = all.groups[mine.group];
-      connect(communicator, mine.members, mine.number, mine.id, kGroupBlocks);
+      connect(communicator, mine.members, mine.number, mine.id, mine.small ? kLineBlocks : kGroupBlocks);
       nccl_check(ncclAllReduce(number, number, 1, ncclFloat32, ncclSum, communicator, streams.of(stream)),
                  "the first number of a communicator");
       await(streams, stream, communicator, deadline);

@@ -2,6 +2,7 @@
 
 #include "stagecraft/schedules/rules/reductions.h"
 
+#include <algorithm>
 #include <set>
 
 namespace stagecraft::transport {
@@ -18,13 +19,25 @@ void add_groups(const Tag& sum, const std::vector<Rank>& copies, SumOrder order,
   }
 }
 
+std::vector<Rank> all_ranks(int world) {
+  std::vector<Rank> ranks;
+  for (int r = 0; r < world; ++r) ranks.emplace_back(r);
+  return ranks;
+}
+
+bool agrees(const LoweredProgram& program) {
+  return std::any_of(program.ranks.front().begin(), program.ranks.front().end(),
+                     [](const Action& action) { return action.op == Op::agree_norm; });
+}
+
 }  // namespace
 
 bool by_chain(SumOrder order, const std::vector<Rank>& copies) {
   return copies.size() > 2 && (order == SumOrder::ordered || ranks_of(copies).size() < copies.size());
 }
 
-std::vector<NcclGroup> groups_of(const std::vector<const LoweredProgram*>& programs, SumOrder order) {
+std::vector<NcclGroup> groups_of(const std::vector<const LoweredProgram*>& programs, SumOrder order,
+                                 bool squares) {
   std::set<NcclGroup> groups;
   for (const LoweredProgram* program : programs) {
     if (program->kind != SegmentKind::train) continue;
@@ -36,6 +49,8 @@ std::vector<NcclGroup> groups_of(const std::vector<const LoweredProgram*>& progr
     for (std::size_t k = 0; k < program->ties.size(); ++k) {
       add_groups(Tag::tied(TieId{k}, Group{0}), copies_of(placement, program->ties[k]), order, groups);
     }
+    if (squares && agrees(*program))
+      add_groups(Tag::squares(Group{0}), all_ranks(placement.world()), SumOrder::nccl, groups);
   }
   return {groups.begin(), groups.end()};
 }

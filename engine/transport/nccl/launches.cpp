@@ -29,7 +29,8 @@ std::string NcclOperation::name() const {
 }
 
 std::string NcclOperation::name_sum(const Tag& tag) {
-  return (tag.is_tied() ? "sum over layers of " : "sum over replicas of ") + describe_tag(tag);
+  const char* const over = tag.is_squares() ? "ranks" : tag.is_tied() ? "layers" : "replicas";
+  return fmt::format("sum over {} of {}", over, describe_tag(tag));
 }
 
 Launches::Launches(Rank rank, Waits& waits, std::shared_ptr<DeviceStreams> streams,

@@ -16,7 +16,9 @@ struct NcclWiring {
   SumOrder order = SumOrder::ordered;
 };
 
-/// With the fewest channels. Throws RefusedError where the programs deadlock under NCCL's rules.
-[[nodiscard]] NcclWiring nccl_wiring(const std::vector<const LoweredProgram*>& programs, SumOrder order);
+/// With the fewest channels. `squares`: groups_of. Throws RefusedError where the programs deadlock under NCCL's
+/// rules.
+[[nodiscard]] NcclWiring nccl_wiring(const std::vector<const LoweredProgram*>& programs, SumOrder order,
+                                     bool squares = false);
 
 }  // namespace stagecraft::transport
