@@ -81,7 +81,9 @@ void describe(V& v, RunSummary& s) {
   v.optional("last_validation", s.last_validation, "as in metrics.jsonl");
   v.required("peak_bytes", s.peak, "measured peak of requested tensor bytes, per rank");
   v.required("proved_peak_bytes", s.proved_peak, "what the checker proved to be enough, per rank");
-  v.optional("cards", s.cards, "memory of the ranks' GPUs; empty: they are CPUs");
+  auto cards = s.cards.empty() ? std::nullopt : std::optional(s.cards);
+  v.optional("cards", cards, "memory of the ranks' GPUs");
+  s.cards = cards.value_or(std::vector<CardUse>());
 }
 
 }  // namespace stagecraft
