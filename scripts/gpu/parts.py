@@ -63,7 +63,7 @@ def first():
     return [
         LOOK,
         Part("cpu_mpi", 30, "two ranks over the bundle's Open MPI",
-             ranks(2, train("bench_gpt", "bench_gpt.2", "cpu_mpi", "device=cpu", "comms.backend=mpi", "train_steps=2"))),
+             ranks(2, train("bench_gpt", "bench_gpt.2", "cpu_mpi", "device=cpu", "comms.backend=mpi", "train_steps=1"))),
         Part("cpu_threads", 20, "the same with ranks as threads",
              train("bench_gpt", "bench_gpt.2", "cpu_threads", "device=cpu", "comms.backend=local", "train_steps=1")),
         Part("probe_lazy", 30, "which calls wait for a spinning kernel, which streams share a queue", PROBE, LAZY),
@@ -147,15 +147,15 @@ def machine(count):
         Part("drill_stop", 40, "a rank that stops, over NVLink", drill("stop", count=4, plan="bench_gpt.4", own_host=False)),
     ]
     for blocks in (1, 2, 8, 16):
-        parts.append(Part(f"1f1b_blocks_{blocks}", 90, "blocks of each NCCL kernel", gpt2_medium(f"blocks_{blocks}", count),
+        parts.append(Part(f"1f1b_blocks_{blocks}", 90, "blocks of each NCCL kernel", gpt2_medium(f"1f1b_blocks_{blocks}", count),
                           {"NCCL_MIN_CTAS": "1", "NCCL_MAX_CTAS": str(blocks)}))
     return parts + [
-        Part("1f1b_clusters", 90, "blocks that begin in clusters of 4, NCCL's default", gpt2_medium("clusters", count),
+        Part("1f1b_clusters", 90, "blocks that begin in clusters of 4, NCCL's default", gpt2_medium("1f1b_clusters", count),
              {"NCCL_CGA_CLUSTER_SIZE": "4"}),
-        Part("1f1b_sockets", 90, "without NVLink: how much the link matters", gpt2_medium("sockets", count),
+        Part("1f1b_sockets", 90, "without NVLink: how much the link matters", gpt2_medium("1f1b_sockets", count),
              {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}),
-        Part("1f1b_staged", 90, "through host memory and MPI", gpt2_medium("staged", count, "comms.backend=mpi")),
-        Part("1f1b_launched", 90, "without recordings", gpt2_medium("launched", count, "cuda.graphs=false")),
+        Part("1f1b_staged", 90, "through host memory and MPI", gpt2_medium("1f1b_staged", count, "comms.backend=mpi")),
+        Part("1f1b_launched", 90, "without recordings", gpt2_medium("1f1b_launched", count, "cuda.graphs=false")),
         Part("replicas_ordered", 120, "2 stages of replicas, sums in order", gpt2_medium(
             "ordered", count, plan=f"gpt2_medium.2x{count // 2}", count=count)),
         Part("replicas_nccl", 120, "the same, NCCL's order", gpt2_medium(
