@@ -54,7 +54,11 @@ class Runner:
         try:
             out.mkdir(parents=True, exist_ok=True)
             self.lock()
-            self.results = open(out / "results.jsonl", "a", encoding="utf-8")
+            self.results = open(out / "results.jsonl", "a+b")
+            if self.results.tell() > 0 and not self.whole_lines():
+                self.results.write(b"\n")  # behind what a killed runner left of a line
+        except FileExistsError:
+            refuse(f"--out {out}: is no folder")
         except OSError as error:
             refuse(f"--out {out}: {error.strerror}")
         self.told = {}
@@ -66,6 +70,10 @@ class Runner:
         self.mark = f"{os.getpid()}."
         self.guard = subprocess.Popen([sys.executable, ROOT / "scripts/gpu/members.py", self.mark], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                                       stderr=subprocess.DEVNULL, start_new_session=True)
+
+    def whole_lines(self):
+        self.results.seek(-1, os.SEEK_END)
+        return self.results.read(1) == b"\n"
 
     def lock(self):
         self.locked = open(self.out / "lock", "a+", encoding="utf-8")
@@ -92,7 +100,7 @@ class Runner:
         say(f"{part.name:<24} {result:<10} {seconds:6.1f} s  {said[:150]}")
         try:
             self.results.write(json.dumps({"at": time.strftime("%Y-%m-%d %H:%M:%S"), "part": part.name, "result": result, "seconds": round(seconds, 2),
-                                           "said": said, "shows": part.shows, "commit": self.commit, "build": self.build, **more}) + "\n")
+                                           "said": said, "shows": part.shows, "commit": self.commit, "build": self.build, **more}).encode() + b"\n")
             self.results.flush()
             os.fsync(self.results.fileno())
         except OSError as error:

@@ -172,6 +172,8 @@ def check_options(machine):
     for words, (code, said) in machine.inside(ASK_OPTIONS, json.dumps([shlex.join(words) for words in LISTS] + ["--seconds 22", "--env bin/x --list"])).items():
         check(code == 0, f"options {words}", said)
     refused(*machine.run("--out", "/proc/nowhere", limit=30), "--out /proc/nowhere: ")
+    (machine.work / "a_file").write_text("")
+    refused(*machine.run("--out", "a_file", limit=30), "a_file: is no folder")
     refused(*machine.run("--list", PYTHON="no-such-python", limit=30), "no no-such-python here")
     code, said = machine.run("--env", "env", limit=30)
     check(code == 0 and f"OPAL_PREFIX={machine.bundle}/openmpi" in said, "--env", said)
@@ -329,6 +331,12 @@ def check_again(machine):
     for _ in range(2):
         code, said = machine.run(*words)
         check(code == 0, "a part that is repeated", said)
+    with open(machine.work / "again/results.jsonl", "a", encoding="utf-8") as results:
+        results.write('{"cut": "sho')
+    machine.run("--second", "--only", "passes", "--out", "again", limit=30)
+    lines = (machine.work / "again/results.jsonl").read_text().splitlines()
+    check(len(lines) == 4 and json.loads(lines.pop())["part"] == "passes", "a line behind one that was cut short", lines)
+    (machine.work / "again/results.jsonl").write_text("\n".join(lines[:2]) + "\n")
     check([result["result"] for result in machine.results("again")] == ["passed", "passed"], "results of both", machine.results("again"))
     mine = machine.work / "again/runs/other"
     mine.mkdir()
