@@ -136,21 +136,27 @@ void print_channels(const Checked& checked) {
 }
 
 /// Under NCCL's rules (device_waits.h).
-void print_device_waits(const DeviceWaits& waits, const TransportRules& rules) {
+void print_device_waits(const DeviceWaits& waits) {
   print(fmt::format(
       "Waits for the device: of one before each of the {} that compute, {} never end for receives,\n"
       "{} for sends, {} for sums over replicas.{}\n\n",
       plural(waits.places, "action"), waits.receives, waits.sends, waits.sums,
-      waits.safe() || rules.announced ? "" : " Runs announce what they launch: --transport nccl."));
+      waits.safe() ? ""
+                   : "\nHosts do wait, so no run goes like this: runs announce what they launch, as under "
+                     "--transport nccl."));
 }
+
+/// Without announcements only hosts that never wait for their device finish.
+bool is_conditional(const Proof& proof) { return proof.device_waits && !proof.device_waits->safe(); }
 
 void print_text(const InputProgram& input, const Checked& checked, const TransportRules& rules) {
   print(headline(input) + "\n");
   print(
-      fmt::format("Accepted: it finishes {}, computes each micro-batch once,\n"
+      fmt::format("Accepted{}: it finishes {}, computes each micro-batch once,\n"
                   "and every backward reads the weights its forward read.\n\n",
+                  is_conditional(checked.proof) ? " only where no host waits for its whole device" : "",
                   describe_rules(rules)));
-  if (checked.proof.device_waits) print_device_waits(*checked.proof.device_waits, rules);
+  if (checked.proof.device_waits) print_device_waits(*checked.proof.device_waits);
   print_stages(input, checked);
   if (input.has_transfers()) {
     print(fmt::format("\nTransfers in the file's own order, each with a buffer of its own: {} per channel.\n",
@@ -161,19 +167,20 @@ void print_text(const InputProgram& input, const Checked& checked, const Transpo
   print_memory(input, checked.proof);
 }
 
-/// `least_slots_per_channel` is null where no number works.
-Json judged_json(const InputProgram& input, const Checked& checked) {
+/// `transport`: whose rules it was judged under. `least_slots_per_channel` is null where no number works.
+Json judged_json(const InputProgram& input, const Checked& checked, const std::string& transport) {
   return Json{{"file", input.path},
               {"schedule", input.program.schedule},
               {"stages", input.program.placement.stages()},
               {"ranks", input.program.placement.world()},
               {"group_sizes", input.program.group_sizes},
+              {"transport", transport},
               {"accepted", checked.proof.accepted()},
               {"least_slots_per_channel", checked.least ? Json(checked.least->uniform) : Json()}};
 }
 
-Json refused_json(const InputProgram& input, const Checked& checked) {
-  Json json = judged_json(input, checked);
+Json refused_json(const InputProgram& input, const Checked& checked, const std::string& transport) {
+  Json json = judged_json(input, checked, transport);
   json["findings"] = Json::array();
   for (const Finding& finding : checked.proof.findings) {
     json["findings"].push_back(
@@ -197,13 +204,14 @@ void add_slots(Json& json, const Checked& checked) {
   }
 }
 
-Json accepted_json(const InputProgram& input, const Checked& checked) {
-  Json json = judged_json(input, checked);
+Json accepted_json(const InputProgram& input, const Checked& checked, const std::string& transport) {
+  Json json = judged_json(input, checked, transport);
   json["slots_per_channel"] = checked.proof.slots_per_channel;
   json["slots"] = total_slots(checked.program);
   if (checked.least) add_slots(json, checked);
   if (const auto& waits = checked.proof.device_waits) {
-    json["device_waits"] = Json{{"places", waits->places},
+    json["device_waits"] = Json{{"safe", waits->safe()},
+                                {"places", waits->places},
                                 {"receives", waits->receives},
                                 {"sends", waits->sends},
                                 {"sums", waits->sums}};
@@ -298,7 +306,8 @@ void run(const CheckOptions& options) {
   const Checked checked = check_input(input, options, rules);
   const bool accepted = checked.proof.accepted();
   if (options.json) {
-    Json json = accepted ? accepted_json(input, checked) : refused_json(input, checked);
+    Json json = accepted ? accepted_json(input, checked, options.transport)
+                         : refused_json(input, checked, options.transport);
     if (!options.repaired_path.empty()) json["repaired"] = changes;
     print_json(json);
   } else if (accepted) {
@@ -318,7 +327,10 @@ void add_check(CLI::App& app) {
   const auto options = std::make_shared<CheckOptions>();
   CLI::App* verb =
       app.add_subcommand("check", "prove a plan or a schedule safe, or show what is wrong with it");
-  verb->add_option("FILE", options->path, "plan.json, or a schedule as text, JSON or PyTorch's CSV")
+  verb->add_option(
+          "FILE", options->path,
+          "plan.json, run.json for the plan that train would make of it, or a schedule as text, JSON or "
+          "PyTorch's CSV")
       ->type_name("FILE")
       ->required();
   verb->add_option("--micro-batches", options->request.micro_batches,
@@ -334,7 +346,7 @@ void add_check(CLI::App& app) {
   verb->add_option(
           "--transport", options->transport,
           "rendezvous, eager[:LIMIT[:BUFFER]] in bytes, or nccl; behind commas tagged or fifo, and what is a "
-          "channel: boundary, payload or pair; of nccl also unannounced (default: rendezvous)")
+          "channel: boundary, payload or pair; nccl is fifo, and may be unannounced (default: rendezvous)")
       ->type_name("RULES")
       ->group(kProof);
   verb->add_option(

@@ -80,7 +80,10 @@ void add_convert(CLI::App& app) {
   const auto options = std::make_shared<ConvertOptions>();
   CLI::App* verb =
       app.add_subcommand("convert", "write a schedule in another form: text, JSON, PyTorch's CSV");
-  verb->add_option("FILE", options->path, "plan.json, or a schedule as text, JSON or PyTorch's CSV")
+  verb->add_option(
+          "FILE", options->path,
+          "plan.json, run.json for the plan that train would make of it, or a schedule as text, JSON or "
+          "PyTorch's CSV")
       ->type_name("FILE")
       ->required();
   verb->add_option("--micro-batches", options->request.micro_batches,

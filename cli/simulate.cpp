@@ -102,7 +102,9 @@ void add_simulate(CLI::App& app) {
   const auto options = std::make_shared<SimulateOptions>();
   CLI::App* verb =
       app.add_subcommand("simulate", "predict what a plan's step takes, and where its time goes");
-  verb->add_option("PLAN", options->path, "plan.json with its costs; with --unit-costs any plan or schedule")
+  verb->add_option("PLAN", options->path,
+                   "plan.json with its costs, or run.json for the plan that train would make of it; with "
+                   "--unit-costs any plan or schedule")
       ->type_name("FILE")
       ->required();
   verb->add_option("--micro-batches", options->request.micro_batches,

@@ -13,13 +13,12 @@
 namespace stagecraft {
 namespace {
 
-InputError unknown(std::string_view word, const std::string& name) {
-  return InputError(fmt::format(
-      "transport \"{}\": \"{}\" is none of rendezvous, eager[:LIMIT[:BUFFER]] (bytes), nccl; tagged, "
-      "fifo; boundary, payload, pair; of nccl unannounced{}",
-      name, word,
-      did_you_mean(word, {"rendezvous", "eager", "nccl", "tagged", "fifo", "boundary", "payload", "pair",
-                          "unannounced"})));
+[[noreturn]] void refuse(const std::string& name, const std::string& why, const std::string& hint = "") {
+  throw InputError(fmt::format(
+      "transport \"{}\": {}; expected rendezvous, eager[:LIMIT[:BUFFER]] (bytes) or nccl, and behind "
+      "commas at most one of tagged and fifo, at most one of boundary, payload and pair, of nccl "
+      "unannounced{}",
+      name, why, hint));
 }
 
 /// "eager", "eager:LIMIT", "eager:LIMIT:BUFFER"; nothing for any other word.
@@ -37,6 +36,32 @@ std::optional<TransportRules> eager_rules(std::string_view word) {
   }
   if (word != "eager") return std::nullopt;
   return numbers[1] ? TransportRules::eager(numbers[1], numbers[0]) : TransportRules::eager(numbers[0]);
+}
+
+bool stands_behind(std::string_view word) {
+  return enum_named<TransportRules::Matching>(word) || enum_named<TransportRules::Channels>(word) ||
+         word == "unannounced";
+}
+
+/// What comes first of a name.
+std::optional<TransportRules> sends_rules(std::string_view word) {
+  if (word == "rendezvous") return TransportRules{};
+  if (word == "nccl") return TransportRules::nccl();
+  return eager_rules(word);
+}
+
+TransportRules first_rules(std::string_view word, const std::string& name) {
+  if (const auto rules = sends_rules(word)) return *rules;
+  if (stands_behind(word)) refuse(name, fmt::format("\"{}\" stands behind a comma", word));
+  refuse(name, word.empty() ? "nothing stands first" : fmt::format("\"{}\" is unknown", word),
+         did_you_mean(word, {"rendezvous", "eager", "nccl"}));
+}
+
+/// Of words that answer the same question, one is given.
+void give(std::string_view word, std::string_view& given, const std::string& name) {
+  if (given == word) refuse(name, fmt::format("\"{}\" is there twice", word));
+  if (!given.empty()) refuse(name, fmt::format("\"{}\" or \"{}\", not both", given, word));
+  given = word;
 }
 
 }  // namespace
@@ -77,26 +102,32 @@ void EagerBuffers::send(Rank to, const Tag& tag, std::int32_t name, std::vector<
 }
 
 TransportRules transport_rules(const std::string& name) {
-  TransportRules rules;
   std::string_view rest = name;
-  for (bool first = true; first || !rest.empty(); first = false) {
+  const std::string_view first = take_until(rest, ",");
+  TransportRules rules = first_rules(first, name);
+  const bool launched = rules.sends == TransportRules::Sends::launched;
+  std::string_view sends = first, matching, channels, announced;
+  for (bool more = name.size() > first.size(); more;) {
+    const std::size_t length = rest.size();
     const std::string_view word = take_until(rest, ",");
-    if (first && word == "nccl") {
-      rules = TransportRules::nccl();
-    } else if (const auto eager = eager_rules(word); first && eager) {
-      rules = *eager;
-    } else if (first && word == "rendezvous") {
-      rules = {};
-    } else if (const auto matching = enum_named<TransportRules::Matching>(word); !first && matching) {
-      rules.matching = *matching;
-    } else if (const auto channels = enum_named<TransportRules::Channels>(word); !first && channels) {
-      rules.channels = *channels;
-    } else if (!first && word == "unannounced") {
-      if (rules.sends != TransportRules::Sends::launched)
-        throw InputError(fmt::format("transport \"{}\": only nccl announces what it launches", name));
+    more = word.size() < length;  // a comma stands behind it
+    if (const auto its_matching = enum_named<TransportRules::Matching>(word)) {
+      if (launched && *its_matching == TransportRules::Matching::tagged)
+        refuse(name, "what nccl launches has no tags: leave \"tagged\" out");
+      give(word, matching, name);
+      rules.matching = *its_matching;
+    } else if (const auto its_channels = enum_named<TransportRules::Channels>(word)) {
+      give(word, channels, name);
+      rules.channels = *its_channels;
+    } else if (word == "unannounced") {
+      if (!launched) refuse(name, "only nccl announces what it launches: leave \"unannounced\" out");
+      give(word, announced, name);
       rules.announced = false;
+    } else if (sends_rules(word)) {
+      give(word, sends, name);
     } else {
-      throw unknown(word, name);
+      refuse(name, word.empty() ? "nothing stands behind a comma" : fmt::format("\"{}\" is unknown", word),
+             did_you_mean(word, {"tagged", "fifo", "boundary", "payload", "pair", "unannounced"}));
     }
   }
   return rules;

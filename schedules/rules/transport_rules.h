@@ -116,8 +116,8 @@ class EagerBuffers {
 };
 
 /// As people name rules: "rendezvous", "eager[:LIMIT[:BUFFER]]" or "nccl", and what is otherwise than there,
-/// behind commas: "tagged" or "fifo", "boundary", "payload" or "pair" (what a channel is), of nccl "unannounced".
-/// Throws InputError for anything else.
+/// behind commas: "tagged" (not of nccl) or "fifo", "boundary", "payload" or "pair" (what a channel is), of nccl
+/// "unannounced"; one of a kind. Throws InputError for anything else.
 [[nodiscard]] TransportRules transport_rules(const std::string& name);
 /// How a proof under these rules is told: "even if every send blocks until it is received".
 [[nodiscard]] std::string describe_rules(const TransportRules& rules);

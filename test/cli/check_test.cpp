@@ -1,7 +1,10 @@
+#include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
 #include "test/cli/sample_plan.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
+
+#include <fmt/format.h>
 
 using stagecraft::Json;
 using stagecraft::test::changed_plan;
@@ -55,6 +58,42 @@ TEST_CASE("check --json prints one document with in-flight, versions, slots and 
     CHECK(json["proof"][static_cast<std::size_t>(s)]["in_flight"] == 4 - s);  // 1F1B keeps p - s
     CHECK(json["memory"][static_cast<std::size_t>(s)]["peak_bytes"] > 16'000'000);
   }
+}
+
+TEST_CASE("check names the transport it proved, and is accepted without announcements only on a condition",
+          "[check]") {
+  const auto waits = [](const std::string& transport) {
+    const CommandResult result = check({kPlan, "--json", "--transport", transport});
+    INFO(result.err);
+    const Json json = Json::parse(result.out);
+    CHECK(json["transport"] == transport);
+    return json;
+  };
+  CHECK(Json::parse(check({kPlan, "--json"}).out)["transport"] == "rendezvous");
+  CHECK(waits("nccl,pair")["accepted"] == false);
+  CHECK(waits("eager")["accepted"] == true);
+  CHECK(waits("nccl")["device_waits"]["safe"] == true);
+  CHECK(waits("nccl,unannounced")["device_waits"]["safe"] == false);
+  const std::string condition = " only where no host waits for its whole device";
+  CHECK(
+      says(check({kPlan, "--transport", "nccl,unannounced"}).out, "Accepted" + condition + ": it finishes"));
+  for (const char* safe : {"nccl", "eager", "rendezvous"}) {
+    const std::string said = check({kPlan, "--transport", safe}).out;
+    CHECK(says(said, "Accepted: it finishes"));
+    CHECK_FALSE(says(said, condition));
+  }
+}
+
+TEST_CASE("check prints a row of the table of waits in docs/design/gpu.md", "[check]") {
+  const CommandResult result =
+      check({kPlan, "--micro-batches", "16", "--json", "--transport", "nccl,unannounced"});
+  REQUIRE(result.code == 0);
+  const Json waits = Json::parse(result.out)["device_waits"];
+  const std::string row =
+      fmt::format("| 1f1b | 4 | {} | {} | {} | {} |", waits["places"].get<int>(),
+                  waits["receives"].get<int>(), waits["sends"].get<int>(), waits["sums"].get<int>());
+  INFO(row);
+  CHECK(says(stagecraft::read_file(STAGECRAFT_TEST_DATA "/../../docs/design/gpu.md"), row));
 }
 
 TEST_CASE("check takes other micro-batches and slots", "[check]") {

@@ -78,6 +78,61 @@ TEST_CASE("rules are named, and what names none is refused", "[transport_rules]"
                     Catch::Matchers::ContainsSubstring("did you mean \"rendezvous\"?"));
 }
 
+TEST_CASE("a transport's name has one word first, and one of a kind behind commas", "[transport_rules]") {
+  const std::vector<std::string> words{"rendezvous", "eager",   "nccl", "tagged",      "fifo",
+                                       "boundary",   "payload", "pair", "unannounced", ""};
+  const auto kind = [](const std::string& word) {
+    if (word == "rendezvous" || word == "eager" || word == "nccl") return 0;
+    if (word == "tagged" || word == "fifo") return 1;
+    if (word == "unannounced") return 3;
+    return word.empty() ? 4 : 2;
+  };
+  const auto right = [&](const std::vector<std::string>& name) {
+    std::vector<int> kinds;
+    for (const std::string& word : name) {
+      const int its = kind(word);
+      if (its == 4 || (its == 0) != kinds.empty()) return false;
+      if (std::find(kinds.begin(), kinds.end(), its) != kinds.end()) return false;
+      if (word == "unannounced" && name.front() != "nccl") return false;
+      if (word == "tagged" && name.front() == "nccl") return false;
+      kinds.push_back(its);
+    }
+    return true;
+  };
+  int accepted = 0;
+  const auto judge = [&](const std::vector<std::string>& parts) {
+    std::string name = parts.front();
+    for (std::size_t i = 1; i < parts.size(); ++i) name += "," + parts[i];
+    INFO(name);
+    std::string said;
+    try {
+      (void)transport_rules(name);
+      ++accepted;
+    } catch (const InputError& error) {
+      said = error.what();
+    }
+    CHECK(said.empty() == right(parts));
+    CHECK_FALSE(contains(said, "did you mean"));  // none of these words is a slip
+  };
+  for (const std::string& first : words) {
+    judge({first});
+    for (const std::string& second : words) {
+      judge({first, second});
+      for (const std::string& third : words) judge({first, second, third});
+    }
+  }
+  CHECK(accepted == 3 + (5 + 5 + 5) + (12 + 12 + 14));
+  CHECK_THROWS_WITH(
+      transport_rules("unannounced"),
+      Catch::Matchers::ContainsSubstring("\"unannounced\" stands behind a comma; expected rendezvous"));
+  CHECK_THROWS_WITH(transport_rules("nccl,nccl"),
+                    Catch::Matchers::ContainsSubstring("\"nccl\" is there twice"));
+  CHECK_THROWS_WITH(transport_rules("nccl,rendezvous"),
+                    Catch::Matchers::ContainsSubstring("\"nccl\" or \"rendezvous\", not both"));
+  CHECK_THROWS_WITH(transport_rules("nccl,unanounced"),
+                    Catch::Matchers::ContainsSubstring("did you mean \"unannounced\"?"));
+}
+
 TEST_CASE("two sends that face each other: refused under rendezvous, accepted where they are buffered",
           "[transport_rules]") {
   const LoweredProgram program = head_to_head();
