@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace stagecraft {
 namespace {
@@ -101,27 +102,98 @@ void require_float32(const Json& json, const InputPlace& place) {
   for (const auto& [key, value] : json.items()) require_float32(value, json::detail::child(place, key));
 }
 
+/// What is for GPUs, in a run on none. cuda.graphs is not refused: without a GPU nothing is recorded either way.
+void refuse_gpu_keys(const RunConfig& config, const std::string& file) {
+  if (config.device != DeviceKind::cpu) return;
+  const auto refuse = [&](const char* pointer, const std::string& why) {
+    throw InputError({file, pointer}, why);
+  };
+  for (const auto& [given, pointer] : {std::pair{config.cuda.tf32, "/cuda/tf32"},
+                                       std::pair{config.cuda.deterministic, "/cuda/deterministic"}}) {
+    if (given)
+      refuse(pointer,
+             "is for device \"cuda\", and device is \"cpu\"; leave it out, or set device to \"cuda\"");
+  }
+  if (config.comms.backend == Backend::nccl) {
+    refuse(
+        "/comms/backend",
+        "nccl moves tensors between GPUs, and device is \"cpu\"; set device to \"cuda\", or use auto, local "
+        "or mpi");
+  }
+}
+
+RunConfig config_from(Json json, const std::string& file) {
+  complete_optimizer(json);
+  require_float32(json, {file, ""});
+  auto config = json::read<RunConfig>(json, {file, ""});
+  refuse_gpu_keys(config, file);
+  if (config.pipeline.schedule) {
+    (void)find_schedule(*config.pipeline.schedule, {file, "/pipeline/schedule"});
+    check_schedule(config, *config.pipeline.schedule, file);
+  }
+  return config;
+}
+
+/// Of a message about `file`; empty where it is about all of it.
+std::string pointer_in(const std::string& message, const std::string& file) {
+  if (!message.starts_with(file + ": /")) return "";
+  const std::size_t begin = file.size() + 2;
+  return message.substr(begin, message.find(": ", begin) - begin);
+}
+
+/// Of the key that an override sets.
+std::string pointer_of(const std::string& override_text) {
+  std::string pointer = "/";
+  for (const char c : override_text.substr(0, override_text.find('='))) {
+    if (c == '.') {
+      pointer += '/';
+    } else if (c == '~' || c == '/') {
+      pointer += c == '~' ? "~0" : "~1";
+    } else {
+      pointer += c;
+    }
+  }
+  return pointer;
+}
+
+/// Whether `said`, of `file` with the overrides in it, is about what they brought: a key that they set, or what the
+/// file alone does not have.
+bool came_with(const std::vector<std::string>& overrides, const Json& alone, const std::string& file,
+               const std::string& said) {
+  const std::string pointer = pointer_in(said, file);
+  bool inside = false;
+  for (const std::string& text : overrides) {
+    const std::string key = pointer_of(text);
+    if (pointer == key || pointer.starts_with(key + "/")) return true;
+    inside = inside || key.starts_with(pointer + "/");
+  }
+  try {
+    (void)config_from(alone, file);
+    return true;
+  } catch (const InputError& error) {
+    return inside && error.what() != said;
+  }
+}
+
 }  // namespace
 
 RunConfig read_run_config(const std::string& path, const std::vector<std::string>& overrides) {
-  Json json = json::parse_file(path);
-  if (!json.is_object()) json::detail::wrong({path, ""}, json, "an object");
+  const Json alone = json::parse_file(path);
+  if (!alone.is_object()) json::detail::wrong({path, ""}, alone, "an object");
+  Json json = alone;
   for (const std::string& text : overrides) {
     // One of the two says how long a run is; the one on the command line takes the other's place.
     if (text.starts_with("train_steps=")) json.erase("epochs");
     if (text.starts_with("epochs=")) json.erase("train_steps");
     apply_override(json, text);
   }
-  // A slip in an override shows as an unknown key; the message should not send people to the file for it.
-  const std::string file = overrides.empty() ? path : fmt::format("{} with --set", path);
-  complete_optimizer(json);
-  require_float32(json, {file, ""});
-  auto config = json::read<RunConfig>(json, {file, ""});
-  if (config.pipeline.schedule) {
-    (void)find_schedule(*config.pipeline.schedule, {file, "/pipeline/schedule"});
-    check_schedule(config, *config.pipeline.schedule, file);
+  try {
+    return config_from(json, path);
+  } catch (const InputError& error) {
+    if (overrides.empty() || !came_with(overrides, alone, path, error.what())) throw;
   }
-  return config;
+  // Nobody should look into the file for a slip on the command line.
+  return config_from(std::move(json), fmt::format("{} with --set", path));
 }
 
 int stages_per_rank(const PipelineConfig& pipeline, const Schedule& schedule) {

@@ -205,12 +205,13 @@ struct CudaConfig {
 template <class V>
 void describe(V& v, CudaConfig& c) {
   v.optional("tf32", c.tf32, "float32 products with inputs rounded to 10 bits: faster, less exact");
-  v.optional("deterministic", c.deterministic,
-             "only operators that give the same bits every time; an operator that has no such form ends the "
-             "run");
+  v.optional(
+      "deterministic", c.deterministic,
+      "only operators that give the same bits every time; a captured model with an operator that has no "
+      "such form is refused when it is opened, and one in a layer of your own ends the run");
   v.optional("graphs", c.graphs,
              "record forwards and backwards once and repeat them as CUDA graphs: the same bits, fewer "
-             "launches, more memory");
+             "launches, more memory. With device cpu nothing is recorded, whatever this says");
 }
 
 struct Bf16Config {
@@ -352,8 +353,6 @@ void describe(V& v, RunConfig& c) {
             "fp16 hears of overflows by the norm; leave gradient_norm out or set it to true");
   v.require(!c.fp16.enabled || c.on_overflow.value_or(OnOverflow::skip) == OnOverflow::skip, "on_overflow",
             "fp16 finds its loss scale by skipping; leave on_overflow out or set it to \"skip\"");
-  v.require(c.device == DeviceKind::cuda || !(c.cuda.tf32 || c.cuda.deterministic), "cuda",
-            "is for device \"cuda\", and device is \"cpu\"");
   v.require(!c.bf16.enabled || !c.fp16.enabled, "fp16", "bf16 and fp16 are both enabled; choose one");
   v.require(c.dtype == DType::float32 || !(c.bf16.enabled || c.fp16.enabled), "dtype",
             "mixed precision updates float32 weights; leave dtype out, or bf16 and fp16");
@@ -363,7 +362,8 @@ void describe(V& v, RunConfig& c) {
       "matrix_products", "onednn is for float32 on the CPU; leave it out (bf16 products use oneDNN anyway)");
 }
 
-/// `path` with `overrides` ("a.b=v", the value JSON or a bare string) put into it. Throws InputError.
+/// `path` with `overrides` ("a.b=v", the value JSON or a bare string) put into it. Throws InputError, which names
+/// --set beside the file where what is wrong came with the overrides.
 [[nodiscard]] RunConfig read_run_config(const std::string& path,
                                         const std::vector<std::string>& overrides = {});
 

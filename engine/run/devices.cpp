@@ -40,12 +40,7 @@ bool every_rank_has_its_own(Transport& hosts, at::Device device) {
 }  // namespace
 
 void check_device(const RunConfig& config, const AcceleratorReport& report, const std::string& file) {
-  if (config.device == DeviceKind::cpu) {
-    if (config.comms.backend != Backend::nccl) return;
-    throw InputError({file, "/comms/backend"},
-                     "nccl moves tensors between GPUs, and device is \"cpu\"; set device to \"cuda\", or use "
-                     "auto, local or mpi");
-  }
+  if (config.device == DeviceKind::cpu) return;
   if (!report.compiled_in) {
     throw InputError(
         {file, "/device"},

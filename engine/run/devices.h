@@ -20,7 +20,7 @@
 namespace stagecraft {
 
 /// Throws InputError (`file` names the config) where the config asks for CUDA and `report` says that there is
-/// none, or for NCCL without CUDA.
+/// none.
 void check_device(const RunConfig& config, const AcceleratorReport& report, const std::string& file);
 /// The same of this machine, which a config for CPUs does not ask for its GPUs: that would start CUDA.
 void check_device(const RunConfig& config, const std::string& file);

@@ -9,8 +9,12 @@
 #include "test/support/command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 using namespace stagecraft;
 using test::ScratchFolder;
@@ -143,8 +147,28 @@ TEST_CASE("NCCL's order of additions is for NCCL", "[config]") {
       CHECK(says(said, part));
     CHECK(config_refusal("/comms", Json{{"replica_sum", "ordered"}, {"backend", backend}}).empty());
   }
-  CHECK(config_refusal("/comms", Json{{"replica_sum", "nccl"}, {"backend", "nccl"}}).empty());
+  Json gpus = minimal();
+  gpus["device"] = "cuda";
+  gpus["comms"] = {{"replica_sum", "nccl"}, {"backend", "nccl"}};
+  CHECK(config_refusal(gpus).empty());
   CHECK(says(config_refusal("/comms/replica_sum", "any"), "/comms/replica_sum"));
+}
+
+TEST_CASE("what is for GPUs is refused by its key in a run on none", "[config]") {
+  const std::vector<std::pair<const char*, Json>> keys{
+      {"/cuda/tf32", true}, {"/cuda/deterministic", true}, {"/comms/backend", "nccl"}};
+  for (const auto& [key, value] : keys) {
+    const std::string said = config_refusal(key, value);
+    INFO(key << ": " << said);
+    CHECK(says(said, fmt::format("run.json: {}: ", key)));
+    CHECK(says(said, "device is \"cpu\""));
+    Json gpus = minimal();
+    gpus["device"] = "cuda";
+    gpus[Json::json_pointer(key)] = value;
+    CHECK(config_refusal(gpus).empty());
+  }
+  // Nothing is recorded without a GPU, whether asked for or not.
+  for (const bool graphs : {false, true}) CHECK(config_refusal("/cuda/graphs", graphs).empty());
 }
 
 TEST_CASE("steps are skipped where all stages can do so together, or each by itself", "[config]") {
@@ -307,6 +331,56 @@ TEST_CASE("overrides of keys that do not exist are refused like the file's", "[c
   CHECK(says(config_refusal(minimal(), {"train_steps.x=7"}), "it has no key \"x\""));
   CHECK(says(config_refusal(minimal(), {"model.hidden.9=7"}), "expected an index below 1"));
   CHECK(says(config_refusal(minimal(), {"train_steps"}), "expected KEY=VALUE"));
+}
+
+TEST_CASE("--set is named where it brought what is wrong, and nowhere else", "[config]") {
+  struct Case {
+    const char *key, *value;  ///< in the file; value as JSON
+    std::vector<std::string> overrides;
+    const char* pointer;  ///< of what is said
+    bool named;
+  };
+  const std::vector<Case> cases{
+      // The file's, whatever else is set.
+      {"/cuda", "3", {"train_steps=7"}, "/cuda", false},
+      {"/cuda", "3", {"train_steps=7", "model.hidden.0=4"}, "/cuda", false},
+      {"/trian_steps", "3", {"seed=7"}, "/trian_steps", false},
+      {"/train_batch_size", "1", {"seed=7"}, "/train_micro_batch_size_per_gpu", false},
+      {"/pipeline", R"({"schedule": "1f1c"})", {"pipeline.stages=2"}, "/pipeline/schedule", false},
+      {"/model", R"({"family": "none"})", {"model.hidden=[4]"}, "/model/family", false},
+      {"/model", "7", {"modeller=7"}, "/model", false},
+      // One of the file's faults is mended, the other is still the file's.
+      {"/comms",
+       R"({"backend": 3, "replica_sum": "any"})",
+       {"comms.backend=mpi"},
+       "/comms/replica_sum",
+       false},
+      // The command line's: the key itself, what lies in it, what it lies in, and what it does to others.
+      {"/seed", "7", {"seed=x"}, "/seed", true},
+      {"/seed", R"("x")", {"seed=x"}, "/seed", true},
+      {"/seed", "7", {"trian_steps=3"}, "/trian_steps", true},
+      {"/seed", "7", {R"(comms={"backend": "mpj"})"}, "/comms/backend", true},
+      {"/seed", "7", {"log.a/b~c=1"}, "/log/a~1b~0c", true},
+      {"/loss", R"({"type": "cross_entropy"})", {"loss.type=", "loss=[3]"}, "/loss", true},
+      {"/seed", "7", {"train_batch_size=1"}, "/train_micro_batch_size_per_gpu", true},
+      {"/cuda", R"({"tf32": true})", {"seed=7"}, "/cuda/tf32", false},
+      {"/seed", "7", {"seed=8", "cuda.tf32=true"}, "/cuda/tf32", true},
+      {"/device", R"("cuda")", {"device=cpu", "comms.backend=nccl"}, "/comms/backend", true},
+      {"/pipeline", R"({"schedule": "pipedream"})", {"gradient_clipping=1"}, "/gradient_clipping", true},
+  };
+  for (const Case& it : cases) {
+    Json json = minimal();
+    json[Json::json_pointer(it.key)] = Json::parse(it.value);
+    const std::string said = config_refusal(json, it.overrides);
+    INFO(it.key << " " << it.value << " --set " << fmt::format("{}", fmt::join(it.overrides, " --set "))
+                << ": " << said);
+    CHECK(says(said, fmt::format("run.json{}: {}: ", it.named ? " with --set" : "", it.pointer)));
+  }
+  Json no_model = minimal();
+  no_model.erase("model");
+  CHECK(says(config_refusal(no_model, {"seed=7"}), "run.json: the key \"model\" is missing"));
+  CHECK(says(config_refusal(minimal(), {"device=cuda", "device=cpu", "cuda.deterministic=true"}),
+             "run.json with --set: /cuda/deterministic: "));
 }
 
 TEST_CASE("what is written reads back as the same config", "[config]") {

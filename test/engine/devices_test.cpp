@@ -47,15 +47,6 @@ TEST_CASE("a config that asks for CUDA is told why there is none", "[devices]") 
     CHECK(says(none, part));
 }
 
-TEST_CASE("NCCL is for GPUs", "[devices]") {
-  RunConfig config;
-  config.comms.backend = Backend::nccl;
-  for (const char* part : {"run.json: /comms/backend", "device is \"cpu\""})
-    CHECK(says(device_refusal(config, machine(true, 1)), part));
-  config.device = DeviceKind::cuda;
-  CHECK(device_refusal(config, machine(true, 1)).empty());
-}
-
 TEST_CASE("a run on the CPU has its transport to itself", "[devices]") {
   CHECK(prepare_device(RunConfig{}, "run.json", 3) == at::Device(at::kCPU));
   CHECK(device_name(at::kCPU) == "cpu");
