@@ -5,6 +5,7 @@
 #include "stagecraft/base/table.h"
 #include "stagecraft/cli/commands.h"
 #include "stagecraft/cli/output.h"
+#include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/run/progress.h"
 #include "stagecraft/engine/run/training_inputs.h"
 #include "stagecraft/models/check/model_check.h"
@@ -49,6 +50,10 @@ ModelInput read(const TrainingInputs& materials, std::int64_t first, std::int64_
 /// micro-batch where there are enough, so that nothing of one fits the other by chance.
 std::vector<LayerReport> check(const Options& options) {
   const RunConfig config = read_run_config(options.config, options.overrides);
+  check_device(config, options.config);
+  if (config.device != DeviceKind::cpu) {
+    note("layers are tried on the CPU: nothing is said of their kernels on GPUs, which the run takes");
+  }
   const TrainingInputs materials = open_training_inputs(config, options.config);
   std::int64_t count = 2;
   const std::vector<BoundarySpec> shapes = boundaries(materials.model, 1);
@@ -132,7 +137,7 @@ Json to_json(const std::string& file, const std::vector<LayerReport>& reports) {
                    {"passed", report.checked.passed()},
                    {"checks", std::move(checks)}});
   }
-  return {{"file", file}, {"passed", passed}, {"layers", std::move(all)}};
+  return {{"file", file}, {"device", "cpu"}, {"passed", passed}, {"layers", std::move(all)}};
 }
 
 void run(const Options& options) {
@@ -161,8 +166,8 @@ void run(const Options& options) {
 
 void add_check_layers(CLI::App& app) {
   const auto options = std::make_shared<Options>();
-  CLI::App* verb =
-      app.add_subcommand("check-layers", "try a run's layers and its loss against their contract");
+  CLI::App* verb = app.add_subcommand("check-layers",
+                                      "try a run's layers and its loss against their contract, on the CPU");
   verb->add_option("CONFIG", options->config, "run.json")->required()->type_name("FILE");
   verb->add_option("--set", options->overrides,
                    "a value in the config, as in --set data.path=DIR; may be repeated")

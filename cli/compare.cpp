@@ -41,6 +41,10 @@ void compare_plan(const CompareOptions& options, const CLI::App& verb) {
                     "or --profile and --cluster",
                     options.request.config));
   }
+  if (verb.count("--set") > 0) {
+    throw InputError({"--set", ""},
+                     fmt::format("is for the keys of a run config, and {} is none", options.request.config));
+  }
   if (options.request.every_size) {
     throw InputError({"--micro-batches", ""}, "auto is for planning; a plan has its micro-batch size");
   }

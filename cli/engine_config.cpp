@@ -4,9 +4,11 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/cli/input_program.h"
 #include "stagecraft/cli/output.h"
+#include "stagecraft/cli/plan_profile.h"
 #include "stagecraft/cli/request_options.h"
 #include "stagecraft/cli/run_schema.h"
 #include "stagecraft/engine/config/config.h"
+#include "stagecraft/engine/device/accelerators.h"
 #include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/run/memory_check.h"
 #include "stagecraft/engine/run/plan_source.h"
@@ -14,6 +16,8 @@
 #include "stagecraft/schedules/generators/schedule.h"
 
 #include <fmt/format.h>
+
+#include <vector>
 
 namespace stagecraft::cli {
 namespace {
@@ -47,6 +51,13 @@ InputProgram config_input(const std::string& path, const Json& /*json*/, const I
 
 namespace {
 
+/// The name of this machine's first, for a run on GPUs; empty where there is none.
+std::string gpu_here(const RunConfig& config) {
+  if (config.device == DeviceKind::cpu) return "";
+  const std::vector<Accelerator> devices = accelerators().devices;
+  return devices.empty() ? "" : devices.front().name;
+}
+
 PlanInputs inputs_of(const RunConfig& config, const std::string& config_path, const std::string& profile_path,
                      const std::string& cluster_path) {
   const TrainingInputs materials = open_training_inputs(config, config_path);
@@ -59,6 +70,12 @@ PlanInputs inputs_of(const RunConfig& config, const std::string& config_path, co
   } else {
     inputs.profile = read_profile(profile_path);
     check_profile(inputs.profile, profile_path, materials.model);
+    const bool elsewhere = !cluster_path.empty() || config.cluster;
+    if (const std::string other = other_device(inputs.profile, config.device == DeviceKind::cuda,
+                                               elsewhere ? "" : gpu_here(config));
+        !other.empty()) {
+      note(fmt::format("{}: {}", profile_path, other));
+    }
   }
   // What was measured elsewhere is for there.
   const bool here =
@@ -74,9 +91,9 @@ PlanInputs inputs_of(const RunConfig& config, const std::string& config_path, co
 
 }  // namespace
 
-PlanInputs config_plan_inputs(const std::string& config_path, const std::string& profile_path,
-                              const std::string& cluster_path) {
-  const RunConfig config = read_run_config(config_path);
+PlanInputs config_plan_inputs(const std::string& config_path, const std::vector<std::string>& overrides,
+                              const std::string& profile_path, const std::string& cluster_path) {
+  const RunConfig config = read_run_config(config_path, overrides);
   return named([] { return ""; }, [&] { return inputs_of(config, config_path, profile_path, cluster_path); });
 }
 

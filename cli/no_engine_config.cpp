@@ -21,8 +21,8 @@ InputProgram config_input(const std::string& path, const Json& /*json*/, const I
       "it on a machine with the engine: `stagecraft plan CONFIG -o plan.json`");
 }
 
-PlanInputs config_plan_inputs(const std::string& config, const std::string& /*profile_path*/,
-                              const std::string& /*cluster_path*/) {
+PlanInputs config_plan_inputs(const std::string& config, const std::vector<std::string>& /*overrides*/,
+                              const std::string& /*profile_path*/, const std::string& /*cluster_path*/) {
   throw InputError(
       {config, ""},
       "is a run configuration, and this build has no engine to build its model with; give --profile "

@@ -38,6 +38,22 @@ Profile read_chain(const std::string& path, std::optional<std::int64_t> micro_ba
   return profile;
 }
 
+std::string other_device(const Profile& profile, bool on_gpus, const std::string& gpu) {
+  if (profile.estimated_from || profile.device.empty()) return "";
+  const bool of_gpu = profile.device != "cpu";
+  if (of_gpu != on_gpus) {
+    return fmt::format(
+        "the profile is of a {0} (\"device\": \"{1}\"), and the run is on {2}: times and memory are the "
+        "{0}'s. "
+        "`stagecraft profile` measures on the run's device",
+        of_gpu ? "GPU" : "CPU", profile.device, on_gpus ? "GPUs" : "CPUs");
+  }
+  // PyTorch's word says nothing of which.
+  if (!on_gpus || gpu.empty() || profile.device == gpu || profile.device.starts_with("cuda")) return "";
+  return fmt::format("the profile is of {}, and this machine's GPUs are {}: times are those of the former",
+                     profile.device, gpu);
+}
+
 LayerGraph read_layer_graph(const std::string& path, std::optional<std::int64_t> micro_batch_size) {
   if (is_graph(path)) return read_graph(path);
   const Profile profile = read_profile(path);

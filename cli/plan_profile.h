@@ -27,4 +27,8 @@ namespace stagecraft::cli {
 [[nodiscard]] std::int64_t size_to_plan(const Profile& profile, const std::string& path,
                                         std::optional<std::int64_t> asked);
 
+/// What people should know who plan a run on GPUs, or on none (`on_gpus`), with this profile: that it is of another
+/// device. `gpu` names the GPU of the run; empty: not known. Empty: it is of the same kind, or an estimate.
+[[nodiscard]] std::string other_device(const Profile& profile, bool on_gpus, const std::string& gpu = "");
+
 }  // namespace stagecraft::cli

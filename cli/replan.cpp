@@ -9,6 +9,7 @@
 #include "stagecraft/cli/number_ranges.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/cli/output_file.h"
+#include "stagecraft/cli/plan_profile.h"
 #include "stagecraft/cli/replan_text.h"
 #include "stagecraft/engine/metrics/run_paths.h"
 #include "stagecraft/engine/report/report.h"
@@ -18,6 +19,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 namespace stagecraft::cli {
@@ -55,6 +57,17 @@ std::vector<MeasuredStage> measured_stages(const RunReport& report) {
   return measured;
 }
 
+/// The run's config says what it ran on; a copy of a run may be without.
+void note_other_device(const ReplanOptions& options, const Profile& profile) {
+  const std::string config = RunPaths{options.run_dir}.config();
+  if (!std::filesystem::exists(config)) return;
+  const Json json = json::parse_file(config);
+  const bool on_gpus = json.is_object() && json.contains("device") && json["device"] == "cuda";
+  if (const std::string other = other_device(profile, on_gpus); !other.empty()) {
+    note(fmt::format("{}: {}", options.profile, other));
+  }
+}
+
 void run(const ReplanOptions& options) {
   const RunFiles files = read_run(options.run_dir);
   const RunReport report = make_report(files);
@@ -66,8 +79,10 @@ void run(const ReplanOptions& options) {
             : "has no steps to measure stages by: expected a run with log.timeline_steps above 0");
   }
   const std::vector<MeasuredStage> measured = measured_stages(report);
-  const std::vector<Replanned> answers = stagecraft::replan(
-      files.plan, measured, read_profile(options.profile), read_cluster(options.cluster), options.search);
+  const Profile profile = read_profile(options.profile);
+  note_other_device(options, profile);
+  const std::vector<Replanned> answers =
+      stagecraft::replan(files.plan, measured, profile, read_cluster(options.cluster), options.search);
   const Replanned& chosen = *std::find_if(answers.begin(), answers.end(),
                                           [&](const Replanned& a) { return a.blame == options.attribution; });
   if (!options.output.empty()) {

@@ -81,7 +81,7 @@ PlanInputs inputs_of_config(const RequestOptions& options, const std::string& ve
         {options.config, ""},
         fmt::format("is a {}; {} takes a run config (run.json), or --profile and --cluster", kind, verb));
   }
-  PlanInputs inputs = config_plan_inputs(options.config, options.profile, options.cluster);
+  PlanInputs inputs = config_plan_inputs(options.config, options.overrides, options.profile, options.cluster);
   inputs.request.replicate = options.replicate.value_or(false);
   return inputs;
 }
@@ -117,6 +117,9 @@ PlanInputs RequestOptions::read(const std::string& verb) const {
                      "says how many replicas each stage has, --no-replicate that none has any: "
                      "give one of the two");
   }
+  if (!overrides.empty() && config.empty()) {
+    throw InputError({"--set", ""}, "is for the keys of a run config, and none is given: give CONFIG");
+  }
   PlanInputs inputs = config.empty() ? inputs_of_files(*this) : inputs_of_config(*this, verb);
   apply(*this, inputs.request);
   return inputs;
@@ -137,6 +140,11 @@ void add_request_options(CLI::App& verb, RequestOptions& options, RequestKind ki
   verb.add_option("--cluster", options.cluster,
                   "cluster.json: devices, links, memory (default: the config's, or this machine)")
       ->type_name("FILE")
+      ->group(kInputs);
+  verb.add_option("--set", options.overrides,
+                  "a value in the config, as in --set train_batch_size=64; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false)
       ->group(kInputs);
   if (kind == RequestKind::one_plan) add_schedule_option(verb, options);
   const bool takes_auto = kind == RequestKind::several_plans;

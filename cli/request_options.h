@@ -26,15 +26,17 @@ struct PlanInputs {
   std::vector<MemoryLimit> machine{};
 };
 
-/// A run configuration's: the profile in `profile_path`, checked against the config's model, or measured now
+/// A run configuration's, with `overrides` in it (--set): the profile in `profile_path`, checked against the config's model, or measured now
 /// when it is empty; the cluster in `cluster_path`, or the config's own. With the engine only; without it
 /// throws InputError.
-[[nodiscard]] PlanInputs config_plan_inputs(const std::string& config, const std::string& profile_path,
-                                            const std::string& cluster_path);
+[[nodiscard]] PlanInputs config_plan_inputs(const std::string& config,
+                                            const std::vector<std::string>& overrides,
+                                            const std::string& profile_path, const std::string& cluster_path);
 
 /// The options as given. What is absent is the config's, or without a config the default in --help.
 struct RequestOptions {
   std::string config;
+  std::vector<std::string> overrides{};  ///< of the config
   std::string profile;
   std::string cluster;
   std::optional<ScheduleAsked> schedule{};

@@ -123,6 +123,7 @@ TEST_CASE("compare says which options contradict each other", "[compare]") {
   refused({plan, "-o", "new.json"}, "its stages stay");
   refused({plan, "--micro-batches", "auto"}, "auto is for planning");
   refused({plan, "--schedules", "1f1b,pipdream"}, "did you mean \"pipedream\"?");
+  refused({plan, "--set", "seed=1"}, "--set: is for the keys of a run config, and " + plan + " is none");
   refused({schedule, "--unit-costs"}, "compare takes a plan");
   refused({"--steps", "2"}, "stagecraft compare PLAN");
   refused({"--unit-costs"}, "stagecraft compare PLAN");

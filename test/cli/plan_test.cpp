@@ -41,6 +41,14 @@ TEST_CASE("explain says why, and what else would bring", "[plan]") {
   }
 }
 
+TEST_CASE("--set is for a config", "[plan]") {
+  for (const char* verb : {"plan", "explain", "compare"}) {
+    const CommandResult refused = made(verb, {"--set", "seed=1"});
+    CHECK(refused.code == 2);
+    CHECK(stagecraft::test::says(refused.err, "--set: is for the keys of a run config, and none is given"));
+  }
+}
+
 TEST_CASE("the user's cuts are the plan's", "[plan]") {
   const CommandResult result = made("plan", {"--micro-batch-size", "8", "--cuts", "1,4", "--json"});
   REQUIRE(result.code == 0);

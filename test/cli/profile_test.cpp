@@ -2,6 +2,10 @@
 #include "test/support/catch.h"
 #include "test/support/command.h"
 
+#include <string>
+#include <utility>
+#include <vector>
+
 using stagecraft::Json;
 using stagecraft::test::CommandResult;
 using stagecraft::test::ScratchFolder;
@@ -44,6 +48,57 @@ TEST_CASE("profile measures a config's model and writes what plan reads", "[prof
   CHECK(stagecraft::test::stagecraft(
             {"plan", "--profile", path, "--cluster", cluster, "--micro-batch-size", "2"})
             .code == 0);
+}
+
+TEST_CASE("a plan from a profile of another kind of device says so", "[profile]") {
+  const ScratchFolder folder;
+  const std::string config = folder.write("run.json", kConfig);
+  const std::string path = folder.path("profile.json");
+  REQUIRE(profile({config, "-o", path, "--repeats", "1"}).code == 0);
+  const Json measured = stagecraft::json::parse_file(path);
+  const auto said = [&](const std::string& verb, const Json& given, const std::string& device) {
+    const CommandResult result = stagecraft::test::stagecraft(
+        {verb, config, "--profile", folder.write("other.json", given.dump()), "--set", "device=" + device});
+    INFO(result.err);
+    CHECK(result.code == 0);
+    return result.err;
+  };
+  for (const char* verb : {"plan", "compare", "explain"}) {
+    for (const auto& [of, kind] : {std::pair{"cpu", "CPU"}, {"NVIDIA H100", "GPU"}, {"cuda", "GPU"}}) {
+      Json other = measured;
+      other["device"] = of;
+      for (const char* device : {"cpu", "cuda"}) {
+        const std::string err = said(verb, other, device);
+        INFO(verb << ": profile of " << of << ", run on " << device << ": " << err);
+        const bool fits = (std::string(of) == "cpu") == (std::string(device) == "cpu");
+        CHECK(says(err, "the profile is of a ") != fits);
+        const std::string what = std::string("the profile is of a ") + kind + " (\"device\": \"" + of + "\")";
+        CHECK(says(err, what) != fits);
+      }
+    }
+  }
+  Json estimate = measured;
+  estimate["estimated_from"] = "rates of a card";
+  CHECK_FALSE(says(said("plan", estimate, "cuda"), "the profile is of"));
+}
+
+TEST_CASE("plan --set changes the config that is planned", "[profile]") {
+  const ScratchFolder folder;
+  const std::string config = folder.write("run.json", kConfig);
+  const std::string path = folder.path("profile.json");
+  REQUIRE(profile({config, "-o", path, "--repeats", "1"}).code == 0);
+  const CommandResult planned =
+      stagecraft::test::stagecraft({"plan", config, "--profile", path, "--set", "train_batch_size=32",
+                                    "--set", "pipeline.stages=2", "--json"});
+  INFO(planned.err);
+  REQUIRE(planned.code == 0);
+  const Json plan = Json::parse(planned.out).at("plan");
+  CHECK(plan.at("micro_batches") == 8);
+  CHECK(plan.at("stages").size() == 2);
+  const CommandResult refused =
+      stagecraft::test::stagecraft({"plan", config, "--profile", path, "--set", "model.hiden=[4]"});
+  CHECK(refused.code == 2);
+  CHECK(says(refused.err, "run.json with --set: /model/hiden: unknown key"));
 }
 
 TEST_CASE("profile --json prints the profile alone", "[profile]") {

@@ -5,9 +5,11 @@
 #include "test/support/catch.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace stagecraft::test {
 namespace fs = std::filesystem;
@@ -40,6 +42,43 @@ TEST_CASE("a config that cannot be used exits 2 with one message", "[train_input
   refused("/initial_checkpoint", folder.path("none"), folder.path("none"));
   check_refused(stagecraft({"train", folder.path("none.json")}), 2, "none.json");
   check_refused(stagecraft({"train"}), 2, "CONFIG is required");
+}
+
+TEST_CASE("a config for GPUs is refused by every verb that computes, where there is none", "[train_input]") {
+  const ScratchFolder folder;
+  Json config = tiny_run(folder);
+  config["device"] = "cuda";
+  const std::string path = folder.write("run.json", config.dump());
+  const std::string what = "run.json: /device: \"cuda\" asked for, but ";
+  if (!says(stagecraft({"train", path, "--dry-run"}).err, what)) return;  // there is one
+  const std::vector<std::vector<std::string>> lines{{"train", path},
+                                                    {"profile", path},
+                                                    {"profile", path, "--links"},
+                                                    {"plan", path},
+                                                    {"explain", path},
+                                                    {"compare", path},
+                                                    {"check", path},
+                                                    {"simulate", path},
+                                                    {"convert", path},
+                                                    {"check-layers", path},
+                                                    {"train", path, "--print-config"}};
+  for (const std::vector<std::string>& line : lines) {
+    INFO(fmt::format("{}", fmt::join(line, " ")));
+    const CommandResult refused = stagecraft(line);
+    check_refused(refused, 2, what);
+    CHECK(refused.out.empty());
+  }
+  CHECK(stagecraft({"check-layers", path, "--set", "device=cpu"}).code == 0);
+  const CommandResult tried = stagecraft({"check-layers", path, "--set", "device=cpu", "--json"});
+  CHECK(Json::parse(tried.out).at("device") == "cpu");
+}
+
+TEST_CASE("a key for GPUs is refused without them before MPI starts", "[train_input]") {
+  const ScratchFolder folder;
+  const std::string path = folder.write("run.json", tiny_run(folder).dump());
+  const CommandResult refused = stagecraft({"train", path, "--set", "comms.backend=nccl"});
+  check_refused(refused, 2, "run.json with --set: /comms/backend: nccl moves tensors between GPUs");
+  CHECK_FALSE(says(refused.err, "MPI_ABORT"));
 }
 
 TEST_CASE("a micro-batch too small for a layer is refused at the start, wherever in the epoch it comes",

@@ -58,6 +58,15 @@ TEST_CASE("replan answers from a run what another plan would bring", "[train]") 
   const double gain = answers[1]["gain_ms"];
   CHECK(answers[1]["break_even_steps"].is_null() == (gain == 0));
 
+  CHECK(json.err.empty());
+  Json of_gpu = json::parse_file(profile);
+  of_gpu["device"] = "NVIDIA H100";
+  folder.write("profile.json", of_gpu.dump());
+  const CommandResult other = stagecraft(line);
+  CHECK(other.code == 0);
+  CHECK(says(other.err,
+             "profile.json: the profile is of a GPU (\"device\": \"NVIDIA H100\"), and the run is on CPUs"));
+
   line.insert(line.end(), {"--stages", "2"});
   check_refused(stagecraft(line), 2, "unknown option --stages");
   check_refused(stagecraft({"replan", folder.path("run")}), 2, "--profile is required");
