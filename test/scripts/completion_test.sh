@@ -22,7 +22,7 @@ completes() {
 }
 
 completes "compare convert" co
-completes "--schedule --stages" plan --s
+completes "--set --schedule --stages" plan --s
 completes "zb_h1 zb_h2 zb_v" plan --schedule zb
 completes "1f1b,zb_h1 1f1b,zb_h2 1f1b,zb_v" compare --schedules 1f1b,zb
 completes "1f1b" compare --schedules = 1f
