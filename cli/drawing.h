@@ -10,9 +10,8 @@
 
 namespace stagecraft::cli {
 
-/// Simulates `program`, the input's as lowered, once more and records it, `repeats` times in a row (steps
-/// of a synchronous schedule). Its memory is drawn where the costs have bytes.
-[[nodiscard]] Panel draw(const InputProgram& input, const LoweredProgram& program, const Proof& proof,
-                         int repeats);
+/// Simulates `program`, the input's as lowered or several steps of that, once more and records it. Its memory is
+/// drawn where the costs have bytes. `proof`: of the input.
+[[nodiscard]] Panel draw(const InputProgram& input, const LoweredProgram& program, const Proof& proof);
 
 }  // namespace stagecraft::cli

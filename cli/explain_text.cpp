@@ -162,7 +162,15 @@ std::string chain_text(const Explanation& explained, bool synchronous) {
     table.row(
         {name, format_ms(sum), format_percent(sum / whole), fmt::format("{}", fmt::join(largest, ", "))});
   }
-  return text + table.text();
+  text += table.text();
+  if (explained.agreement) {
+    text += fmt::format(
+        "  {} of the step is waiting for each other, because all ranks agree on the gradient's norm\n"
+        "  (\"gradient_norm\": false in the run's config, where nothing is clipped or skipped, does "
+        "without)\n",
+        format_duration(*explained.agreement));
+  }
+  return text;
 }
 
 std::string rank_text(const Explanation& explained) {

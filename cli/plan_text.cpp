@@ -4,6 +4,7 @@
 #include "stagecraft/base/table.h"
 #include "stagecraft/base/text.h"
 #include "stagecraft/cli/planning.h"
+#include "stagecraft/partitioner/plan_pricer.h"
 #include "stagecraft/partitioner/stage_memory.h"
 
 #include <fmt/format.h>
@@ -148,6 +149,10 @@ std::string plan_text(const PlanResult& result, const Profile& profile, const Cl
                            format_duration(predicted.step),
                            predicted.step > Seconds{} ? format_count(samples / predicted.step.value) : "-",
                            format_duration(predicted.step_ideal)));
+  if (const auto agreement = agreement_cost(plan)) {
+    line("norm", fmt::format("{} of the step, because all ranks agree on the gradient's norm",
+                             format_duration(*agreement)));
+  }
   if (const auto& jittered = result.best.jittered) {
     line("jitter", fmt::format("half of the steps take up to {}, 95 % up to {}",
                                format_duration(jittered->p50), format_duration(jittered->p95)));
@@ -197,6 +202,7 @@ Json plan_json(const PlanResult& result) {
   Json json;
   json["plan"] = json::write(result.best.plan);
   json["bound_by"] = result.best.bound_by;
+  if (const auto agreement = agreement_cost(result.best.plan)) json["agreement_ms"] = agreement->value * 1e3;
   json["placement"] = result.best.placement;
   if (result.best.search) json["search"] = search_json(*result.best.search);
   if (result.best.jittered) json["jitter"] = jitter_json(*result.best.jittered);

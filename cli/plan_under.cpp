@@ -10,6 +10,7 @@
 #include "stagecraft/schedules/generators/registry.h"
 #include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/pictures/svg.h"
+#include "stagecraft/schedules/program/consecutive.h"
 #include "stagecraft/schedules/simulator/simulator.h"
 
 #include <fmt/format.h>
@@ -49,7 +50,8 @@ Panel drawn(const std::string& path, const Plan& plan, bool synchronous, int ste
   if (!synchronous) request.steps = steps;
   const InputProgram input = plan_input(path, plan, request);
   const LoweredProgram program = lower(input.program);
-  return draw(input, program, prove(program, input.costs()), synchronous ? steps : 1);
+  const Proof proof = prove(program, input.costs());
+  return draw(input, synchronous && steps > 1 ? repeated(program, steps) : program, proof);
 }
 
 Compared compare_one(const InputProgram& input, const ScheduleAsked& asked, const InputRequest& request,
@@ -66,16 +68,16 @@ Compared compare_one(const InputProgram& input, const ScheduleAsked& asked, cons
     const Traffic sent = traffic(program, costs);
     compared.messages = sent.messages / program.groups();
     compared.sent = Bytes{sent.bytes.value / program.groups()};
-    if (request.steps || schedule.synchronous) {
-      const Simulation simulation = simulate(program, costs);
-      const int repeats = schedule.synchronous ? request.steps.value_or(1) : 1;
-      compared.time = simulation.makespan * repeats;
+    if (request.steps) {
+      const bool again = schedule.synchronous && *request.steps > 1;
+      const Simulation simulation = simulate(again ? repeated(program, *request.steps) : program, costs);
+      compared.time = simulation.makespan;
       compared.bubble = simulation.bubble;
     } else {
       Plan unbounded = plan;  // what it would take is asked, not whether it fits
       unbounded.capacity.reset();
       const Prediction prediction = predict(unbounded);
-      compared.steady = true;
+      compared.steady = !schedule.synchronous;
       compared.time = prediction.step;
       compared.bubble = prediction.bubble;
     }

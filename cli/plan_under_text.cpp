@@ -72,7 +72,7 @@ Json comparison_json(const InputProgram& input, const Comparison& comparison) {
   for (const Compared& c : comparison.schedules) {
     Json entry{{"schedule", c.schedule}, {"refused", c.refused.empty() ? Json() : Json(c.refused)}};
     if (c.refused.empty()) {
-      entry["makespan_ms"] = c.time.value * 1e3;
+      entry["time_ms"] = c.time.value * 1e3;
       entry["steady"] = c.steady;
       entry["of_best"] = best > Seconds{} ? Json(c.time / best) : Json();
       entry["bubble"] = c.bubble;

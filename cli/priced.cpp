@@ -4,36 +4,22 @@
 #include "stagecraft/cli/drawing.h"
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/program/consecutive.h"
 
 #include <algorithm>
 
 namespace stagecraft::cli {
 namespace {
 
-/// A synchronous step ends with nothing in flight, so n of them are n times one.
-void repeat(Simulation& simulation, int times) {
-  const double n = times;
-  simulation.makespan = simulation.makespan * n;
-  for (RankTimes& rank : simulation.ranks) {
-    for (Seconds* part : {&rank.forward, &rank.backward, &rank.step, &rank.wait_activation,
-                          &rank.wait_gradient, &rank.wait_send, &rank.wait_other, &rank.idle_end}) {
-      *part = *part * n;
-    }
-  }
-}
-
-Seconds steady_step(Plan plan, const CostTable& costs) {
+/// None of a file that says one asynchronous segment and no more.
+std::optional<Seconds> steady_step(const InputProgram& input, const LoweredProgram& step,
+                                   const CostTable& costs) {
+  if (input.synchronous) return Simulator(step).cycle(costs);
+  if (!input.plan) return std::nullopt;
+  Plan plan = *input.plan;
   plan.capacity.reset();
   plan.costs = costs;
   return predict(plan).step;
-}
-
-void repeat(LostTime& lost, int times) {
-  const double n = times;
-  for (Seconds* part : {&lost.imbalance, &lost.dependency, &lost.exposed_transfer, &lost.blocked_send,
-                        &lost.memory, &lost.barrier}) {
-    *part = *part * n;
-  }
 }
 
 void require_spread(const CostTable& costs, const InputProgram& input, const Jitter& jitter) {
@@ -50,9 +36,11 @@ void require_spread(const CostTable& costs, const InputProgram& input, const Jit
 
 SimulationReport price(const InputProgram& input, const PriceRequest& request) {
   const CostTable* costs = input.costs();
-  const LoweredProgram program = input.lowered();
+  const LoweredProgram once = input.lowered();
   // Memory may be short here: what a plan would take is asked, not whether it fits.
-  const Proof proof = prove(program, costs);
+  const Proof proof = prove(once, costs);
+  const int steps = input.synchronous ? request.steps.value_or(1) : 1;
+  const LoweredProgram program = steps > 1 ? repeated(once, steps) : once;
   Simulator simulator(program);
   SimulationReport priced;
   priced.simulation = simulator.run(*costs);
@@ -60,16 +48,11 @@ SimulationReport price(const InputProgram& input, const PriceRequest& request) {
   priced.lost = simulator.lost_time(*costs);
   if (request.jitter.samples > 0) {
     require_spread(*costs, input, request.jitter);
-    priced.samples = simulator.sample(*costs, request.jitter);
+    priced.samples = Simulator(once).sample(*costs, request.jitter);
   }
   priced.steps = program.groups();
-  if (!input.synchronous && input.plan) priced.steady_step = steady_step(*input.plan, *costs);
-  const int repeats = input.synchronous ? request.steps.value_or(1) : 1;
-  if (request.draws) priced.panel = draw(input, program, proof, repeats);
-  priced.steps *= repeats;
-  repeat(priced.simulation, repeats);
-  repeat(priced.free_links, repeats);
-  for (LostTime& lost : priced.lost) repeat(lost, repeats);
+  priced.steady_step = steady_step(input, once, *costs);
+  if (request.draws) priced.panel = draw(input, program, proof);
   return priced;
 }
 

@@ -28,7 +28,8 @@ struct SimulationReport {
   std::vector<Seconds> samples;  ///< makespans with jitter, ascending; empty unless asked for
   Panel panel;                   ///< empty unless somebody draws it
   int steps = 1;
-  std::optional<Seconds> steady_step;  ///< asynchronous only: what a further step adds
+  /// What a further step adds; absent for an asynchronous segment from a file without a plan.
+  std::optional<Seconds> steady_step;
 };
 
 /// Throws RefusedError for a program that cannot be proved safe, memory apart; InputError where times are to

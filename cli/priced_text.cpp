@@ -4,6 +4,7 @@
 #include "stagecraft/base/statistics.h"
 #include "stagecraft/base/table.h"
 #include "stagecraft/cli/priced.h"
+#include "stagecraft/partitioner/compare_costs.h"
 #include "stagecraft/schedules/costs/collectives.h"
 #include "stagecraft/schedules/rules/reductions.h"
 
@@ -102,9 +103,10 @@ std::string priced_text(const InputProgram& input, const SimulationReport& price
                fmt::format("communication adds {}", format_percent(added))});
   if (steps > 1) {
     summary.row({"a step, on average", format_duration(simulation.makespan / steps),
-                 format_duration(free.makespan / steps), input.synchronous ? "" : "fill and drain included"});
+                 format_duration(free.makespan / steps), "fill and drain included"});
   }
-  if (priced.steady_step) {
+  if (priced.steady_step &&
+      (steps > 1 || clearly_less(priced.steady_step->value, simulation.makespan.value))) {
     summary.row({"a step, once steady", format_duration(*priced.steady_step), "", "what one more step adds"});
   }
   if (!priced.samples.empty()) {

@@ -200,6 +200,7 @@ Explanation explain(const Profile& profile, const Cluster& cluster, const PlanRe
                                 : search.cut_work;
   const Plan& plan = result.best.plan;
   Explanation explained;
+  explained.agreement = agreement_cost(plan);
   explained.lone_layers = lone_layers(profile.at(plan.micro_batch_size).layers);
   {
     Explainer explainer(profile, request, cluster, plan);

@@ -112,6 +112,7 @@ void describe(auto& v, LoneLayer& l) {
 
 struct Explanation {
   Seconds step;                        ///< the plan's, as all changes are shares of
+  std::optional<Seconds> agreement;    ///< agreement_cost()
   std::vector<LoneLayer> lone_layers;  ///< in model order, those that weigh anything
   std::vector<CutExplanation> cuts;
   int cuts_left_out = 0;            ///< for want of budget: those beside the stages with least to do
@@ -123,6 +124,8 @@ struct Explanation {
 
 void describe(auto& v, Explanation& e) {
   v.required("step_ms", e.step, "of the plan");
+  v.optional("agreement_ms", e.agreement,
+             "of it, because all ranks agree on the gradient's norm; absent: they do not");
   v.required("lone_layers", e.lone_layers, "what no other layer is like, where most layers are equal blocks");
   v.required("cuts", e.cuts, "each with what moving it by a layer does");
   v.optional("cuts_left_out", e.cuts_left_out, "for want of budget");

@@ -64,14 +64,14 @@ void describe(auto& v, PlannedOrders& p) {
 }
 
 struct Prediction {
-  Seconds step, step_ideal;  ///< the makespan of one; asynchronous: the steady time
+  Seconds step, step_ideal;  ///< from one to the next, once steady
   double bubble = 0;
   Seconds bottleneck;  ///< compute alone
   std::vector<Bytes> memory;
 };
 
 void describe(auto& v, Prediction& p) {
-  v.required("step_ms", p.step, "one optimizer step", json::at_least(0));
+  v.required("step_ms", p.step, "from one optimizer step to the next, once steady", json::at_least(0));
   v.optional("step_ideal_ms", p.step_ideal, "the same with free communication", json::at_least(0));
   v.optional("bubble", p.bubble, "idle share of the mean rank");
   v.optional("bottleneck_ms", p.bottleneck, "busiest rank, one micro-batch", json::at_least(0));

@@ -1,5 +1,6 @@
 #include "stagecraft/partitioner/plan_pricer.h"
 
+#include "stagecraft/partitioner/compare_costs.h"
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/costs/collectives.h"
 #include "stagecraft/schedules/costs/traffic.h"
@@ -22,6 +23,15 @@ class Parts {
     if (seconds <= Seconds{}) return;
     ChainPart& part = parts_[{static_cast<int>(kind), stage ? stage->value : -1, level.value_or(-1)}];
     part = {kind, stage, level, part.seconds + seconds};
+  }
+  /// What another chain has as well.
+  void leave_out(const Parts& others) {
+    for (const auto& [what, part] : others.parts_) {
+      const auto own = parts_.find(what);
+      if (own == parts_.end()) continue;
+      own->second.seconds -= part.seconds;
+      if (own->second.seconds <= Seconds{}) parts_.erase(own);
+    }
   }
   [[nodiscard]] std::vector<ChainPart> largest_first(double share) const {
     std::vector<ChainPart> parts;
@@ -81,6 +91,31 @@ std::vector<Bytes> peaks(const Proof& proof) {
 
 Seconds makespan(const Simulation& run) { return run.makespan; }
 
+Parts chain_of(const LoweredProgram& program, Simulator& simulator, const CostTable& costs) {
+  const CriticalPath path = simulator.critical_path(costs);
+  Parts parts;
+  for (const CriticalPath::Computing& c : path.computing) add_computing(c, costs, parts);
+  for (const CriticalPath::Moving& m : path.moving) add_moving(m, costs, parts);
+  for (const CriticalPath::Meeting& m : path.meeting) add_meeting(m, costs, program.placement, parts);
+  const Seconds makespan = simulator.run(costs).makespan;
+  const Seconds queued = makespan - path.length;
+  // Less is rounding.
+  if (queued > makespan * 1e-9) parts.add(ChainPart::Kind::link_queue, {}, {}, queued);
+  return parts;
+}
+
+LostTime mean_lost(Simulator& simulator, const CostTable& costs, double share) {
+  const std::vector<LostTime> ranks = simulator.lost_time(costs);
+  LostTime mean;
+  for (const LostTime& rank : ranks) {
+    for (const auto part : {&LostTime::imbalance, &LostTime::dependency, &LostTime::exposed_transfer,
+                            &LostTime::blocked_send, &LostTime::memory, &LostTime::barrier}) {
+      mean.*part += rank.*part * (share / static_cast<double>(ranks.size()));
+    }
+  }
+  return mean;
+}
+
 }  // namespace
 
 PlanPricer::PlanPricer(const Plan& plan)
@@ -91,6 +126,7 @@ PlanPricer::PlanPricer(const Plan& plan)
 
 void PlanPricer::make() {
   programs_.clear();
+  several_.reset();
   const Schedule& schedule = find_schedule(plan_.schedule.name);
   std::vector<int> groups =
       segment_groups(schedule, static_cast<int>(plan_.stages.size()), plan_.micro_batches);
@@ -128,14 +164,15 @@ Prediction PlanPricer::prediction() {
     prediction.memory = peaks(prove(priced.program, &costs, plan_.capacity));
     free_links.push_back(&priced.simulator.run_free_links(costs));
   }
-  prediction.step_ideal = of_step(free_links, makespan);
+  prediction.step_ideal =
+      synchronous() ? programs_.front().simulator.cycle_free_links(costs) : of_step(free_links, makespan);
   const Runs runs = run(costs);
-  prediction.step = of_step(runs, makespan);
   const std::size_t ranks = prediction.memory.size();
   Seconds busy;
   for (std::size_t r = 0; r < ranks; ++r) {
     busy += of_step(runs, [r](const Simulation& run) { return run.ranks[r].busy(); });
   }
+  prediction.step = synchronous() ? programs_.front().simulator.cycle(costs) : of_step(runs, makespan);
   if (prediction.step > Seconds{}) {
     prediction.bubble = std::max(0.0, 1 - busy / prediction.step / static_cast<double>(ranks));
   }
@@ -145,7 +182,21 @@ Prediction PlanPricer::prediction() {
 
 Seconds PlanPricer::step(const CostTable& costs) {
   take(costs);
-  return of_step(run(costs), makespan);
+  return synchronous() ? programs_.front().simulator.cycle(costs) : of_step(run(costs), makespan);
+}
+
+Seconds PlanPricer::first_step(const CostTable& costs) {
+  take(costs);
+  return programs_.front().simulator.run(costs).makespan;
+}
+
+PlanPricer::Several* PlanPricer::overlapping(const CostTable& costs) {
+  if (!synchronous()) return nullptr;
+  PreparedProgram& step = programs_.front();
+  const Seconds alone = step.simulator.run(costs).makespan;
+  if (!clearly_less(step.simulator.cycle(costs).value, alone.value)) return nullptr;
+  if (!several_) several_ = std::make_unique<Several>(step.program);
+  return several_.get();
 }
 
 std::vector<Bytes> PlanPricer::memory(const CostTable& costs) {
@@ -155,33 +206,28 @@ std::vector<Bytes> PlanPricer::memory(const CostTable& costs) {
 
 std::vector<ChainPart> PlanPricer::chain(const CostTable& costs) {
   take(costs);
-  PreparedProgram& priced = programs_.back();
-  const CriticalPath path = priced.simulator.critical_path(costs);
-  Parts parts;
-  for (const CriticalPath::Computing& c : path.computing) add_computing(c, costs, parts);
-  for (const CriticalPath::Moving& m : path.moving) add_moving(m, costs, parts);
-  for (const CriticalPath::Meeting& m : path.meeting) {
-    add_meeting(m, costs, priced.program.placement, parts);
+  if (Several* several = overlapping(costs)) {
+    Parts parts = chain_of(several->more.program, several->more.simulator, costs);
+    parts.leave_out(chain_of(several->few.program, several->few.simulator, costs));
+    return parts.largest_first(1.0 / Several::kFew);
   }
-  // Less than this is rounding.
-  const Seconds makespan = priced.simulator.run(costs).makespan;
-  const Seconds queued = makespan - path.length;
-  if (queued > makespan * 1e-9) parts.add(ChainPart::Kind::link_queue, {}, {}, queued);
-  return parts.largest_first(1 / groups());
+  PreparedProgram& priced = programs_.back();
+  return chain_of(priced.program, priced.simulator, costs).largest_first(1 / groups());
 }
 
 LostTime PlanPricer::lost(const CostTable& costs) {
   take(costs);
-  const std::vector<LostTime> ranks = programs_.back().simulator.lost_time(costs);
-  LostTime mean;
-  const double share = 1 / groups() / static_cast<double>(ranks.size());
-  for (const LostTime& rank : ranks) {
+  if (Several* several = overlapping(costs)) {
+    constexpr double kShare = 1.0 / Several::kFew;
+    LostTime steady = mean_lost(several->more.simulator, costs, kShare);
+    const LostTime first = mean_lost(several->few.simulator, costs, kShare);
     for (const auto part : {&LostTime::imbalance, &LostTime::dependency, &LostTime::exposed_transfer,
                             &LostTime::blocked_send, &LostTime::memory, &LostTime::barrier}) {
-      mean.*part += rank.*part * share;
+      steady.*part = std::max(Seconds{}, steady.*part - first.*part);
     }
+    return steady;
   }
-  return mean;
+  return mean_lost(programs_.back().simulator, costs, 1 / groups());
 }
 
 Seconds PlanPricer::busy(const CostTable& costs) {
@@ -196,6 +242,13 @@ std::size_t PlanPricer::actions() const {
   std::size_t actions = 0;
   for (const PreparedProgram& priced : programs_) actions += priced.simulator.actions();
   return actions;
+}
+
+std::optional<Seconds> agreement_cost(const Plan& plan) {
+  if (!plan.schedule.agree_norm) return std::nullopt;
+  Plan without = plan;
+  without.schedule.agree_norm = false;
+  return std::max(Seconds{}, PlanPricer(plan).step(*plan.costs) - PlanPricer(without).step(*plan.costs));
 }
 
 Prediction predict(const Plan& plan) { return PlanPricer(plan).prediction(); }

@@ -5,11 +5,13 @@
 // none of its own, the program is made again each time.
 
 #include "stagecraft/partitioner/plan.h"
+#include "stagecraft/schedules/program/consecutive.h"
 #include "stagecraft/schedules/simulator/simulator.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -51,11 +53,13 @@ class PlanPricer {
   explicit PlanPricer(const Plan& plan);
 
   [[nodiscard]] Prediction prediction();  ///< with the plan's own costs: predict()
-  /// Of one step; asynchronous: of the steady state, as predict() has it.
+  /// From one step to the next, once steady, as predict() has it.
   [[nodiscard]] Seconds step(const CostTable& costs);
+  /// What the first step takes. Synchronous schedules only.
+  [[nodiscard]] Seconds first_step(const CostTable& costs);
   /// The proven peak per rank.
   [[nodiscard]] std::vector<Bytes> memory(const CostTable& costs);
-  /// What the makespan is made of, largest first; asynchronous: a step's share of a whole segment.
+  /// What a step is made of, largest first; asynchronous: a step's share of a whole segment.
   [[nodiscard]] std::vector<ChainPart> chain(const CostTable& costs);
   /// The mean rank's share of a step (asynchronous: of a segment) by what it is idle for.
   [[nodiscard]] LostTime lost(const CostTable& costs);
@@ -73,8 +77,19 @@ class PlanPricer {
     Simulator simulator;
     explicit PreparedProgram(LoweredProgram lowered) : program(std::move(lowered)), simulator(program) {}
   };
+  /// A synchronous step so many times, and twice as many times: their difference is steady.
+  struct Several {
+    static constexpr int kFew = 3;
+    explicit Several(const LoweredProgram& step)
+        : few(repeated(step, kFew)), more(repeated(step, 2 * kFew)) {}
+    PreparedProgram few, more;
+  };
   void make();
   void take(const CostTable& costs);
+  [[nodiscard]] bool synchronous() const { return programs_.size() == 1; }
+  /// Null where a step ends before the next one begins anywhere, so that one says all; or where steps are not
+  /// synchronous.
+  [[nodiscard]] Several* overlapping(const CostTable& costs);
   /// Runs of `programs_`, valid until the next ones.
   using Runs = std::vector<const Simulation*>;
   [[nodiscard]] Runs run(const CostTable& costs);
@@ -86,6 +101,11 @@ class PlanPricer {
   Plan plan_;
   bool made_anew_;
   std::list<PreparedProgram> programs_;  ///< one; asynchronous: one with twice as many groups behind it
+  std::unique_ptr<Several> several_;     ///< made when first needed
 };
+
+/// What a step takes longer because all ranks agree on the gradient's norm in it and so wait for each other; none for
+/// a plan that does not have them agree. Requires what PlanPricer does.
+[[nodiscard]] std::optional<Seconds> agreement_cost(const Plan& plan);
 
 }  // namespace stagecraft

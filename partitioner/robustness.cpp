@@ -4,6 +4,7 @@
 #include "stagecraft/partitioner/planner.h"
 #include "stagecraft/schedules/generators/registry.h"
 #include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/program/consecutive.h"
 
 #include <algorithm>
 
@@ -22,12 +23,21 @@ void require_spread(const Plan& plan, const Jitter& jitter) {
 JitteredStep jittered_step(const Plan& plan, const Jitter& jitter) {
   STAGECRAFT_CHECK(plan.costs, "a plan without costs cannot be priced");
   require_spread(plan, jitter);
-  const std::vector<int> groups = segment_groups(find_schedule(plan.schedule.name),
-                                                 static_cast<int>(plan.stages.size()), plan.micro_batches);
-  const LoweredProgram program = lower(plan_program(plan, groups));
+  const Schedule& schedule = find_schedule(plan.schedule.name);
+  const std::vector<int> groups =
+      segment_groups(schedule, static_cast<int>(plan.stages.size()), plan.micro_batches);
+  LoweredProgram program = lower(plan_program(plan, groups));
+  // What fills and drains where synchronous steps overlap is none of a step's time.
+  Seconds once;
+  if (schedule.synchronous) {
+    constexpr int kSteps = 4;
+    Simulator step(program);
+    once = step.run(*plan.costs).makespan - step.cycle(*plan.costs);
+    if (once > Seconds{}) program = repeated(program, kSteps);
+  }
   std::vector<double> samples;
   for (const Seconds sample : Simulator(program).sample(*plan.costs, jitter)) {
-    samples.push_back(sample.value / static_cast<double>(groups.size()));
+    samples.push_back((sample - once).value / static_cast<double>(program.groups()));
   }
   return {Seconds{quantile(samples, 0.5)}, Seconds{quantile(samples, 0.95)}};
 }

@@ -4,6 +4,7 @@
 #include "stagecraft/engine/report/step_windows.h"
 #include "stagecraft/schedules/generators/registry.h"
 #include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/program/consecutive.h"
 #include "stagecraft/schedules/simulator/simulator.h"
 
 #include <fmt/format.h>
@@ -243,10 +244,14 @@ std::optional<Seconds> Reporter::predicted_action(StageId stage, const std::stri
 void Reporter::predict_parts() {
   const std::vector<int> groups =
       segment_groups(find_schedule(plan_.schedule.name), report_.stages, plan_.micro_batches);
-  const LoweredProgram program = lower(plan_program(plan_, groups));
+  LoweredProgram program = lower(plan_program(plan_, groups));
+  // Synchronous steps are looked at as many as were measured in a row, since they may overlap.
+  constexpr int kMost = 8;
+  const int in_a_row = std::clamp(report_.timeline_steps, 1, kMost);
+  if (groups.size() == 1 && in_a_row > 1 && can_be_followed(program)) program = repeated(program, in_a_row);
   Timeline timeline;
   const Simulation simulation = simulate(program, *plan_.costs, &timeline);
-  const double each = 1.0 / static_cast<double>(groups.size());
+  const double each = 1.0 / static_cast<double>(program.groups());
   report_.bubble_predicted = simulation.bubble;
   report_.bubble_bound = Simulator(program).run_free_links(*plan_.costs).bubble;
   std::set<Rank> seen;

@@ -2,6 +2,7 @@
 
 #include "stagecraft/schedules/generators/schedule.h"
 #include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/program/consecutive.h"
 
 #include <algorithm>
 #include <numeric>
@@ -10,6 +11,11 @@ namespace stagecraft {
 namespace {
 
 int total(const std::vector<int>& sizes) { return std::accumulate(sizes.begin(), sizes.end(), 0); }
+
+/// Whether a segment is one training step, at whose end nothing is under way on a rank.
+bool is_step(SegmentKind kind, const std::vector<int>& group_sizes) {
+  return kind == SegmentKind::train && group_sizes.size() == 1;
+}
 
 ScheduleProgram program_of(const Plan& plan, const Segment& segment) {
   if (segment.kind == SegmentKind::validate) {
@@ -23,7 +29,6 @@ ScheduleProgram program_of(const Plan& plan, const Segment& segment) {
 RunPrograms::RunPrograms(const Plan& plan, const RunShape& shape, int slots_per_channel) {
   LoweringOptions options;
   options.slots_per_channel = slots_per_channel;
-  const CostTable* costs = plan.costs ? &*plan.costs : nullptr;
   int most = -1;
   std::vector<Segment> segments = distinct_shapes(shape);
   // A resumed asynchronous run may begin where none of its own segments does (other intervals than before),
@@ -36,12 +41,7 @@ RunPrograms::RunPrograms(const Plan& plan, const RunShape& shape, int slots_per_
   for (const Segment& segment : segments) {
     if (programs_.contains({segment.kind, segment.group_sizes})) continue;
     LoweredProgram program = lower(program_of(plan, segment), options);
-    Proof proof = prove(program, costs, plan.capacity);
-    memory_proofs_.resize(std::max(memory_proofs_.size(), proof.memory.size()));
-    for (const MemoryProof& memory : proof.memory) {
-      MemoryProof& worst = memory_proofs_[memory.rank.index()];
-      if (!worst.rank.valid() || memory.peak > worst.peak) worst = memory;
-    }
+    Proof proof = prove_within(program, plan);
     Key key{segment.kind, segment.group_sizes};
     if (segment.kind == SegmentKind::train && total(segment.group_sizes) > most) {
       most = total(segment.group_sizes);
@@ -49,8 +49,35 @@ RunPrograms::RunPrograms(const Plan& plan, const RunShape& shape, int slots_per_
     }
     programs_.emplace(std::move(key), std::move(program));
   }
-  for (const MemoryProof& proof : memory_proofs_) memory_.push_back(proof.peak);
   STAGECRAFT_CHECK(most >= 0, "a run has no training segment");
+  prove_steps_together(plan);
+  for (const MemoryProof& proof : memory_proofs_) memory_.push_back(proof.peak);
+}
+
+Proof RunPrograms::prove_within(const LoweredProgram& program, const Plan& plan) {
+  Proof proof = prove(program, plan.costs ? &*plan.costs : nullptr, plan.capacity);
+  memory_proofs_.resize(std::max(memory_proofs_.size(), proof.memory.size()));
+  for (const MemoryProof& memory : proof.memory) {
+    MemoryProof& worst = memory_proofs_[memory.rank.index()];
+    if (!worst.rank.valid() || memory.peak > worst.peak) worst = memory;
+  }
+  return proof;
+}
+
+void RunPrograms::prove_steps_together(const Plan& plan) {
+  std::vector<const LoweredProgram*> steps;
+  for (const auto& [key, program] : programs_) {
+    if (is_step(key.first, key.second)) steps.push_back(&program);
+  }
+  for (const LoweredProgram* step : steps) {
+    if (!can_be_followed(*step)) continue;
+    for (const LoweredProgram* next : steps) (void)prove_within(consecutive({step, next}), plan);
+  }
+}
+
+bool RunPrograms::follow(const Segment& segment, const Segment& next) const {
+  return is_step(segment.kind, segment.group_sizes) && is_step(next.kind, next.group_sizes) &&
+         can_be_followed(of(segment));
 }
 
 const LoweredProgram& RunPrograms::of(const Segment& segment) const {

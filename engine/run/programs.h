@@ -21,6 +21,9 @@ class RunPrograms {
   RunPrograms(const Plan& plan, const RunShape& shape, int slots_per_channel);
 
   [[nodiscard]] const LoweredProgram& of(const Segment& segment) const;
+  /// Whether a rank may begin `next` when it has ended its list of `segment`, wherever the others are: both are single
+  /// steps, which were proved together.
+  [[nodiscard]] bool follow(const Segment& segment, const Segment& next) const;
   /// Of the training program with the most micro-batches: what the start-up tables show.
   [[nodiscard]] const Proof& proof() const { return main_proof_; }
   /// Proved peak bytes per rank, the largest over all programs. Empty without costs.
@@ -32,6 +35,11 @@ class RunPrograms {
 
  private:
   using Key = std::pair<SegmentKind, std::vector<int>>;
+  /// Proves that `program` is safe, and keeps the memory that it needs.
+  Proof prove_within(const LoweredProgram& program, const Plan& plan);
+  /// Every pair of steps that may follow each other: what one leaves on a rank is what the next finds there.
+  void prove_steps_together(const Plan& plan);
+
   std::map<Key, LoweredProgram> programs_;
   Proof main_proof_;
   std::vector<Bytes> memory_;

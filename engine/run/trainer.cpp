@@ -126,9 +126,13 @@ class Trainer {
     for (bool more = walk.next(segment); more;) {
       Segment next;
       more = walk.next(next);
+      // No rank waits here for those that are behind: each brings its signal to the step, hears behind it what the
+      // others brought, and goes on. All have begun the step when one has ended it.
+      const bool goes_on = more && setup_.programs().follow(segment, next);
+      if (goes_on) ask_for_signal();
       const bool whole = carry_out(segment, more ? &next : nullptr);
       const bool trained = segment.kind == SegmentKind::train;
-      int signal = agreed_signal();
+      int signal = goes_on ? transport_.finish_agreement() : agreed_signal();
       const bool due = trained && (segment.checkpoint_after || !more);
       if (due || (signal != 0 && outcome_.steps != saved_step_)) {
         save(!whole || (trained && more && next.kind == SegmentKind::validate));
@@ -172,8 +176,13 @@ class Trainer {
   }
   /// Launchers may give their own exit code for a run that was stopped: exit.json says the run's.
   void leave_stop_note() const;
-  /// The signal that any rank got, the same answer on all of them.
-  int agreed_signal();
+  /// Brings the signal that this rank got, if any, to the others.
+  void ask_for_signal() { transport_.begin_agreement(StopSignals::received()); }
+  /// The signal that any rank got, the same answer on all of them, which wait for each other.
+  [[nodiscard]] int agreed_signal() {
+    ask_for_signal();
+    return transport_.finish_agreement();
+  }
 
   const RunSetup& setup_;
   const RunPaths& paths_;
@@ -328,14 +337,6 @@ std::string Trainer::save_last_state(Transport& meeting, bool not_finite) {
   LastSave saved = stagecraft::save_last_state(setup_, paths_, worker_, meeting, state, doing_.unfinished);
   outcome_.last_checkpoint = std::move(saved.checkpoint);
   return std::move(saved.words);
-}
-
-int Trainer::agreed_signal() {
-  int signal = 0;
-  for (const auto& rank : transport_.all_gather({static_cast<double>(StopSignals::received())})) {
-    signal = std::max(signal, static_cast<int>(rank.front()));
-  }
-  return signal;
 }
 
 void Trainer::tell_of_graphs() {

@@ -70,8 +70,9 @@ class StepSearch {
     // What holds for any order does not depend on the layers.
     const ChainCosts chain(condensed({}));
     const PlacedCosts placed(chain, network_, placement_, speed_);
-    const bool split = pricer(placed)->split();
-    const OrderFreeBounds bounds = order_free_bounds(placed, micro_batches_, split);
+    const std::unique_ptr<planning::ProgramPricer> asked = pricer(placed);
+    const bool split = asked->split();
+    const OrderFreeBounds bounds = order_free_bounds(placed, micro_batches_, split, asked->goes_on());
     make_problem(bounds, split);
     rows_.push_back(bounds.chain);
     for (const OrderFreeBounds::Work& work : bounds.work) {

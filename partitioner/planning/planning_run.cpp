@@ -66,8 +66,8 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
                              RecomputeSettings(placed.placement().ranks.size(), settings.fastest())),
       placed, capped ? maker.capacity() : std::nullopt,
       [this](int first, int last) { return maker.costs_of(first, last); }, by_replica);
-  CutSearch search(placed, order_free_bounds(placed, request.micro_batches, pricer.split()), maker.cuttable(),
-                   settings);
+  CutSearch search(placed, order_free_bounds(placed, request.micro_batches, pricer.split(), pricer.goes_on()),
+                   maker.cuttable(), settings);
   return search.run(pricer, to_beat, share, seeds);
 }
 

@@ -3,6 +3,7 @@
 #include "stagecraft/partitioner/planning/replica_part.h"
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/program/consecutive.h"
 
 #include <algorithm>
 #include <utility>
@@ -47,6 +48,8 @@ ProgramPricer::ProgramPricer(const Schedule& schedule, ScheduleRequest request, 
       capacity_(capacity),
       full_costs_(std::move(full_costs)),
       by_replica_(by_replica && has_equal_pipelines(request_.placement)),
+      goes_on_(schedule.synchronous && !request_.clip &&
+               can_be_followed(request_.placement, request_.group_sizes.front())),
       ordered_(by_replica && schedule.orders_by_time) {
   costs_.network = costs.network();
   costs_.speed = costs.speed();
@@ -98,14 +101,18 @@ double ProgramPricer::seconds(const std::vector<int>& cuts, const RecomputeSetti
   select(settings);
   Made& made = *made_.back();
   work_ += made.actions() * kSimulated + kAtLeast;
-  return made.simulator.run(costs_).makespan.value;
+  return (goes_on_ ? made.simulator.cycle(costs_) : made.simulator.run(costs_).makespan).value;
 }
 
 std::optional<StepBound> ProgramPricer::critical_path() {
   if (schedule_.orders_by_time) return std::nullopt;
   Made& made = *made_.back();
   work_ += made.actions() * kSimulated + kAtLeast;
-  CriticalPath path = made.simulator.critical_path(costs_);
+  if (goes_on_ && !costs_.speed.empty() && made.program.placement.replicas(StageId{0}) > 1) {
+    return std::nullopt;
+  }
+  CriticalPath path =
+      goes_on_ ? made.simulator.first_stage_path(costs_) : made.simulator.critical_path(costs_);
   if (made.part) as_whole(path, *made.part);
   return bound_of(path, placed_, costs_.loss);
 }

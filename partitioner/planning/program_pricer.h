@@ -28,7 +28,8 @@ class ProgramPricer {
                 std::optional<Bytes> capacity, FullCosts full_costs, bool by_replica = false);
   ~ProgramPricer();
 
-  /// Simulated seconds of the step with these cuts and settings.
+  /// Simulated seconds with these cuts and settings: from one step to the next, where ranks go on from one to the
+  /// next without waiting for each other, else of a step.
   [[nodiscard]] double seconds(const std::vector<int>& cuts, const RecomputeSettings& settings);
   /// A bound of all cuts and settings, tight at those priced last; none where the program depends on the
   /// cuts.
@@ -38,6 +39,7 @@ class ProgramPricer {
   /// Spent so far: about nanoseconds.
   [[nodiscard]] std::int64_t work() const { return work_; }
 
+  [[nodiscard]] bool goes_on() const { return goes_on_; }
   /// Whether a backward of the program is in two parts; for one that depends on the cuts: yes.
   [[nodiscard]] bool split() const { return split_; }
 
@@ -57,6 +59,7 @@ class ProgramPricer {
   CostTable costs_;
   bool split_ = true;
   bool by_replica_;
+  bool goes_on_;                             // from one step to the next
   bool ordered_;                             // counts as what it takes to order by time
   std::vector<std::unique_ptr<Made>> made_;  // the current one last, before it the ones used lately
   std::int64_t work_ = 0;

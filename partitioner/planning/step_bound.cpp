@@ -149,7 +149,7 @@ const StepBound* OrderFreeBounds::busiest(std::size_t stage, StepBound Work::*bo
   return busiest;
 }
 
-OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, bool split) {
+OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, bool split, bool goes_on) {
   const Placement& placement = costs.placement();
   const auto stages = to_size(costs.stages());
   StepBound none;
@@ -183,7 +183,7 @@ OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, b
     const double speed = costs.speed_of(rank);
     const std::size_t first = held.front().index();
     StepBound to_tail = head[first];
-    StepBound to_end = head[first];
+    StepBound to_end = goes_on ? none : head[first];
     int total = 0;
     for (const StageId stage : held) {
       const auto& replicas = placement.ranks[stage.index()];

@@ -97,7 +97,9 @@ class PlacedCosts {
 /// Whether a backward of a program's ranks is in two parts.
 [[nodiscard]] bool splits_backwards(const std::vector<std::vector<Action>>& ranks);
 
-/// The bounds that hold for any order. `split` says whether a backward may be in two parts.
+/// The bounds that hold for any order. `split` says whether a backward may be in two parts. `goes_on`: of the time
+/// from one step to the next, where ranks go on without waiting for each other. What begins and ends with the first
+/// stage bounds that too; the head of a rank that does all it has may lie beside the step before.
 struct OrderFreeBounds {
   /// Of ranks that hold the same stages there is one, the busiest.
   struct Work {
@@ -110,6 +112,7 @@ struct OrderFreeBounds {
   /// Of the ranks that hold a stage, the bound of the one with most forwards there; null: none has any to do.
   [[nodiscard]] const StepBound* busiest(std::size_t stage, StepBound Work::*bound) const;
 };
-[[nodiscard]] OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, bool split);
+[[nodiscard]] OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, bool split,
+                                                bool goes_on);
 
 }  // namespace stagecraft::planning

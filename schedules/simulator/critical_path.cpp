@@ -74,11 +74,15 @@ void PathHooks::met(const Collective& collective, const std::vector<double>& clo
 }
 
 CriticalPath PathHooks::longest() const {
+  const auto last = std::max_element(state_.clock.begin(), state_.clock.end());
+  return to(Rank{static_cast<std::size_t>(last - state_.clock.begin())});
+}
+
+CriticalPath PathHooks::to(Rank rank) const {
   std::vector<Computing> computing(code_.stage_replicas.size());
   std::vector<int> transfers(code_.routes.size());
   std::vector<int> meetings(code_.collectives.size());
-  const auto last = std::max_element(state_.clock.begin(), state_.clock.end());
-  std::int32_t link = rank_[static_cast<std::size_t>(last - state_.clock.begin())];
+  std::int32_t link = rank_[rank.index()];
   for (; link != kNothing; link = links_[at(link)].before) {
     const std::size_t operand = at(links_[at(link)].operand);
     switch (links_[at(link)].kind) {
@@ -94,7 +98,7 @@ CriticalPath PathHooks::longest() const {
     }
   }
   CriticalPath path;
-  path.length = Seconds{*last};
+  path.length = Seconds{state_.clock[rank.index()]};
   for (std::size_t n = 0; n < computing.size(); ++n) {
     Computing& c = computing[n];
     if (c == Computing{}) continue;

@@ -25,8 +25,10 @@ class PathHooks : public Hooks {
   void reduced(const Instruction& i, double begin, double joined, Rank latest, double end);
   void met(const Collective& collective, const std::vector<double>& clock, double last, double end);
 
-  /// After the run.
+  /// After the run: the chain that ended last.
   [[nodiscard]] CriticalPath longest() const;
+  /// The one at whose end the rank ended.
+  [[nodiscard]] CriticalPath to(Rank rank) const;
 
  private:
   struct Link {

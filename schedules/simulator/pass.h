@@ -59,8 +59,10 @@ struct RunState {
     std::fill(clock.begin(), clock.end(), 0.0);
     std::fill(accounts.begin(), accounts.end(), 0.0);
     std::fill(lane_free.begin(), lane_free.end(), 0.0);
-    std::fill(latest.begin(), latest.end(), Rank{});
+    go_on();
   }
+  /// The same program once more, from where each rank and each lane is.
+  void go_on() { std::fill(latest.begin(), latest.end(), Rank{}); }
 };
 
 /// What one instruction does to the state.
@@ -148,10 +150,9 @@ class Machine {
 };
 
 /// Where every pair of ranks has its own links: in topological order every time an instruction needs is known
-/// when its turn comes.
+/// when its turn comes. Goes on from `state`.
 template <class H>
 void run_in_order(const Instructions& code, const Prices& prices, RunState& state, H& hooks) {
-  state.begin();
   Machine<H> machine(code, prices, state, hooks);
   for (const Instruction& i : code.order) {
     switch (i.kind) {

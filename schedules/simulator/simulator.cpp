@@ -1,6 +1,7 @@
 #include "stagecraft/schedules/simulator/simulator.h"
 
 #include "stagecraft/base/error.h"
+#include "stagecraft/schedules/program/consecutive.h"
 #include "stagecraft/schedules/simulator/contention.h"
 #include "stagecraft/schedules/simulator/critical_path.h"
 #include "stagecraft/schedules/simulator/instructions.h"
@@ -13,6 +14,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -121,11 +123,40 @@ class Simulator::Impl {
     return result_;
   }
 
-  CriticalPath critical_path(const CostTable& costs) {
+  Seconds cycle(const CostTable& costs, Links links) {
+    price(costs, links);
+    Hooks none;
+    pass(none);
+    if (starters_end_last() || !can_be_followed(program_)) return makespan();
+    if (prices_.shared_link_count > 0) return cycle_on_shared_links(costs);
+    // Each further step begins where the one before has left the ranks. Once it takes all of them equally long,
+    // so does every one behind it.
+    std::vector<double> before = state_.clock;
+    double halfway = 0;
+    for (int step = 2; step <= kMostSteps; ++step) {
+      state_.go_on();
+      simulator::run_in_order(code_, prices_, state_, none);
+      double least = std::numeric_limits<double>::infinity();
+      double most = 0;
+      for (std::size_t r = 0; r < before.size(); ++r) {
+        least = std::min(least, state_.clock[r] - before[r]);
+        most = std::max(most, state_.clock[r] - before[r]);
+        before[r] = state_.clock[r];
+      }
+      if (most - least <= most * kEqual) return Seconds{most};
+      if (step == kMostSteps / 2) halfway = makespan().value;
+    }
+    return (makespan() - Seconds{halfway}) / (kMostSteps / 2.0);
+  }
+
+  CriticalPath critical_path(const CostTable& costs, bool first_stage) {
     price(costs, Links::priced);
     simulator::PathHooks hooks(code_, state_);
+    state_.begin();
     simulator::run_in_order(code_, prices_, state_, hooks);
-    return hooks.longest();
+    if (!first_stage) return hooks.longest();
+    return hooks.to(std::ranges::min(program_.placement.ranks.front(), {},
+                                     [&](Rank rank) { return state_.clock[rank.index()]; }));
   }
 
   std::vector<LostTime> lost_time(const CostTable& costs) {
@@ -161,6 +192,24 @@ class Simulator::Impl {
   [[nodiscard]] std::size_t actions() const { return actions_; }
 
  private:
+  static constexpr int kMostSteps = 16;
+  static constexpr double kEqual = 1e-12;
+
+  /// Then nothing of the next step can begin before all of this one is over: the first stage comes first in it.
+  [[nodiscard]] bool starters_end_last() const {
+    const double end = makespan().value;
+    return std::ranges::all_of(program_.placement.ranks.front(),
+                               [&](Rank rank) { return state_.clock[rank.index()] == end; });
+  }
+
+  /// There, transfers of one step may go before those of an earlier one, so steps are simulated together.
+  Seconds cycle_on_shared_links(const CostTable& costs) {
+    constexpr int kFew = 3;
+    if (!several_) several_ = std::make_unique<Several>(program_, part_, kFew);
+    const Seconds more = several_->more.run(costs).makespan;
+    return (more - several_->few.run(costs).makespan) / static_cast<double>(kFew);
+  }
+
   void price(const CostTable& costs, Links links) {
     prices_.set(code_, costs, links, static_cast<std::size_t>(program_.placement.stages()),
                 program_.ranks.size(), part_ ? &*part_ : nullptr);
@@ -169,6 +218,7 @@ class Simulator::Impl {
   template <class H>
   void pass(H& hooks) {
     if (prices_.shared_link_count == 0) {
+      state_.begin();
       simulator::run_in_order(code_, prices_, state_, hooks);
       return;
     }
@@ -234,6 +284,17 @@ class Simulator::Impl {
   Prices prices_;
   simulator::RunState state_;
   std::optional<simulator::Contention> contention_;  // made when a network first has shared links
+  /// So many steps and twice as many.
+  struct Several {
+    Several(const LoweredProgram& step, const std::optional<PartOf>& part, int number)
+        : few_steps(repeated(step, number)),
+          more_steps(repeated(step, 2 * number)),
+          few(part ? Simulator(few_steps, *part) : Simulator(few_steps)),
+          more(part ? Simulator(more_steps, *part) : Simulator(more_steps)) {}
+    LoweredProgram few_steps, more_steps;
+    Simulator few, more;
+  };
+  std::unique_ptr<Several> several_;  // made when a cycle on shared links is first asked for
   Simulation result_;
 };
 
@@ -250,7 +311,10 @@ const Simulation& Simulator::run(const CostTable& costs, Timeline* timeline) {
 const Simulation& Simulator::run_free_links(const CostTable& costs) {
   return impl_->run(costs, Links::free, nullptr);
 }
-CriticalPath Simulator::critical_path(const CostTable& costs) { return impl_->critical_path(costs); }
+Seconds Simulator::cycle(const CostTable& costs) { return impl_->cycle(costs, Links::priced); }
+Seconds Simulator::cycle_free_links(const CostTable& costs) { return impl_->cycle(costs, Links::free); }
+CriticalPath Simulator::critical_path(const CostTable& costs) { return impl_->critical_path(costs, false); }
+CriticalPath Simulator::first_stage_path(const CostTable& costs) { return impl_->critical_path(costs, true); }
 std::vector<LostTime> Simulator::lost_time(const CostTable& costs) { return impl_->lost_time(costs); }
 std::vector<Seconds> Simulator::sample(const CostTable& costs, const Jitter& jitter) {
   return impl_->sample(costs, jitter);

@@ -47,8 +47,17 @@ class Simulator {
   /// The best makespan the schedule's order allows: communication takes no time.
   const Simulation& run_free_links(const CostTable& costs);
 
+  /// Of a synchronous step that is carried out again and again, each rank beginning the next one as soon as it has
+  /// ended its list: the time from one to the next, once that is the same for all. At most the makespan, and
+  /// less where ranks end a step at other times than they begin it.
+  [[nodiscard]] Seconds cycle(const CostTable& costs);
+  [[nodiscard]] Seconds cycle_free_links(const CostTable& costs);
+
   /// The longest chain where every pair of ranks has its links for itself.
   [[nodiscard]] CriticalPath critical_path(const CostTable& costs);
+  /// The longest chain to the end of the first stage, whose ranks' first actions it begins with: no cycle is
+  /// shorter, where it has one replica or equally fast ones.
+  [[nodiscard]] CriticalPath first_stage_path(const CostTable& costs);
 
   /// Per rank. Takes two runs and memory for their waits.
   [[nodiscard]] std::vector<LostTime> lost_time(const CostTable& costs);

@@ -46,7 +46,7 @@ class Case:
                  "features": numbers, "parameters": 1} for numbers in outputs]},
             "data": {"type": "synthetic", "samples": self.micro_batches, "validation_samples": 0, "shape": [16], "classes": CLASSES},
             "loss": {"type": "cross_entropy"}, "train_batch_size": self.micro_batches, "train_micro_batch_size_per_gpu": 1,
-            "train_steps": arguments.steps, "threads_per_rank": 1, "run_dir": str(folder / "run"), "log": {"timeline_steps": 2}}))
+            "train_steps": arguments.steps, "gradient_norm": arguments.norm, "threads_per_rank": 1, "run_dir": str(folder / "run"), "log": {"timeline_steps": 2}}))
         def timing(milliseconds):
             return {"median_ms": milliseconds}
         layers = [{"name": f"delay{i}", "forward": timing(times[0]), "backward_input": timing(times[1]), "backward_weight": timing(times[2]),
@@ -104,6 +104,7 @@ def main():
     parser.add_argument("--times", type=float, nargs=3, default=[20, 20, 20], metavar=("F", "I", "W"), help="ms per rank and micro-batch (default: 20 20 20)")
     parser.add_argument("--micro-batches", type=int, default=0, help="of a step (default: 2 per rank)")
     parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--norm", action="store_true", help="all ranks agree on the gradient's norm in each step, and so wait for each other")
     parser.add_argument("--features", type=int, default=1024, help="numbers that cross each boundary (default: %(default)s)")
     parser.add_argument("--slow-links", type=float, nargs="+", metavar="T", help="transfers that take T forwards, over shaped links")
     parser.add_argument("--mbit", type=int, default=200, help="megabits per second of the shaped links (default: %(default)s)")
@@ -113,8 +114,8 @@ def main():
     arguments.binary = arguments.binary.resolve()
     schedules = SCHEDULES if arguments.schedules == ["all"] else arguments.schedules
     for schedule in schedules:
-        if schedule.partition("+")[0] not in SCHEDULES:
-            parser.error(f"no schedule {schedule}; there are {', '.join(SCHEDULES)}")
+        if schedule.partition("+")[0] not in [*SCHEDULES, "auto"]:
+            parser.error(f"no schedule {schedule}; there are {', '.join(SCHEDULES)}, auto")
 
     if arguments.slow_links is None:
         def launcher(ranks):

@@ -144,7 +144,7 @@ TEST_CASE("compare PLAN puts schedules side by side", "[compare]") {
   const Json& in_turn = json["schedules"][1];
   const Json& steady = json["schedules"][2];
   for (const Json& entry : {fill_drain, in_turn}) {
-    CHECK(entry["makespan_ms"].get<double>() == Approx((8 + 4 - 1) * 3.0));
+    CHECK(entry["time_ms"].get<double>() == Approx((8 + 4 - 1) * 3.0));
     CHECK(entry["bubble"].get<double>() == Approx(3.0 / 11));
     CHECK(entry["of_best"].get<double>() == Approx(33.0 / 24));
     CHECK(entry["versions"] == 1);
@@ -153,7 +153,7 @@ TEST_CASE("compare PLAN puts schedules side by side", "[compare]") {
     CHECK_FALSE(entry["steady"].get<bool>());
   }
   CHECK(fill_drain["peak_bytes"].get<std::int64_t>() > in_turn["peak_bytes"].get<std::int64_t>());
-  CHECK(steady["makespan_ms"].get<double>() == Approx(24));
+  CHECK(steady["time_ms"].get<double>() == Approx(24));
   CHECK(steady["of_best"].get<double>() == Approx(1));
   CHECK(steady["versions"] == 2);
   CHECK(steady["steady"].get<bool>());
@@ -176,6 +176,6 @@ TEST_CASE("compare PLAN leaves the order that a plan carries to its own schedule
        "--micro-batches", "8", "--stages", "4", "--schedule", "auto", "-o", path});
   REQUIRE(planned.code == 0);
   const Json json = compared({path, "--schedules", "fill_drain,auto"});
-  const auto step = [&](std::size_t row) { return json["schedules"][row]["makespan_ms"].get<double>(); };
+  const auto step = [&](std::size_t row) { return json["schedules"][row]["time_ms"].get<double>(); };
   CHECK(step(1) < step(0));
 }

@@ -2,7 +2,9 @@
 
 #include "stagecraft/engine/transport/transport.h"
 
+#include <chrono>
 #include <random>
+#include <thread>
 
 namespace stagecraft::test {
 
@@ -63,7 +65,9 @@ class DelayedTransport : public Transport {
   void fail(const std::string& reason) noexcept override { inner_.fail(reason); }
 
  private:
-  void dawdle();
+  void dawdle() {
+    if (random_() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random_() % 300));
+  }
 
   Transport& inner_;
   std::mt19937_64 random_;

@@ -272,10 +272,6 @@ bool same(const OptimizerState& a, const OptimizerState& b) {
 
 }  // namespace
 
-void DelayedTransport::dawdle() {
-  if (random_() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random_() % 300));
-}
-
 std::string PipelineCase::name() const {
   constexpr const char* kShapes[] = {"even", "short", "m<p", "many"};
   constexpr const char* kRewrites[] = {"", " split"};

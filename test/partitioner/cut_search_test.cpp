@@ -76,7 +76,7 @@ struct CutSearchCase {
     return {placed.placement(), layers(), allowed_settings(asked), {}, !schedule.orders_by_time};
   }
   [[nodiscard]] OrderFreeBounds bounds(const ProgramPricer& pricer) const {
-    return order_free_bounds(placed, request.group_sizes[0], pricer.split());
+    return order_free_bounds(placed, request.group_sizes[0], pricer.split(), pricer.goes_on());
   }
 };
 
@@ -98,7 +98,8 @@ double simulated(const CutSearchCase& c, const std::vector<int>& cuts, Bytes* mo
   if (most != nullptr) {
     for (const MemoryProof& rank : prove(program, &costs).memory) *most = std::max(*most, rank.peak);
   }
-  return simulate(program, costs).makespan.value;
+  Simulator simulator(program);
+  return (request.clip ? simulator.run(costs).makespan : simulator.cycle(costs)).value;
 }
 
 }  // namespace
@@ -108,7 +109,8 @@ TEST_CASE("no bound of a step is above a simulated one, for every schedule", "[c
     const CutSearchCase c = CutSearchCase::draw(6);
     const auto pricer = c.pricer();
     const OrderFreeBounds bounds = c.bounds(*pricer);
-    const OrderFreeBounds any = order_free_bounds(c.placed, c.request.group_sizes[0], true);
+    const OrderFreeBounds any =
+        order_free_bounds(c.placed, c.request.group_sizes[0], true, pricer->goes_on());
     std::optional<StepBound> path;
     double closest = 0;
     double least = kInfinite;

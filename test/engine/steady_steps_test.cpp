@@ -1,0 +1,137 @@
+// What ranks wait for between two steps of a run: nothing that is not in the program.
+
+#include "stagecraft/base/json.h"
+#include "stagecraft/engine/run/prepare.h"
+#include "stagecraft/engine/run/trainer.h"
+#include "stagecraft/engine/transport/factory.h"
+#include "test/engine/delays.h"
+#include "test/engine/trainer_cases.h"
+#include "test/support/catch.h"
+#include "test/support/scratch_folder.h"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace stagecraft::test {
+namespace {
+
+struct Counts {
+  explicit Counts(int world) : asked(static_cast<std::size_t>(world)) {}
+  std::vector<std::atomic<int>> asked;  ///< agreements that each rank began
+  std::atomic<int> waits = 0;           ///< collectives, and agreements heard before all ranks had begun them
+  std::atomic<int> agreements = 0;
+};
+
+class CountingTransport final : public DelayedTransport {
+ public:
+  CountingTransport(Transport& inner, Counts& counts) : DelayedTransport(inner, 1), counts_(counts) {}
+  void barrier() override {
+    ++counts_.waits;
+    DelayedTransport::barrier();
+  }
+  std::vector<std::vector<double>> all_gather(const std::vector<double>& mine) override {
+    ++counts_.waits;
+    return DelayedTransport::all_gather(mine);
+  }
+  std::vector<std::string> all_gather_text(const std::string& mine) override {
+    ++counts_.waits;
+    return DelayedTransport::all_gather_text(mine);
+  }
+  void gather_text(Rank to, const std::string& mine,
+                   const std::function<void(Rank from, const std::string& text)>& take) override {
+    ++counts_.waits;
+    DelayedTransport::gather_text(to, mine, take);
+  }
+  std::string broadcast(const std::string& text) override {
+    ++counts_.waits;
+    return DelayedTransport::broadcast(text);
+  }
+  void begin_agreement(int mine) override {
+    ++counts_.asked[rank().index()];
+    DelayedTransport::begin_agreement(mine);
+  }
+  int finish_agreement() override {
+    ++heard_;
+    ++counts_.agreements;
+    const bool all = std::ranges::all_of(counts_.asked, [&](const auto& asked) { return asked >= heard_; });
+    if (!all) ++counts_.waits;
+    return DelayedTransport::finish_agreement();
+  }
+
+ private:
+  Counts& counts_;
+  int heard_ = 0;
+};
+
+struct Counted {
+  int waits, agreements;
+};
+
+Counted waits_of(Json config, int steps) {
+  const ScratchFolder folder;
+  config["run_dir"] = folder.path("run");
+  config["train_steps"] = steps;
+  TrainRequest request;
+  request.config = folder.write("run.json", config.dump());
+  const Prepared prepared =
+      prepare(request, read_run_config(request.config, {}), std::nullopt, [](const RunPaths&) {});
+  const RunSetup& setup = *prepared.setup;
+  const RunPaths paths{folder.path("run")};
+  (void)write_run_files(paths, setup);
+  auto transports = make_local_transports(setup.world(), {});
+  Counts counts(setup.world());
+  std::vector<std::thread> ranks;
+  for (auto& transport : transports) {
+    ranks.emplace_back([&] {
+      CountingTransport counting(*transport, counts);
+      RankPhase doing;
+      const Print unheard = [](const std::string&) {};
+      (void)train_rank(setup, paths, counting, at::kCPU, {unheard, {}}, doing,
+                       [](const std::string&, const std::exception_ptr&) {});
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  return {counts.waits, counts.agreements};
+}
+
+}  // namespace
+
+TEST_CASE("a steady step waits for nothing that is not in its program", "[steady_steps]") {
+  Json config = tiny_config();
+  config["gradient_norm"] = false;
+  config["data"]["samples"] = 160;
+  config["data"]["validation_samples"] = 0;
+  config["checkpoint"]["every_steps"] = 0;
+  config["model"]["hidden"] = {16, 12, 12, 12, 12, 12};
+  SECTION("1f1b") { config["pipeline"] = {{"schedule", "1f1b"}, {"cuts", {2, 4, 6}}}; }
+  SECTION("zb_h2") { config["pipeline"] = {{"schedule", "zb_h2"}, {"cuts", {2, 4, 6}}}; }
+  SECTION("zb_v") { config["pipeline"] = {{"schedule", "zb_v"}, {"cuts", {2, 4, 6}}}; }
+  SECTION("auto") { config["pipeline"] = {{"schedule", "auto"}, {"cuts", {2, 4, 6}}}; }
+  SECTION("interleaved_1f1b") {
+    config["pipeline"] = {{"schedule", "interleaved_1f1b"}, {"cuts", {2, 4, 6}}};
+  }
+  SECTION("replicas") { config["pipeline"] = {{"schedule", "1f1b"}, {"cuts", {2}}, {"widths", {2, 1}}}; }
+  SECTION("replicas of the last stage") {
+    config["pipeline"] = {{"schedule", "1f1b"}, {"cuts", {2}}, {"widths", {1, 2}}};
+  }
+  const Counted few = waits_of(config, 4);
+  const Counted many = waits_of(config, 12);
+  CHECK(many.agreements > few.agreements);  // signals are agreed on all the same
+  CHECK(many.waits == few.waits);
+}
+
+TEST_CASE("where a step is not proved together with the next one, ranks wait behind it", "[steady_steps]") {
+  Json config = tiny_config();
+  config["gradient_norm"] = false;
+  config["data"]["samples"] = 160;
+  config["data"]["validation_samples"] = 0;
+  config["checkpoint"]["every_steps"] = 0;
+  config["train_micro_batch_size_per_gpu"] = 16;  // two micro-batches over three replicas
+  config["pipeline"] = {{"schedule", "1f1b"}, {"cuts", {2}}, {"widths", {1, 3}}};
+  CHECK_NOTHROW(waits_of(config, 3));
+}
+
+}  // namespace stagecraft::test
