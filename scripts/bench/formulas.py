@@ -4,10 +4,10 @@
     python3 scripts/bench/formulas.py [--ranks 4 8] [--rounds 2 4] [--times 1:1:1 2:3:1] [--stagecraft build/stagecraft]
 
 For each schedule, p ranks, m = rounds * p micro-batches and F:I:W (milliseconds of a whole rank for one micro-batch) it writes a plan with
-equal stages, free links and no optimizer step, and asks `stagecraft simulate --trace`. Printed, in milliseconds and micro-batches' share:
-bubble (makespan less the work of a rank), span (the longest any rank takes from its first action to its last, less its work: what counts
-where nothing makes the ranks meet at the step), kept (most on any rank from the forward to the end of the weight gradient); each with its formula
-where there is one, and "!" where it does not hold. Needs no idle machine: nothing is timed.
+equal stages, free links and no optimizer step, and asks `stagecraft simulate --trace --json`. Printed, in milliseconds and micro-batches' share:
+first (makespan less the work of a rank: the bubble of a first step, and of every one behind which ranks meet), steady (the same of the time
+from one step to the next, where nothing makes the ranks meet), kept (most on any rank from the forward to the end of the weight gradient); each with
+its formula where there is one, and "!" where it does not hold. Needs no idle machine: nothing is timed.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def zero_bubble(c):
 
 FILL_AND_DRAIN = lambda c: (c.p - 1) * c.work / c.v
 
-# name, stages per rank, placement, and formulas of bubble, span and kept (None: there is none).
+# name, stages per rank, placement, and formulas of the first bubble, the steady one and kept (None: there is none).
 SCHEDULES = [
     ("fill_drain", 1, straight, FILL_AND_DRAIN, None, lambda c: c.m),
     ("1f1b", 1, straight, FILL_AND_DRAIN, None, lambda c: min(c.m, c.p)),
@@ -70,13 +70,13 @@ def plan_of(name, case, ranks):
 
 def measure(binary, plan, case, folder):
     (folder / "plan.json").write_text(json.dumps(plan))
-    command = [binary, "simulate", folder / "plan.json", "--trace", folder / "trace.json"]
+    command = [binary, "simulate", folder / "plan.json", "--trace", folder / "trace.json", "--json"]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}\nfailed with {done.returncode}:\n{done.stdout}{done.stderr}")
     kinds = ("forward", "backward_input", "backward_weight", "backward")
     events = json.loads((folder / "trace.json").read_text())["traceEvents"]
-    spans, kept = [], 0
+    kept = 0
     for rank in range(case.p):
         mine = [e for e in events if e.get("ph") == "X" and e["args"].get("rank") == rank and e["args"].get("op") in kinds]
         mine.sort(key=lambda e: e["ts"])
@@ -85,10 +85,9 @@ def measure(binary, plan, case, folder):
             kind = event["args"]["op"]
             now += {"forward": 1, "backward_input": 0}.get(kind, -1)
             kept = max(kept, now)
-        spans.append((mine[0]["ts"] / 1e3, max(e["ts"] + e["dur"] for e in mine) / 1e3))
     work = case.m * case.work
-    bubble, span = max(end for _, end in spans) - work, max(end - begin for begin, end in spans) - work
-    return round(bubble, 6), round(span, 6), kept / case.v
+    step = json.loads(done.stdout)
+    return round(step["makespan_ms"] - work, 6), round(step["steady_step_ms"] - work, 6), kept / case.v
 
 
 def cell(value, formula, least):
@@ -106,22 +105,22 @@ def main():
     parser.add_argument("--times", nargs="+", default=["1:1:1", "2:3:1"])
     parser.add_argument("--stagecraft", default=str(ROOT / "build" / "stagecraft"))
     arguments = parser.parse_args()
-    print("| schedule | p | m | v | F:I:W | bubble (formula) | span (formula) | kept (bound) | step over ideal |")
+    print("| schedule | p | m | v | F:I:W | first (formula) | steady (formula) | kept (bound) | step over ideal |")
     print("|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for times in arguments.times:
             for p in arguments.ranks:
                 for rounds in arguments.rounds:
-                    for name, v, place, bubble, span, kept in SCHEDULES:
+                    for name, v, place, first, steady, kept in SCHEDULES:
                         case = Case(p, rounds * p, v, [float(t) for t in times.split(":")])
                         plan = plan_of(name, case, place(p, v))
                         seen = measure(arguments.stagecraft, plan, case, Path(folder))
                         cells = [
-                            cell(seen[0], bubble and bubble(case), False),
-                            cell(seen[1], span and span(case), False),
+                            cell(seen[0], first and first(case), False),
+                            cell(seen[1], steady and steady(case), False),
                             cell(seen[2], kept and kept(case), True),
                         ]
-                        ideal = 1 + seen[0] / (case.m * case.work)
+                        ideal = 1 + seen[1] / (case.m * case.work)
                         print(f"| {name} | {p} | {case.m} | {v} | {times} | {' | '.join(cells)} | {ideal:.3f} |")
 
 
