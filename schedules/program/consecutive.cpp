@@ -81,10 +81,11 @@ LoweredProgram consecutive(const std::vector<const LoweredProgram*>& steps) {
 
 LoweredProgram repeated(const LoweredProgram& step, int times) {
   if (times > 1 && !can_be_followed(step)) {
-    throw InputError(fmt::format(
-        "{} micro-batches do not divide among a stage's replicas, so ranks wait for each other behind each step; "
-        "expected one step, whose time is that of all",
-        step.micro_batches()));
+    throw InputError(
+        fmt::format("{} micro-batches do not divide among a stage's replicas, so ranks wait for each other "
+                    "behind each step; "
+                    "expected one step, whose time is that of all",
+                    step.micro_batches()));
   }
   std::int64_t actions = 0;
   for (const std::vector<Action>& list : step.ranks) actions += static_cast<std::int64_t>(list.size());

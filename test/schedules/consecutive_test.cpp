@@ -56,8 +56,9 @@ TEST_CASE("steps one behind the other are safe, and take no more memory than one
     INFO(refusal(proof.findings));
     REQUIRE(proof.accepted());
     REQUIRE(twice.slots == entry.program.slots);
-    for (std::size_t r = 0; r < proof.memory.size(); ++r)
+    for (std::size_t r = 0; r < proof.memory.size(); ++r) {
       CHECK(proof.memory[r].peak == alone.memory[r].peak);
+    }
     CHECK(waits_announced(twice) == waits_announced(entry.program));
     for (const StageProof& stage : proof.stages) {
       CHECK(stage.versions_alive == 1);
