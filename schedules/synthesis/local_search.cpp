@@ -28,11 +28,11 @@ class Draws {
   std::uint64_t state_;
 };
 
-/// What is minimized: the makespan, and of equal ones the one whose ranks are done earlier.
-double cost(const Price& price) { return price.makespan + 0.01 * price.mean_end; }
+/// What is minimized, and of equal ones the one whose ranks are done earlier.
+double cost(const Price& price) { return price.seconds + 0.01 * price.mean_end; }
 
 bool better(const Price& a, const Price& b) {
-  return a.makespan < b.makespan || (a.makespan == b.makespan && a.mean_end < b.mean_end);
+  return a.seconds < b.seconds || (a.seconds == b.seconds && a.mean_end < b.mean_end);
 }
 
 /// Slides the computation at `from` towards `to`, up to the first one it must not pass. Where it ends.
@@ -64,10 +64,10 @@ class Search {
     const std::int64_t begin = pricing_.work();
     for (std::int64_t tries = 0;; ++tries) {
       const std::int64_t spent = pricing_.work() - begin;
-      if (spent >= limits_.work || meets(best_.price.makespan, limits_.bound)) break;
-      if (tries % kAsk == 0 && limits_.go_on && !limits_.go_on(best_.price.makespan)) break;
+      if (spent >= limits_.work || meets(best_.price.seconds, limits_.bound)) break;
+      if (tries % kAsk == 0 && limits_.go_on && !limits_.go_on(best_.price.seconds)) break;
       const double left = 1 - static_cast<double>(spent) / static_cast<double>(limits_.work);
-      if (!step(kThreshold * left * left * now_price_.makespan)) {
+      if (!step(kThreshold * left * left * now_price_.seconds)) {
         ++barren_;
         if (barren_ > kBarren) break;  // nothing can be moved at all
       } else {
@@ -80,7 +80,7 @@ class Search {
  private:
   static constexpr int kAsk = 64;
   static constexpr int kBarren = 1000;
-  static constexpr double kThreshold = 0.01;  ///< harm accepted at first, of the makespan
+  static constexpr double kThreshold = 0.01;  ///< harm accepted at first, of what is minimized
 
   /// One change, kept or taken back. False when the drawn one changes nothing.
   bool step(double threshold) {
@@ -193,17 +193,20 @@ class Search {
   void find_critical() {
     gaps_.resize(now_.size());
     std::size_t last_rank = 0;
+    const auto length = [&](std::size_t r) {
+      const auto& ends = pricing_.ends(Rank{r});
+      if (ends.empty()) return 0.0;
+      return ends.back() - (problem_.goes_on() ? pricing_.begins(Rank{r}).front() : 0);
+    };
     for (std::size_t r = 0; r < now_.size(); ++r) {
       const auto& begins = pricing_.begins(Rank{r});
       const auto& ends = pricing_.ends(Rank{r});
       gaps_[r].clear();
       for (std::size_t i = 0; i < begins.size(); ++i) {
+        if (i == 0 && problem_.goes_on()) continue;  // the step before is there
         if (begins[i] > (i == 0 ? 0 : ends[i - 1])) gaps_[r].push_back(i);
       }
-      if (!ends.empty() &&
-          (pricing_.ends(Rank{last_rank}).empty() || ends.back() > pricing_.ends(Rank{last_rank}).back())) {
-        last_rank = r;
-      }
+      if (length(r) > length(last_rank)) last_rank = r;
     }
     trace(last_rank);
   }

@@ -28,8 +28,8 @@ struct SearchLimits {
   std::int64_t work = 0;    ///< computations to price
   double bound = 0;         ///< nothing is better: stop there
   std::uint64_t draws = 0;  ///< which sequence of random numbers
-  /// Asked now and then, with the best makespan so far: false stops the search. May be empty.
-  std::function<bool(double makespan)> go_on{};
+  /// Asked now and then, with the best so far: false stops the search. May be empty.
+  std::function<bool(double seconds)> go_on{};
 };
 
 /// The best found, `start` at worst, which is well formed, finishes and fits.

@@ -62,7 +62,29 @@ double area_bound(const Problem& problem, const HeadsAndTails& jobs, Rank rank) 
     area_to_end += (bytes * turn + for_weight * replica.weight_part) * replica.count;
   }
   if (head == kInfinite) return 0;
+  if (problem.goes_on()) return std::max(area, area_to_end) / room;
   return head + std::max(area / room + tail, area_to_end / room + tail_to_end);
+}
+
+/// All that a rank computes in a step.
+double work_of(const Problem& problem, Rank rank) {
+  double seconds = 0;
+  for (const std::size_t place : problem.replicas_of(rank)) {
+    const TimedReplica& replica = problem.replicas()[place];
+    seconds += replica.step;
+    for (int k = 0; k < replica.count; ++k) {
+      seconds += replica.forward + replica.input_part + replica.weight_part +
+                 problem.recompute_seconds(replica.stage, replica.micro_batch(k));
+    }
+  }
+  return seconds;
+}
+
+/// Of one micro-batch, from the first stage's forward to its step.
+double chain_of(const Problem& problem) {
+  const MicroBatch first{0};
+  const TimedReplica& begin = problem.replica(StageId{0}, first);
+  return round_trip(problem, StageId{0}, first) + begin.weight_part + begin.step;
 }
 
 }  // namespace
@@ -73,6 +95,16 @@ LowerBound lower_bound(const Problem& problem) {
   const auto offer = [&](double seconds, LowerBound::Kind kind, Rank rank) {
     if (seconds > bound.seconds) bound = {seconds, kind, rank};
   };
+  if (problem.goes_on()) {
+    for (int r = 0; r < problem.ranks(); ++r)
+      offer(work_of(problem, Rank{r}), LowerBound::Kind::work, Rank{r});
+    offer(chain_of(problem), LowerBound::Kind::work, problem.printing_rank());
+    if (!problem.capacity()) return bound;
+    const HeadsAndTails jobs(problem, HeadsAndTails::Memory::unlimited);
+    for (int r = 0; r < problem.ranks(); ++r)
+      offer(area_bound(problem, jobs, Rank{r}), LowerBound::Kind::memory, Rank{r});
+    return bound;
+  }
   const auto offer_work = [&](const HeadsAndTails& jobs, LowerBound::Kind kind) {
     for (int r = 0; r < problem.ranks(); ++r)
       offer(preemptive_makespan(jobs.jobs_of(Rank{r})), kind, Rank{r});

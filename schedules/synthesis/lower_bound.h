@@ -1,7 +1,9 @@
 #pragma once
 
 // Times below which no program of a synchronous step can stay. The highest of all bounds holds. They are of
-// the simulator's makespan; contention, reductions and the norm agreement's own time only add to that and
+// the simulator's makespan, or where ranks go on from step to step (Problem::goes_on) of the time from one step to
+// the next. Then only what lies between a rank's first action and its last counts: its own work and memory, and
+// the chain of a micro-batch from the first stage back to it. Contention, reductions and the norm agreement's own time only add to that and
 // count as nothing here.
 //
 // For which programs: those in which a stage takes the micro-batches of each part in their order, as all
@@ -38,7 +40,7 @@ struct LowerBound {
 
 [[nodiscard]] LowerBound lower_bound(const Problem& problem);
 
-/// A makespan that meets the bound but for the rounding of sums.
-[[nodiscard]] constexpr bool meets(double makespan, double bound) { return makespan <= bound * (1 + 1e-9); }
+/// A time that meets the bound but for the rounding of sums.
+[[nodiscard]] constexpr bool meets(double seconds, double bound) { return seconds <= bound * (1 + 1e-9); }
 
 }  // namespace stagecraft::synthesis

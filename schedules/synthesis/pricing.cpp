@@ -140,11 +140,19 @@ bool Pricing::pass(int surplus) {
   return finishes;
 }
 
+double Pricing::needed_from(std::size_t rank) const {
+  const std::vector<double>& begins = costs_.begins(rank);
+  if (!problem_.goes_on() || begins.empty()) return 0;
+  const Compute& first = laid_[rank].front();
+  const bool received = first.op == Op::forward && first.stage.value > 0;
+  return begins.front() - (received ? problem_.activation_seconds(first.stage, first.micro_batch) : 0);
+}
+
 /// The flush: replicas wait for each other, and all ranks where the norm is agreed on; then they step, and
 /// what is under way ends.
 void Pricing::conclude() {
   double sum = 0;
-  for (std::size_t r = 0; r < clock_.size(); ++r) sum += clock_[r] = costs_.now(r);
+  for (std::size_t r = 0; r < clock_.size(); ++r) sum += (clock_[r] = costs_.now(r)) - needed_from(r);
   price_.mean_end = sum / static_cast<double>(clock_.size());
   for (const std::vector<Rank>& replicas : problem_.placement().ranks) {
     double latest = 0;
@@ -159,12 +167,14 @@ void Pricing::conclude() {
   for (std::size_t loss = numbers.losses(); loss < numbers.size(); ++loss) {
     if (costs_.holds(loss)) printing = std::max(printing, costs_.when(loss));
   }
-  price_.makespan = *std::max_element(clock_.begin(), clock_.end());
+  price_.makespan = price_.seconds = 0;
   for (std::size_t r = 0; r < script_.ranks(); ++r) {
     const auto& events = script_.events(r);
     for (std::size_t i = script_.drain(r); i < events.size(); ++i) {
-      price_.makespan = std::max(price_.makespan, costs_.when(events[i].operand));
+      clock_[r] = std::max(clock_[r], costs_.when(events[i].operand));
     }
+    price_.makespan = std::max(price_.makespan, clock_[r]);
+    price_.seconds = std::max(price_.seconds, clock_[r] - needed_from(r));
   }
 }
 

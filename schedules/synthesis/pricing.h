@@ -27,7 +27,10 @@ inline constexpr double kNever = std::numeric_limits<double>::infinity();
 
 struct Price {
   double makespan = kNever;  ///< infinite: deadlock
-  /// Of the ranks' last computations: of equal makespans the one with less is nearer to a better one.
+  /// What is minimized: the makespan; or where ranks go on from step to step (Problem::goes_on) the longest that a
+  /// rank takes from its first transfer to its end. The time from one step to the next is at most that.
+  double seconds = kNever;
+  /// From what is minimized to the ranks' last computations: of equal seconds the one with less is nearer to a better one.
   double mean_end = kNever;
   [[nodiscard]] bool finishes() const { return makespan < kNever; }
 };
@@ -110,6 +113,9 @@ class Pricing {
   void take(std::size_t rank, const Order& order);
   bool pass(int surplus);
   void conclude();
+  /// What a rank's time counts from: the transfer before its first computation, which needs it there; 0 where all
+  /// begin together.
+  [[nodiscard]] double needed_from(std::size_t rank) const;
 
   const Problem& problem_;
   ProgramHeader header_;

@@ -1,5 +1,7 @@
 #include "stagecraft/schedules/synthesis/problem.h"
 
+#include "stagecraft/schedules/program/consecutive.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -12,6 +14,7 @@ Problem::Problem(const Placement& placement, int micro_batches, bool clip, const
       capacity_(capacity),
       recompute_(std::move(recompute)),
       clip_(clip),
+      goes_on_(!clip && can_be_followed(placement, micro_batches)),
       micro_batches_(micro_batches),
       world_(placement.world()),
       replicas_of_rank_(to_size(world_)) {

@@ -45,6 +45,8 @@ class Problem {
   [[nodiscard]] const StageCosts& costs(StageId stage) const { return costs_.stages[stage.index()]; }
   [[nodiscard]] std::optional<Bytes> capacity() const { return capacity_; }
   [[nodiscard]] bool clip() const { return clip_; }
+  /// Whether ranks begin the next step when they have ended their own list, wherever the others are.
+  [[nodiscard]] bool goes_on() const { return goes_on_; }
   [[nodiscard]] const RecomputeSettings& recompute() const { return recompute_; }
   [[nodiscard]] bool recomputed(StageId stage, MicroBatch micro_batch) const {
     return recomputes(setting_of(recompute_, stage), micro_batch, placement_.replicas(stage), micro_batches_);
@@ -104,6 +106,7 @@ class Problem {
   std::optional<Bytes> capacity_;
   RecomputeSettings recompute_;
   bool clip_;
+  bool goes_on_;
   int micro_batches_;
   int world_;
   std::vector<TimedReplica> replicas_;

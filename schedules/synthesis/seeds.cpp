@@ -121,7 +121,7 @@ void Seeds::add_shared(const std::function<bool()>& go_on) {
 
 void Seeds::follow(std::size_t most, const std::function<bool()>& go_on) {
   for (const Seed& seed : best(most)) {
-    double makespan = seed.makespan();
+    double seconds = seed.seconds();
     Orders orders = split(seed.found.orders);
     for (bool better = true; better && go_on();) {
       better = false;
@@ -132,8 +132,8 @@ void Seeds::follow(std::size_t most, const std::function<bool()>& go_on) {
         add_within(seed.name, [&](const KeepLimit& limit) {
           return list_schedule(workload_, limit, {.priorities = latest, .patience = patience});
         });
-        if (seeds_.size() == before || seeds_.back().makespan() >= makespan) continue;
-        makespan = seeds_.back().makespan();
+        if (seeds_.size() == before || seeds_.back().seconds() >= seconds) continue;
+        seconds = seeds_.back().seconds();
         orders = seeds_.back().found.orders;
         better = true;
       }
@@ -159,7 +159,7 @@ bool Seeds::add(const std::string& name, const Orders& orders) {
 std::vector<Seed> Seeds::best(std::size_t most) const {
   std::vector<const Seed*> sorted;
   for (const Seed& seed : seeds_) sorted.push_back(&seed);
-  std::ranges::stable_sort(sorted, {}, &Seed::makespan);
+  std::ranges::stable_sort(sorted, {}, &Seed::seconds);
   std::vector<Seed> best;
   for (const Seed* seed : sorted) {
     if (best.size() == most) break;

@@ -13,9 +13,9 @@ struct Seed {
   std::string name;
   Found found;
 
-  [[nodiscard]] double makespan() const { return found.price.makespan; }
+  [[nodiscard]] double seconds() const { return found.price.seconds; }
 };
-[[nodiscard]] inline bool cheaper(const Seed& a, const Seed& b) { return a.makespan() < b.makespan(); }
+[[nodiscard]] inline bool cheaper(const Seed& a, const Seed& b) { return a.seconds() < b.seconds(); }
 
 /// Collects orders that finish and fit, cheapest first.
 class Seeds {

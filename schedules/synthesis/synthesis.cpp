@@ -22,14 +22,14 @@ using synthesis::Seed;
 struct ProvedProgram {
   ScheduleProgram program;
   std::string from;
-  Seconds makespan;
+  Seconds step;
   Bytes excess;  ///< of the rank that misses most; 0: fits
 };
 
 /// What fits goes before what does not, then the faster one.
 bool before(const ProvedProgram& a, const ProvedProgram& b) {
   if (a.excess != b.excess && (a.excess > Bytes{} || b.excess > Bytes{})) return a.excess < b.excess;
-  return a.makespan < b.makespan;
+  return a.step < b.step;
 }
 
 class Synthesizer {
@@ -54,7 +54,7 @@ class Synthesizer {
     result_.program = std::move(best_->program);
     result_.program.schedule = "auto";
     result_.from = std::move(best_->from);
-    result_.makespan = best_->makespan;
+    result_.step = best_->step;
     result_.fits = best_->excess == Bytes{};
     result_.orders = pricing_.runs();
     return std::move(result_);
@@ -73,7 +73,7 @@ class Synthesizer {
     for (const auto& [name, program] : request_.library) {
       const auto judged = judge(program, name);
       if (!judged) continue;
-      result_.library.push_back({name, judged->makespan, judged->excess == Bytes{}});
+      result_.library.push_back({name, judged->step, judged->excess == Bytes{}});
       library_.emplace_back(name, synthesis::orders_of(judged->program));
       offer(*judged);
     }
@@ -117,8 +117,8 @@ class Synthesizer {
   void improve(Seed& seed, std::int64_t work, std::uint64_t draws) {
     synthesis::SearchLimits limits{.work = work, .bound = result_.bound.seconds, .draws = draws};
     if (request_.budget.go_on) {
-      limits.go_on = [&](double makespan) {
-        return go_on_ = go_on_ && request_.budget.go_on(Seconds{makespan});
+      limits.go_on = [&](double seconds) {
+        return go_on_ = go_on_ && request_.budget.go_on(Seconds{seconds});
       };
     }
     seed.found = synthesis::local_search(problem_, pricing_, seed.found, limits);
@@ -137,8 +137,10 @@ class Synthesizer {
     for (const MemoryProof& rank : proof.memory) {
       if (request_.capacity) excess = std::max(excess, rank.peak - *request_.capacity);
     }
-    const Seconds makespan = simulate(lowered, *request_.costs).makespan;
-    return ProvedProgram{std::move(program), from, makespan, excess};
+    Simulator simulator(lowered);
+    const Seconds step =
+        problem_.goes_on() ? simulator.cycle(*request_.costs) : simulator.run(*request_.costs).makespan;
+    return ProvedProgram{std::move(program), from, step, excess};
   }
 
   void offer(ProvedProgram judged) {
@@ -153,7 +155,7 @@ class Synthesizer {
     const auto& beat = request_.budget.to_beat;
     if (beat && result_.bound.seconds >= beat->value) return true;
     return spent() || !go_on_ || std::any_of(seeds.begin(), seeds.end(), [&](const Seed& seed) {
-             return synthesis::meets(seed.makespan(), result_.bound.seconds);
+             return synthesis::meets(seed.seconds(), result_.bound.seconds);
            });
   }
 

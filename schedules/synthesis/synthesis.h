@@ -32,9 +32,9 @@ struct SynthesisBudget {
   /// Computations to price, over all orders: an order of n costs n. The library itself is priced in any case.
   /// With this alone the result follows from the request, on every machine that computes alike.
   std::int64_t work = 300'000;
-  /// Asked now and then, with the best makespan so far; false stops the search. For limits in time and for
+  /// Asked now and then, with the best so far; false stops the search. For limits in time and for
   /// progress.
-  std::function<bool(Seconds makespan)> go_on{};
+  std::function<bool(Seconds step)> go_on{};
   /// Where the bound says that nothing faster than this can come, there is no search.
   std::optional<Seconds> to_beat{};
 };
@@ -59,7 +59,7 @@ struct SynthesisRequest {
 /// A schedule of the library on the request's placement, as it is.
 struct LibraryResult {
   std::string schedule;
-  Seconds makespan;
+  Seconds step;
   bool fits = true;  ///< proved within the capacity
 };
 
@@ -71,7 +71,7 @@ struct Impossible {
 
 struct Synthesis {
   ScheduleProgram program;  ///< its schedule is named "auto"
-  Seconds makespan;         ///< as simulated
+  Seconds step;  ///< as simulated: from one to the next, where ranks go on between them, else the makespan
   /// Proved within the capacity. False: nothing found fits, and this needs the least memory on its worst
   /// rank.
   bool fits = true;
@@ -81,12 +81,12 @@ struct Synthesis {
   std::int64_t orders = 0;  ///< orders priced
   std::vector<LibraryResult> library;
 
-  /// By how much of the bound the makespan is above it.
+  /// By how much of the bound the step is above it.
   [[nodiscard]] double gap() const {
-    return bound.seconds > 0 ? std::max(0.0, makespan.value / bound.seconds - 1) : 0;
+    return bound.seconds > 0 ? std::max(0.0, step.value / bound.seconds - 1) : 0;
   }
   /// No program can be faster.
-  [[nodiscard]] bool optimal() const { return fits && synthesis::meets(makespan.value, bound.seconds); }
+  [[nodiscard]] bool optimal() const { return fits && synthesis::meets(step.value, bound.seconds); }
 };
 
 /// Throws RefusedError when the proof refuses every program, as for costs beyond its bounds; InputError for a

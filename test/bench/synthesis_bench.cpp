@@ -64,24 +64,24 @@ void add(Row& row, const std::vector<Synthesis>& found, double seconds) {
   bool impossible = true;
   for (const Synthesis& one : found) {
     for (const LibraryResult& result : one.library) {
-      if (result.fits && (!library || result.makespan < *library)) library = result.makespan;
+      if (result.fits && (!library || result.step < *library)) library = result.step;
     }
     if (one.impossible) continue;
     impossible = false;
     bound = std::min(bound, one.bound.seconds);
-    if (one.fits && (best == nullptr || one.makespan < best->makespan)) best = &one;
+    if (one.fits && (best == nullptr || one.step < best->step)) best = &one;
   }
   row.library_fits += library.has_value();
   row.impossible += impossible;
   if (best == nullptr) return;
   ++row.fits;
   ++row.from[best->from];
-  const double gap = best->makespan.value / bound - 1;
+  const double gap = best->step.value / bound - 1;
   row.optimal += gap <= 1e-9;
   row.gap += gap;
   row.most_gap = std::max(row.most_gap, gap);
   if (!library) return;
-  const double gain = *library / best->makespan - 1;
+  const double gain = *library / best->step - 1;
   ++row.compared;
   row.worse += gain < 0;
   row.better += gain > 1e-9;

@@ -4,6 +4,7 @@
 
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/simulator/simulator.h"
 #include "stagecraft/schedules/synthesis/peak_memory.h"
 #include "stagecraft/schedules/synthesis/pricing.h"
 #include "test/schedules/random_costs.h"
@@ -60,6 +61,12 @@ struct SynthesisCase {
     return programs;
   }
 };
+
+/// What is minimized of a step: the time from one to the next, where ranks go on between them.
+inline Seconds step_of(const LoweredProgram& program, const CostTable& costs, bool clip = false) {
+  Simulator simulator(program);
+  return clip ? simulator.run(costs).makespan : simulator.cycle(costs);
+}
 
 inline Bytes most(const Proof& proof) {
   Bytes peak;
@@ -138,7 +145,7 @@ inline Bytes least_peak(const synthesis::Problem& problem, Rank rank) {
   return *least;
 }
 
-/// The best makespan of all orders of a straight pipeline of two stages, backwards split.
+/// The least seconds of all orders of a straight pipeline of two stages, backwards split.
 inline double brute_force(const synthesis::Problem& problem) {
   std::vector<std::vector<Order>> of_rank(2);
   for (int r = 0; r < 2; ++r) {
@@ -156,7 +163,7 @@ inline double brute_force(const synthesis::Problem& problem) {
     orders[0] = first;
     for (const auto& second : of_rank[1]) {
       orders[1] = second;
-      best = std::min(best, pricing.run(orders).makespan);
+      best = std::min(best, pricing.run(orders).seconds);
     }
   }
   return best;
