@@ -70,11 +70,22 @@ HeadsAndTails::HeadsAndTails(const Problem& problem, Memory memory)
       at(Part::weight, replica.stage, mb).seconds = replica.weight_part;
     }
   }
-  if (problem.clip())
+  if (problem.goes_on()) {
+    end_with_first_stage();
+  } else if (problem.clip()) {
     std::fill(flush_.begin(), flush_.end(), *std::max_element(flush_.begin(), flush_.end()));
+  }
   find_needs(memory);
   find_heads();
   find_tails();
+}
+
+void HeadsAndTails::end_with_first_stage() {
+  const std::vector<Rank>& first = problem_.placement().ranks.front();
+  double least = std::numeric_limits<double>::infinity();
+  for (const Rank rank : first) least = std::min(least, flush_[rank.index()]);
+  std::ranges::fill(flush_, kNothing);
+  for (const Rank rank : first) flush_[rank.index()] = least;
 }
 
 std::vector<Job> HeadsAndTails::jobs_of(Rank rank) const {
@@ -237,9 +248,12 @@ void HeadsAndTails::raise_tail(Part part, const Place& place) {
     for (const Part of : kParts) {
       // The first that needs it; all behind that do as well.
       const int first = least_that(0, other.count, [&](int k) { return needed(part, place, of, {q, k}); });
-      for (int k = first; k < std::min(other.count, first + kWindow); ++k) jobs.push_back(job(of, other, k));
+      for (int k = first; k < std::min(other.count, first + kWindow); ++k) {
+        if (job(of, other, k).tail > kNothing) jobs.push_back(job(of, other, k));
+      }
     }
   }
+  if (jobs.empty()) return;
   double& tail = at(part, replica.stage, replica.micro_batch(place.number)).tail;
   tail = std::max(tail, least_tail(std::move(jobs)));
 }

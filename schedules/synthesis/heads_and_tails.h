@@ -8,6 +8,10 @@
 // too. A head is the longest path of such needs up to a computation; a tail the longest on from it, with the
 // steps.
 //
+// Where ranks go on from step to step (Problem::goes_on), only what leads to the end of the first stage's ranks makes a
+// tail, which then bounds the time from one step to the next: heads begin where those ranks begin. What leads to no
+// such end has the tail kNothing.
+//
 // A rank does one thing at a time: of all that must be over on a rank before a computation there, its head is
 // no earlier than the end when done as soon as it can be (earliest_end), and the other way round for tails.
 // So a path goes through a rank's work as well as through its needs.
@@ -18,6 +22,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace stagecraft::synthesis {
@@ -36,6 +41,7 @@ struct MemoryNeeds {
 
 class HeadsAndTails {
  public:
+  static constexpr double kNothing = -std::numeric_limits<double>::infinity();
   enum class Part : std::uint8_t { forward, input, weight };
   enum class Memory : bool { unlimited, counted };
 
@@ -54,6 +60,7 @@ class HeadsAndTails {
     int number;
   };
 
+  void end_with_first_stage();
   void find_needs(Memory memory);
   void find_heads();
   void find_tails();

@@ -80,13 +80,6 @@ double work_of(const Problem& problem, Rank rank) {
   return seconds;
 }
 
-/// Of one micro-batch, from the first stage's forward to its step.
-double chain_of(const Problem& problem) {
-  const MicroBatch first{0};
-  const TimedReplica& begin = problem.replica(StageId{0}, first);
-  return round_trip(problem, StageId{0}, first) + begin.weight_part + begin.step;
-}
-
 }  // namespace
 
 LowerBound lower_bound(const Problem& problem) {
@@ -96,14 +89,9 @@ LowerBound lower_bound(const Problem& problem) {
     if (seconds > bound.seconds) bound = {seconds, kind, rank};
   };
   if (problem.goes_on()) {
-    for (int r = 0; r < problem.ranks(); ++r)
+    for (int r = 0; r < problem.ranks(); ++r) {
       offer(work_of(problem, Rank{r}), LowerBound::Kind::work, Rank{r});
-    offer(chain_of(problem), LowerBound::Kind::work, problem.printing_rank());
-    if (!problem.capacity()) return bound;
-    const HeadsAndTails jobs(problem, HeadsAndTails::Memory::unlimited);
-    for (int r = 0; r < problem.ranks(); ++r)
-      offer(area_bound(problem, jobs, Rank{r}), LowerBound::Kind::memory, Rank{r});
-    return bound;
+    }
   }
   const auto offer_work = [&](const HeadsAndTails& jobs, LowerBound::Kind kind) {
     for (int r = 0; r < problem.ranks(); ++r)

@@ -2,8 +2,8 @@
 
 // Times below which no program of a synchronous step can stay. The highest of all bounds holds. They are of
 // the simulator's makespan, or where ranks go on from step to step (Problem::goes_on) of the time from one step to
-// the next. Then only what lies between a rank's first action and its last counts: its own work and memory, and
-// the chain of a micro-batch from the first stage back to it. Contention, reductions and the norm agreement's own time only add to that and
+// the next. Then only what lies between a rank's first action and its last counts: its own work, its area of
+// memory, and what begins and ends with the first stage. Contention, reductions and the norm agreement's own time only add to that and
 // count as nothing here.
 //
 // For which programs: those in which a stage takes the micro-batches of each part in their order, as all
