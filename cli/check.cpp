@@ -10,6 +10,7 @@
 #include "stagecraft/cli/output_file.h"
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/program/consecutive.h"
 #include "stagecraft/schedules/program/program_json.h"
 #include "stagecraft/schedules/program/program_text.h"
 #include "stagecraft/schedules/repair/repair.h"
@@ -41,7 +42,14 @@ struct Checked {
   LoweredProgram program;
   Proof proof;
   std::optional<LeastSlots> least;  ///< nothing: no number of slots works
+  bool follows = false;             ///< a step may begin on a rank when that has ended the one before
 };
+
+/// Whether two of a synchronous step in a row are accepted, too.
+bool may_follow(const InputProgram& input, const LoweredProgram& program, const TransportRules& rules) {
+  if (!input.synchronous || program.kind != SegmentKind::train || !can_be_followed(program)) return false;
+  return check(consecutive({&program, &program}), input.costs(), input.capacity(), rules).accepted();
+}
 
 std::ptrdiff_t slots_of(const LoweredProgram& program, Rank rank, const SlotInfo& channel) {
   const auto& slots = program.slots[rank.index()];
@@ -156,6 +164,10 @@ void print_text(const InputProgram& input, const Checked& checked, const Transpo
                   "and every backward reads the weights its forward read.\n\n",
                   is_conditional(checked.proof) ? " only where no host waits for its whole device" : "",
                   describe_rules(rules)));
+  if (input.synchronous && checked.program.kind == SegmentKind::train) {
+    print(checked.follows ? "Steps follow each other: a rank that has ended one begins the next.\n\n"
+                          : "Ranks wait for each other behind each step.\n\n");
+  }
   if (checked.proof.device_waits) print_device_waits(*checked.proof.device_waits);
   print_stages(input, checked);
   if (input.has_transfers()) {
@@ -206,6 +218,7 @@ void add_slots(Json& json, const Checked& checked) {
 
 Json accepted_json(const InputProgram& input, const Checked& checked, const std::string& transport) {
   Json json = judged_json(input, checked, transport);
+  json["steps_follow"] = checked.follows;
   json["slots_per_channel"] = checked.proof.slots_per_channel;
   json["slots"] = total_slots(checked.program);
   if (checked.least) add_slots(json, checked);
@@ -267,6 +280,7 @@ Checked check_input(const InputProgram& input, const CheckOptions& options, cons
     return checked;
   }
   checked.proof = check(checked.program, input.costs(), input.capacity(), rules);
+  checked.follows = checked.proof.accepted() && may_follow(input, checked.program, rules);
   return checked;
 }
 

@@ -142,7 +142,7 @@ transport::NcclWiring wiring_of(const RunSetup& setup) {
   const RunConfig& config = setup.config();
   const bool clips =
       config.gradient_clipping > 0 && !config.fp16.enabled && config.overflow_policy() == OnOverflow::stop;
-  return transport::nccl_wiring(setup.programs().all(), config.comms.replica_sum, clips);
+  return transport::nccl_wiring(setup.programs().all_in_a_row(), config.comms.replica_sum, clips);
 }
 
 std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const RunSetup& setup,

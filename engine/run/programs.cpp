@@ -71,7 +71,9 @@ void RunPrograms::prove_steps_together(const Plan& plan) {
   }
   for (const LoweredProgram* step : steps) {
     if (!can_be_followed(*step)) continue;
-    for (const LoweredProgram* next : steps) (void)prove_within(consecutive({step, next}), plan);
+    for (const LoweredProgram* next : steps) {
+      (void)prove_within(in_a_row_.emplace_back(consecutive({step, next})), plan);
+    }
   }
 }
 
@@ -89,6 +91,12 @@ const LoweredProgram& RunPrograms::of(const Segment& segment) const {
 std::vector<const LoweredProgram*> RunPrograms::all() const {
   std::vector<const LoweredProgram*> programs;
   for (const auto& [key, program] : programs_) programs.push_back(&program);
+  return programs;
+}
+
+std::vector<const LoweredProgram*> RunPrograms::all_in_a_row() const {
+  std::vector<const LoweredProgram*> programs = all();
+  for (const LoweredProgram& program : in_a_row_) programs.push_back(&program);
   return programs;
 }
 

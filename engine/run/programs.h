@@ -32,6 +32,8 @@ class RunPrograms {
   [[nodiscard]] const std::vector<MemoryProof>& memory_proofs() const { return memory_proofs_; }
   [[nodiscard]] std::size_t count() const { return programs_.size(); }
   [[nodiscard]] std::vector<const LoweredProgram*> all() const;
+  /// All, and every pair of steps that may follow each other as one program: what a transport must serve.
+  [[nodiscard]] std::vector<const LoweredProgram*> all_in_a_row() const;
 
  private:
   using Key = std::pair<SegmentKind, std::vector<int>>;
@@ -41,6 +43,7 @@ class RunPrograms {
   void prove_steps_together(const Plan& plan);
 
   std::map<Key, LoweredProgram> programs_;
+  std::vector<LoweredProgram> in_a_row_;
   Proof main_proof_;
   std::vector<Bytes> memory_;
   std::vector<MemoryProof> memory_proofs_;
