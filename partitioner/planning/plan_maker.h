@@ -5,6 +5,7 @@
 #include "stagecraft/partitioner/planner.h"
 #include "stagecraft/partitioner/planning/layout.h"
 #include "stagecraft/partitioner/planning/stage_settings.h"
+#include "stagecraft/partitioner/planning/stage_table.h"
 #include "stagecraft/partitioner/stage_memory.h"
 
 #include <optional>
@@ -31,9 +32,8 @@ class PlanMaker {
   [[nodiscard]] double optimizer_factor() const { return profile_.optimizer_bytes_per_parameter_byte; }
   /// Whether a backward of the schedule's programs may be in two parts.
   [[nodiscard]] bool splits_backwards() const;
-  [[nodiscard]] StageCosts costs_of(int first, int last) const {
-    return stage_costs(measurement_, first, last, profile_.optimizer_bytes_per_parameter_byte);
-  }
+  [[nodiscard]] const StageCosts& costs_of(int first, int last) const { return stages_.at(first, last); }
+  [[nodiscard]] StageTable& stages() const { return stages_; }
 
   [[nodiscard]] ScheduleRequest schedule_request(const Layout& layout, std::vector<int> groups,
                                                  RecomputeSettings settings) const;
@@ -96,6 +96,7 @@ class PlanMaker {
   int cuttable_;
   Network network_;
   std::optional<StageMemoryTable> memory_;
+  mutable StageTable stages_;
 };
 
 }  // namespace stagecraft::planning

@@ -1,11 +1,22 @@
 #include "stagecraft/partitioner/planning/planning_run.h"
 
+#include "stagecraft/partitioner/planning/cut_descent.h"
 #include "stagecraft/partitioner/planning/program_pricer.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace stagecraft::planning {
+namespace {
+
+/// Of a search's budget, for a search that ends if there are few cuts.
+constexpr std::int64_t kFirstShare = 8;
+/// And for a descent.
+constexpr std::int64_t kDescentShare = 4;
+/// And at most, in nanoseconds, about.
+constexpr std::int64_t kMostAtFirst = 500'000'000;
+
+}  // namespace
 
 PlanningRun::PlanningRun(const Profile& profile, const Cluster& on, const PlanRequest& asked)
     : cluster(on),
@@ -66,9 +77,47 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
                              RecomputeSettings(placed.placement().ranks.size(), settings.fastest())),
       placed, capped ? maker.capacity() : std::nullopt,
       [this](int first, int last) { return maker.costs_of(first, last); }, by_replica);
-  CutSearch search(placed, order_free_bounds(placed, request.micro_batches, pricer.split(), pricer.goes_on()),
-                   maker.cuttable(), settings);
-  return search.run(pricer, to_beat, share, seeds);
+  const OrderFreeBounds bounds = order_free_bounds(placed, request.micro_batches, pricer.split(), pricer.goes_on());
+  CutSearch search(placed, bounds, maker.cuttable(), settings);
+  if (placed.placement().world() == placed.stages()) return search.run(pricer, to_beat, share, seeds);
+  // Several stages per rank: what branch and bound does not end soon, a descent begins.
+  CutSearchBudget part = share;
+  part.work = std::min(share.work / kFirstShare, kMostAtFirst);
+  CutSearchResult found = search.run(pricer, to_beat, part, seeds);
+  if (found.complete || share.work == 0) return found;
+  std::vector<std::vector<int>> starts = seeds;
+  if (found.cuts) starts.insert(starts.begin(), *found.cuts);
+  CutDescent descent({.costs = placed,
+                      .stages = maker.stages(),
+                      .settings = settings,
+                      .cuttable = maker.cuttable(),
+                      .capacity = capped ? maker.capacity() : std::nullopt,
+                      .orders_by_time = for_schedule.orders_by_time},
+                     pricer);
+  part.work = share.work / kDescentShare;
+  CutDescent::Result better = descent.run(std::min(to_beat, found.seconds), part, starts);
+  found.simulated += better.simulated;
+  found.work += better.work;
+  if (better.cuts) {
+    found.cuts = std::move(better.cuts);
+    found.settings = std::move(better.settings);
+    found.seconds = better.seconds;
+    found.bound = std::min(found.bound, found.seconds);
+  }
+  // Where a program's critical path is no bound of others, branch and bound comes no further.
+  if (for_schedule.orders_by_time || found.work >= share.work) return found;
+  part.work = share.work - found.work;
+  CutSearch rest(placed, bounds, maker.cuttable(), settings);
+  CutSearchResult last = rest.run(pricer, std::min(to_beat, found.seconds), part, {});
+  last.bound = std::max(last.bound, found.bound);
+  last.simulated += found.simulated;
+  last.work += found.work;
+  if (!last.cuts) {
+    last.cuts = std::move(found.cuts);
+    last.settings = std::move(found.settings);
+    last.seconds = found.seconds;
+  }
+  return last;
 }
 
 }  // namespace stagecraft::planning

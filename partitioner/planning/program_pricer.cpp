@@ -38,6 +38,7 @@ struct ProgramPricer::Made {
   LoweredProgram program;
   std::optional<PartOf> part;  // of the whole's, if it stands for that
   Simulator simulator;
+  std::optional<PeakForms> peaks{};  // when asked for
 };
 
 ProgramPricer::ProgramPricer(const Schedule& schedule, ScheduleRequest request, const PlacedCosts& costs,
@@ -104,8 +105,30 @@ double ProgramPricer::seconds(const std::vector<int>& cuts, const RecomputeSetti
   return (goes_on_ ? made.simulator.cycle(costs_) : made.simulator.run(costs_).makespan).value;
 }
 
+double ProgramPricer::seconds_as_made(const std::vector<int>& cuts) {
+  take(cuts, /*with_memory=*/false);
+  Made& made = *made_.back();
+  work_ += made.actions() * kSimulated + kAtLeast;
+  return made.simulator.run(costs_).makespan.value;
+}
+
+const PeakForms& ProgramPricer::peaks_as_made() {
+  Made& made = *made_.back();
+  if (!made.peaks) {
+    work_ += made.actions() * kProved;
+    made.peaks.emplace(made.part ? without_reductions(made.program) : made.program);
+  }
+  return *made.peaks;
+}
+
+std::int64_t ProgramPricer::actions_as_made() const { return made_.back()->actions(); }
+
 std::optional<StepBound> ProgramPricer::critical_path() {
   if (schedule_.orders_by_time) return std::nullopt;
+  return path_as_made();
+}
+
+StepBound ProgramPricer::path_as_made() {
   Made& made = *made_.back();
   work_ += made.actions() * kSimulated + kAtLeast;
   if (goes_on_ && !costs_.speed.empty() && made.program.placement.replicas(StageId{0}) > 1) {

@@ -6,6 +6,7 @@
 // all.
 
 #include "stagecraft/partitioner/planning/step_bound.h"
+#include "stagecraft/schedules/checker/peak_forms.h"
 #include "stagecraft/schedules/generators/schedule.h"
 
 #include <cstdint>
@@ -34,6 +35,15 @@ class ProgramPricer {
   /// A bound of all cuts and settings, tight at those priced last; none where the program depends on the
   /// cuts.
   [[nodiscard]] std::optional<StepBound> critical_path();
+  /// With the program that was priced last as it stands, although another one may be made for these cuts.
+  [[nodiscard]] double seconds_as_made(const std::vector<int>& cuts);
+  /// A bound of all cuts for that program, tight at those priced last.
+  [[nodiscard]] StepBound path_as_made();
+  /// What that program's ranks need.
+  [[nodiscard]] const PeakForms& peaks_as_made();
+  /// Actions of that program.
+  [[nodiscard]] std::int64_t actions_as_made() const;
+  [[nodiscard]] Bytes loss() const { return costs_.loss; }
   /// Ranks whose memory is proved to be over the cap.
   [[nodiscard]] std::vector<Rank> over_cap(const std::vector<int>& cuts, const RecomputeSettings& settings);
   /// Spent so far: about nanoseconds.

@@ -33,6 +33,7 @@ class StageSettings {
                 bool alone = true);
 
   [[nodiscard]] Recompute fastest() const { return allowed_.front(); }
+  [[nodiscard]] Recompute least_memory() const { return allowed_.back(); }
   /// The least setting of a stage of these layers, as far as is known now; none: it fits with none.
   [[nodiscard]] std::optional<Recompute> least(StageId stage, int first, int last) const;
   /// Of all stages, ranks' stages alike; none: some stage fits with none.

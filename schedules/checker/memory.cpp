@@ -3,6 +3,7 @@
 
 #include "stagecraft/base/table.h"
 #include "stagecraft/schedules/checker/held_bytes.h"
+#include "stagecraft/schedules/checker/moments.h"
 #include "stagecraft/schedules/checker/proofs.h"
 #include "stagecraft/schedules/costs/traffic.h"
 #include "stagecraft/schedules/rules/reductions.h"
@@ -69,10 +70,6 @@ class RankMemory {
 
   [[nodiscard]] const StageCosts& cost(StageId stage) const { return costs_.stages[stage.index()]; }
 
-  /// Moments of an action: changes take effect when it begins, before its peak is taken, and when it ends.
-  static std::int64_t begin_of(std::int32_t at) { return std::int64_t{2} * at; }
-  static std::int64_t end_of(std::int32_t at) { return begin_of(at) + 1; }
-
   void hold(MemoryCategory category, Bytes bytes, std::int64_t from, std::int64_t until) {
     if (bytes.value == 0 || until <= from) return;
     changes_.push_back({from, category, bytes});
@@ -87,37 +84,13 @@ class RankMemory {
     each_row(table_.standing, c, here,
              [&](const StandingRow& row, Bytes bytes) { add(fixed_, row.category, bytes * row.times); });
     add(fixed_, versions, c.version() * old_versions(index_, holder));
-    for (const MicroBatch mb : index_.micro_batches_of(holder)) add_micro_batch(stage, mb, here);
+    for (const MicroBatch mb : index_.micro_batches_of(holder)) add_micro_batch(stage, mb);
   }
 
-  void add_micro_batch(StageId stage, MicroBatch mb, Situation here) {
-    const StageId previous{stage.value - 1}, next{stage.value + 1};
-    const MicroBatchPlaces& work = index_.work(stage, mb);
-    here.recomputed = work.recompute.found();
-    here.from_here = !here.first && index_.hand_off(stage, previous, mb);
-    here.to_here = !here.last && index_.hand_off(stage, next, mb);
-
-    std::array<std::int32_t, kMoments> ends{};  // in the list; no row of the situation names the others
-    const auto end = [&](Moment moment) -> std::int32_t& { return ends[static_cast<std::size_t>(moment)]; };
-    const bool loads = index_.program().loads(stage);
-    end(Moment::load) = (loads ? index_.load(stage, mb) : work.forward).at;
-    end(Moment::forward) = work.forward.at;
-    end(Moment::recompute) = work.recompute.at;
-    end(Moment::backward_input) = (here.training ? work.input_part : work.forward).at;
-    end(Moment::backward_weight) = last_use(stage, mb);
-    if (here.to_here) {
-      end(Moment::next_backward_weight) = last_use(next, mb);
-      end(Moment::output_unused) = std::max(end(Moment::backward_input), last_use(next, mb));
-    } else if (!here.last) {
-      end(Moment::activation_sent) = index_.transfer(Tag::activation(stage, mb)).wait_send.at;
-    }
-    if (here.from_here) {
-      end(Moment::previous_backward_weight) = last_use(previous, mb);
-    } else if (!here.first && here.training) {
-      end(Moment::gradient_sent) = index_.transfer(Tag::gradient(stage, mb)).wait_send.at;
-    }
-    each_row(table_.held, cost(stage), here, [&](const HeldRow& row, Bytes bytes) {
-      hold(row.category, bytes, end_of(end(row.from)), end_of(end(row.until)));
+  void add_micro_batch(StageId stage, MicroBatch mb) {
+    const MicroBatchMoments moments = moments_of(index_, stage, mb);
+    each_row(table_.held, cost(stage), moments.here, [&](const HeldRow& row, Bytes bytes) {
+      hold(row.category, bytes, end_of(moments[row.from]), end_of(moments[row.until]));
     });
     for (const Skip& skip : index_.program().skips) add_skip(skip, stage, mb);
   }
@@ -126,19 +99,13 @@ class RankMemory {
   void add_skip(const Skip& skip, StageId stage, MicroBatch mb) {
     const bool here = index_.hand_off(skip.from, skip.to, mb);
     const auto add = [&](const Tag& tag, std::int32_t made) {
-      const std::int32_t until = here ? last_use(tag.to, mb) : index_.transfer(tag).wait_send.at;
+      const std::int32_t until = here ? last_use(index_, tag.to, mb) : index_.transfer(tag).wait_send.at;
       hold(transfers, costs_.skip(skip.from, skip.to), end_of(made), end_of(until));
     };
     if (skip.from == stage) add(Tag::activation(skip.from, skip.to, mb), index_.work(stage, mb).forward.at);
     if (skip.to == stage && index_.train()) {
       add(Tag::gradient(skip.to, skip.from, mb), index_.work(stage, mb).input_part.at);
     }
-  }
-
-  /// Where the stage is done with a micro-batch.
-  [[nodiscard]] std::int32_t last_use(StageId stage, MicroBatch mb) const {
-    const MicroBatchPlaces& work = index_.work(stage, mb);
-    return (index_.train() ? work.weight_part : work.forward).at;
   }
 
   void add_loss_sends() {
