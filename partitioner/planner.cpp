@@ -1,11 +1,9 @@
 #include "stagecraft/partitioner/planner.h"
 
-#include "stagecraft/base/table.h"
-#include "stagecraft/partitioner/compare_costs.h"
+#include "stagecraft/partitioner/planning/order_search.h"
 #include "stagecraft/partitioner/planning/planning_run.h"
 #include "stagecraft/partitioner/planning/request_checks.h"
 #include "stagecraft/partitioner/planning/width_partition.h"
-#include "stagecraft/schedules/generators/library.h"
 #include "stagecraft/schedules/generators/registry.h"
 
 #include <fmt/format.h>
@@ -173,7 +171,8 @@ class Planner {
       }
       int programs = 1;
       try {
-        PlanMaker::Balanced made = run_.schedule.searched ? searched(layout) : run_.maker.balanced(layout);
+        PlanMaker::Balanced made =
+            run_.schedule.searched ? search_orders(run_, layout) : run_.maker.balanced(layout);
         programs = made.programs;
         run_.keep(std::move(made));
       } catch (const InputError& error) {  // not so many, says the schedule
@@ -271,90 +270,6 @@ class Planner {
       run_.infeasible.push_back(fmt::format("{}: {}", layout.name(), error.what()));
       return false;
     }
-  }
-
-  /// For a searched schedule: cuts first, then the order.
-  [[nodiscard]] PlanMaker::Balanced searched(const Layout& layout) {
-    const bool chosen = !run_.request.cuts.empty();
-    StageSettings settings = run_.maker.settings(layout, run_.schedule, true);
-    Stages stages{run_.request.cuts, settings.least(run_.request.cuts)};
-    if (!chosen) {
-      const auto even = run_.maker.even_cuts(layout, settings);
-      if (!even) return {{}, run_.maker.least_memory(layout)};
-      stages = stages_of_the_others(layout, *even);
-      if (!stages.settings) stages.settings = settings.least(stages.cuts);
-    }
-    if (!stages.settings) return {{}, run_.maker.least_memory(layout)};
-    PlanCandidate candidate;
-    for (auto setting = stages.settings; setting;) {
-      Plan plan = run_.maker.plan_of(layout, stages.cuts, *setting);
-      const SearchResult found = search(plan);
-      candidate = run_.maker.priced(layout, std::move(plan));
-      candidate.search = found;
-      const std::vector<Rank> over = run_.maker.over_cap(candidate.plan);
-      if (over.empty()) return {std::move(candidate), {}};
-      setting = settings.after_refusal(stages.cuts, *setting, over);
-    }
-    const char* which = chosen ? "with the cuts asked for" : "cut evenly";
-    std::string reason = run_.maker.misses(candidate.plan, fmt::format("{}, {}", layout.name(), which));
-    if (const auto needs = candidate.search->impossible_below) {
-      reason += fmt::format("; no order of these stages needs less than {}", format_bytes(*needs));
-    }
-    return {{}, std::move(reason)};
-  }
-
-  /// Cuts, and what their stages repeat.
-  struct Stages {
-    std::vector<int> cuts;
-    std::optional<RecomputeSettings> settings;
-  };
-  /// The cuts with which some other schedule of the layout's placement is fastest, so that whatever is searched
-  /// for begins no worse than there; the even ones, without settings, if none fits.
-  [[nodiscard]] Stages stages_of_the_others(const Layout& layout, const std::vector<int>& even) {
-    double least = kInfinite;
-    Stages stages{even, {}};
-    for (const Schedule& schedule : schedules()) {
-      if (!schedule.synchronous || schedule.searched || schedule.placement != layout.kind) continue;
-      try {
-        const std::size_t searches = (run_.progress.placements - run_.progress.tried) * schedules().size();
-        CutSearchResult found = run_.search_cuts(layout, schedule, least, run_.share(searches), {even}, true);
-        run_.budget.take(found.work);
-        if (!found.cuts) continue;
-        least = found.seconds;
-        stages = {std::move(*found.cuts), std::move(found.settings)};
-      } catch (const InputError&) {  // not for this placement
-      }
-    }
-    return stages;
-  }
-
-  /// The plan gets the order that is found. The time there is left goes in equal parts to the placements left.
-  SearchResult search(Plan& plan) {
-    run_.tell_progress();
-    const SearchBudget& budget = run_.request.search;
-    SynthesisRequest request{.placement = plan.placement(),
-                             .micro_batches = plan.micro_batches,
-                             .clip = plan.schedule.agree_norm,
-                             .costs = &*plan.costs,
-                             .capacity = run_.maker.capacity(),
-                             .recompute = plan.recompute(),
-                             .budget = {.work = budget.work, .to_beat = run_.progress.best}};
-    std::optional<Seconds> until;
-    if (budget.time_limit) {
-      const auto placements = static_cast<double>(run_.progress.placements - run_.progress.tried);
-      until = run_.budget.spent() + run_.budget.left() / std::max(1.0, placements);
-      request.budget.work = std::numeric_limits<std::int64_t>::max() / 4;
-    }
-    request.budget.go_on = [this, until](Seconds) {
-      run_.tell_progress();
-      return !until || run_.budget.spent() < *until;
-    };
-    const Synthesis found = synthesize_over_schedules(std::move(request));
-    plan.program = planned_orders(found.program);
-    SearchResult result{
-        .from = found.from, .orders = found.orders, .gap = found.gap(), .optimal = found.optimal()};
-    if (found.impossible) result.impossible_below = found.impossible->needs;
-    return result;
   }
 
   PlanningRun run_;

@@ -1,6 +1,5 @@
 #include "stagecraft/partitioner/planning/cut_descent.h"
 
-#include "stagecraft/partitioner/compare_costs.h"
 
 #include <algorithm>
 #include <array>

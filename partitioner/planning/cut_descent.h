@@ -7,12 +7,13 @@
 // any other cuts are priced at once: its memory by forms (schedules/checker/peak_forms.h), its time by a simulation or,
 // sooner, by the critical paths of those before, each of which bounds the time of all cuts from below. So
 //   1. layers are moved from ranks that need too much to others, until all fit;
-//   2. layers are moved to shorten the simulated step, in strides of many layers first. A move shifts a run of
-//      neighbouring cuts, so that layers come from any stage to any other, and those between keep their size;
+//   2. layers are moved to shorten the simulated step, in strides of many layers first. A move takes
+//      neighbouring cuts along, so that layers come from any stage to any other, and those between keep their size;
 //   3. where another program belongs to the new cuts, it is made, and the same begins again.
 // It begins at the seeds handed in and at cuts even by time, by memory and by mixtures, and goes on from the best
 // with random moves until its budget is spent. The same request gives the same cuts.
 
+#include "stagecraft/partitioner/compare_costs.h"
 #include "stagecraft/partitioner/planning/cut_search.h"
 #include "stagecraft/partitioner/planning/program_pricer.h"
 #include "stagecraft/partitioner/planning/stage_settings.h"

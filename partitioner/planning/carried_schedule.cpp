@@ -1,0 +1,51 @@
+#include "stagecraft/partitioner/planning/carried_schedule.h"
+
+#include "stagecraft/base/error.h"
+#include "stagecraft/schedules/program/step_program.h"
+
+#include <algorithm>
+#include <ranges>
+#include <utility>
+
+namespace stagecraft::planning {
+namespace {
+
+constexpr const char* kName = "auto";
+
+ScheduleProgram with_orders(const ScheduleRequest& request, const Orders& orders) {
+  return synchronous_program(
+      make_header(kName, SegmentKind::train, request.placement, request.group_sizes), orders, request.clip);
+}
+
+}  // namespace
+
+Schedule carried_schedule(const ScheduleProgram& program) {
+  Orders orders;
+  for (const auto& list : program.ranks) {
+    Order& order = orders.emplace_back();
+    for (const Action& action : list) {
+      if (is_compute(action.op) && action.op != Op::recompute)
+        order.push_back({action.op, action.stage, action.micro_batch});
+    }
+  }
+  return {.name = kName, .summary = {}, .paper = {}, .build = [orders = std::move(orders)](const ScheduleRequest& request) {
+            return with_orders(request, orders);
+          }};
+}
+
+Schedule serial_schedule() {
+  return {.name = kName, .summary = {}, .paper = {}, .build = [](const ScheduleRequest& request) {
+            Orders orders;
+            for (const std::vector<StageId>& held : request.placement.stages_by_rank()) {
+              Order& order = orders.emplace_back();
+              for (int mb = 0; mb < request.group_sizes.front(); ++mb) {
+                for (const StageId stage : held) order.push_back({Op::forward, stage, MicroBatch{mb}});
+                for (const StageId stage : std::views::reverse(held))
+                  order.push_back({Op::backward, stage, MicroBatch{mb}});
+              }
+            }
+            return with_orders(request, orders);
+          }};
+}
+
+}  // namespace stagecraft::planning

@@ -1,0 +1,16 @@
+#pragma once
+
+// Schedules whose order is given, so that cuts can be searched for with it.
+
+#include "stagecraft/schedules/generators/schedule.h"
+#include "stagecraft/schedules/program/program.h"
+
+namespace stagecraft::planning {
+
+/// Of a step's program: its computations in its order, whatever the costs; recomputes are the request's.
+[[nodiscard]] Schedule carried_schedule(const ScheduleProgram& program);
+
+/// One micro-batch after the other, on one device per stage: what needs least memory.
+[[nodiscard]] Schedule serial_schedule();
+
+}  // namespace stagecraft::planning

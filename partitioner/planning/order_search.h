@@ -1,0 +1,12 @@
+#pragma once
+
+// A searched schedule's plan on a layout: cuts, then an order for them, then cuts for that order.
+
+#include "stagecraft/partitioner/planning/planning_run.h"
+
+namespace stagecraft::planning {
+
+/// The plan with the best order found, or why there is none. What it takes goes off the run's budget.
+[[nodiscard]] PlanMaker::Balanced search_orders(PlanningRun& run, const Layout& layout);
+
+}  // namespace stagecraft::planning
