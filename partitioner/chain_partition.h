@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <limits>
 #include <optional>
+#include <random>
 #include <vector>
 
 namespace stagecraft {
@@ -54,7 +55,71 @@ class ChainPartitioner {
     return cuts;
   }
 
+  /// All of smallest bottleneck, if there are no more than `most`; otherwise so many of them, drawn at random, the
+  /// same every time.
+  [[nodiscard]] std::vector<std::vector<int>> ties(std::size_t most) {
+    value_.assign(states(), kForbidden);
+    fill<true>(kForbidden);
+    const double bottleneck = value_[at(0, 0)] * (1 + 1e-12);
+    if (value_[at(0, 0)] == kForbidden) return {};
+    value_.assign(states(), 0);  // ways to give layers [first, end) to the stages from `stage` on
+    for (int stage = stages_ - 1; stage >= 0; --stage) {
+      for (int first = stage; first <= (stage == 0 ? 0 : layers_ - stages_ + stage); ++first) {
+        double& ways = value_[at(stage, first)];
+        if (stage + 1 == stages_) {
+          ways = costs_.part(stage, first, layers_) <= bottleneck ? 1 : 0;
+          continue;
+        }
+        each_next(stage, first, bottleneck, [&](int last) { ways += value_[at(stage + 1, last)]; });
+      }
+    }
+    std::vector<std::vector<int>> all;
+    std::vector<int> cuts;
+    if (value_[at(0, 0)] <= static_cast<double>(most)) {
+      list(0, 0, bottleneck, cuts, all);
+      return all;
+    }
+    std::mt19937_64 random(1);
+    while (all.size() < most) {
+      cuts.clear();
+      for (int stage = 0, first = 0; stage + 1 < stages_; ++stage) {
+        double draw = static_cast<double>(random() >> 11U) * 0x1p-53 * value_[at(stage, first)];
+        int next = -1;
+        each_next(stage, first, bottleneck, [&](int last) {
+          const double ways = value_[at(stage + 1, last)];
+          if (ways == 0 || (next >= 0 && draw < 0)) return;
+          next = last;
+          draw -= ways;
+        });
+        first = next;
+        cuts.push_back(first);
+      }
+      all.push_back(cuts);
+    }
+    return all;
+  }
+
  private:
+  template <class Visit>
+  void each_next(int stage, int first, double bound, const Visit& visit) const {
+    for (int last = first + 1; last <= layers_ - (stages_ - 1 - stage); ++last) {
+      if (costs_.floor(stage, first, last) > bound) return;
+      if (costs_.cut(stage + 1, last) <= bound && costs_.part(stage, first, last) <= bound) visit(last);
+    }
+  }
+  void list(int stage, int first, double bound, std::vector<int>& cuts, std::vector<std::vector<int>>& all) const {
+    if (stage + 1 == stages_) {
+      all.push_back(cuts);
+      return;
+    }
+    each_next(stage, first, bound, [&](int last) {
+      if (value_[at(stage + 1, last)] == 0) return;
+      cuts.push_back(last);
+      list(stage + 1, last, bound, cuts, all);
+      cuts.pop_back();
+    });
+  }
+
   [[nodiscard]] std::size_t states() const { return to_size(stages_) * to_size(layers_); }
   [[nodiscard]] std::size_t at(int stage, int first) const {
     return to_size(stage) * to_size(layers_) + to_size(first);

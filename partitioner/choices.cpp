@@ -46,7 +46,7 @@ class Chooser {
         refused(error.what());
       } catch (const NoPlanFits& error) {
         fits_not = true;
-        refused("nothing fits; " + error.last_reason());
+        refused((error.proved() ? "nothing fits; " : "nothing that fits was found; ") + error.last_reason());
       }
     }
     for (const auto& [combination, found] : fitting) {

@@ -1,5 +1,6 @@
 #include "stagecraft/partitioner/planner.h"
 
+#include "stagecraft/partitioner/compare_costs.h"
 #include "stagecraft/partitioner/planning/order_search.h"
 #include "stagecraft/partitioner/planning/planning_run.h"
 #include "stagecraft/partitioner/planning/request_checks.h"
@@ -10,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 #include <tuple>
@@ -52,6 +54,14 @@ class Planner {
     if (run_.candidates.empty()) refuse();
     // Stable: of equal steps the one with fewer stages stays first.
     std::ranges::stable_sort(run_.candidates, {}, &PlanCandidate::step);
+    // Of steps that are as short the one that needs least.
+    const auto longer = std::ranges::find_if(run_.candidates, [&](const PlanCandidate& candidate) {
+      return clearly_less(run_.candidates.front().step().value, candidate.step().value);
+    });
+    const auto least = std::min_element(run_.candidates.begin(), longer, [](const auto& a, const auto& b) {
+      return a.memory() < b.memory();
+    });
+    std::rotate(run_.candidates.begin(), least, least + 1);
     PlanResult result{std::move(run_.candidates.front()), {}, std::move(run_.infeasible), proof_};
     // One of each stage count, with and without replicas, and of each shape.
     std::set<std::tuple<std::size_t, bool, std::string>> shown;
@@ -77,7 +87,7 @@ class Planner {
                       "(several stages on a lone rank are one)",
                       run_.schedule.name, run_.cluster.devices(), run_.cluster.devices() == 1 ? "" : "s"));
     }
-    throw NoPlanFits(run_.infeasible);
+    throw NoPlanFits(run_.infeasible, run_.unproved ? std::optional(run_.budget.spent()) : std::nullopt);
   }
 
   /// Before anything is searched; with what each number of stages misses, where that is soon known.
@@ -174,7 +184,10 @@ class Planner {
         PlanMaker::Balanced made =
             run_.schedule.searched ? search_orders(run_, layout) : run_.maker.balanced(layout);
         programs = made.programs;
-        run_.keep(std::move(made));
+        // Why several stages per rank do not fit, the search says that follows.
+        const bool follows =
+            searches_steps() && run_.request.cuts.empty() && layout.stages_per_rank > 1 && layout.positions() > 1;
+        if (made.candidate || !follows) run_.keep(std::move(made));
       } catch (const InputError& error) {  // not so many, says the schedule
         if (layouts.size() == 1) throw;
         run_.infeasible.push_back(fmt::format("{} stages: {}", layout.stages(), error.what()));
@@ -208,7 +221,10 @@ class Planner {
     } else if (run_.request.replicate && !run_.schedule.searched) {
       take_widths_that_fit();
       const Layouts all = wide_layouts(scope_);
-      if (!all.all || all.list.size() > kMostTried) return;
+      if (!all.all || all.list.size() > kMostTried) {
+        run_.unproved = true;
+        return;
+      }
       for (const Layout& layout : all.list) take(layout);
     }
   }
@@ -279,9 +295,14 @@ class Planner {
 
 }  // namespace
 
-NoPlanFits::NoPlanFits(std::vector<std::string> reasons)
-    : RefusedError(fmt::format("no plan fits:\n  {}", fmt::join(reasons, "\n  "))),
-      reasons_(std::move(reasons)) {
+NoPlanFits::NoPlanFits(std::vector<std::string> reasons, std::optional<Seconds> searched)
+    : RefusedError(fmt::format(
+          "{}:\n  {}",
+          searched ? fmt::format("nothing that fits was found within {} s", std::ceil(searched->value))
+                   : "no plan fits",
+          fmt::join(reasons, "\n  "))),
+      reasons_(std::move(reasons)),
+      proved_(!searched) {
   STAGECRAFT_CHECK(!reasons_.empty() && std::ranges::find(reasons_, "") == reasons_.end(),
                    "a refusal has its reasons");
 }

@@ -36,6 +36,7 @@ struct SearchBudget {
   std::int64_t cut_work = 4'000'000'000;
   std::optional<Seconds> time_limit;                      ///< instead: as much as there is time for
   std::function<void(const SearchProgress&)> progress{};  ///< called often; may be empty
+  bool first_that_fits = false;                           ///< ends with the first plan, however slow it is
 
   /// Leaves each of so many searches its part. Requires searches >= 1.
   void share_among(std::int64_t searches) {
@@ -106,17 +107,20 @@ struct PlanResult {
 /// What a refusal to plan says: why each number of stages or layout does not fit.
 class NoPlanFits : public RefusedError {
  public:
-  /// Requires at least one reason, and none that is empty.
-  explicit NoPlanFits(std::vector<std::string> reasons);
+  /// Requires at least one reason, and none that is empty. `searched`: so long, without a proof that nothing fits.
+  explicit NoPlanFits(std::vector<std::string> reasons, std::optional<Seconds> searched = {});
+  /// Whether nothing fits. Otherwise nothing was found.
+  [[nodiscard]] bool proved() const { return proved_; }
   /// Of most stages, which are the smallest.
   [[nodiscard]] const std::string& last_reason() const { return reasons_.back(); }
 
  private:
   std::vector<std::string> reasons_;
+  bool proved_;
 };
 
-/// Throws NoPlanFits when nothing fits, saying which stage misses by how much; InputError for impossible
-/// requests (more stages than layers or devices, cuts out of order).
+/// Throws NoPlanFits when nothing fits or nothing that does was found, saying which stage misses by how much;
+/// InputError for impossible requests (more stages than layers or devices, cuts out of order).
 [[nodiscard]] PlanResult make_plan(const Profile& profile, const Cluster& cluster,
                                    const PlanRequest& request);
 

@@ -10,8 +10,9 @@
 namespace stagecraft {
 namespace {
 
-// Only whether something fits is asked, and the balanced cuts of all layouts are looked at in any case.
-constexpr std::int64_t kCutWork = 20'000'000;
+// Only whether something fits is asked, and the balanced cuts of all layouts are looked at in any case. Several stages
+// per rank have no such cuts: there it is searched for.
+constexpr std::int64_t kCutWork = 20'000'000, kLoopWork = 400'000'000;
 /// A cluster that could hold each layer on a device of its own, or so many devices, whichever is more.
 constexpr int kMostSuggestedDevices = 4096;
 /// Memory is found to one part in so many.
@@ -30,7 +31,9 @@ class Remedies {
         request.virtual_stages.reset();
         changed.push_back(&request);
       }
-      request.search.cut_work = kCutWork;
+      const bool loops = find_schedule(request.schedule.name).placement != PlacementKind::straight;
+      request.search.cut_work = loops ? kLoopWork : kCutWork;
+      request.search.first_that_fits = loops;
       request.search.time_limit.reset();
       request.search.progress = nullptr;
     }

@@ -79,6 +79,7 @@ class ClassSearch {
     }
     for (const Open& open : open_) proof_.bound = std::min(proof_.bound, Seconds{open.bound});
     keep_best();
+    if (run_.candidates.empty() && !open_.empty()) run_.unproved = true;
     return proof_;
   }
 

@@ -377,6 +377,7 @@ std::vector<CutDescent::Cuts> CutDescent::even_cuts() {
 
 bool CutDescent::out_of_budget() {
   if (stopped_) return true;
+  if (problem_.first_that_fits && best_.over == 0 && best_.seconds < kInfinite) return stopped_ = true;
   const std::int64_t work = spent();
   if (work >= budget_.work) return stopped_ = true;
   if (budget_.go_on && work >= asked_ + kAskAfter) {

@@ -34,6 +34,7 @@ struct CutDescentProblem {
   int cuttable;                     ///< cuts lie before layers 1 to `cuttable` - 1
   std::optional<Bytes> capacity{};  ///< absent: no cap
   bool orders_by_time = false;
+  bool first_that_fits = false;  ///< ends with it
 };
 
 class CutDescent {

@@ -45,6 +45,7 @@ struct CutSearchResult {
   bool complete = false;       ///< nothing was left out for want of budget
   std::int64_t simulated = 0;  ///< cuts
   std::int64_t work = 0;
+  std::vector<int> nearest{};  ///< without cuts that fit: of those met, if known, the ones that need least
 };
 
 class CutSearch {

@@ -34,8 +34,10 @@ class LayoutSearch {
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       Task& task = tasks[i];
       if (!(clearly_less(task.bound, run_.best()))) break;
+      if (run_.request.search.first_that_fits && !run_.candidates.empty()) break;
       if (run_.maker.impossible_on(task.layout.positions()) || refused_before(task.layout)) continue;
       if (by_time_ && run_.budget.over() && run_.candidates.empty()) {
+        run_.unproved = true;
         run_.infeasible.push_back(
             fmt::format("nothing that fits was found in the first {} of {} layouts: search longer "
                         "(--time-limit), or try a schedule that keeps less",
@@ -65,11 +67,15 @@ class LayoutSearch {
     }
     if (run_.candidates.empty() && run_.infeasible.empty() && !tasks.empty()) {
       const Layout& layout = tasks.front().layout;
-      run_.infeasible.push_back(fmt::format("{}: {}", layout.name(), run_.maker.least_memory(layout)));
+      const bool loops = layout.stages_per_rank > 1 && run_.maker.capacity();
+      if (loops) run_.unproved = true;
+      run_.infeasible.push_back(fmt::format("{}: {}", layout.name(),
+                                            loops ? run_.maker.misses_with(layout, {}, false)
+                                                  : run_.maker.least_memory(layout)));
     }
     if (chosen || run_.candidates.empty()) return std::nullopt;
     run_.finish(proof);
-    if (run_.maker.capacity()) price_without_cap(tasks, proof);
+    if (run_.maker.capacity() && !run_.request.search.first_that_fits) price_without_cap(tasks, proof);
     return proof;
   }
 
@@ -109,7 +115,7 @@ class LayoutSearch {
       proof.bound = std::min(proof.bound, Seconds{std::max(found.bound, task.bound)});
       again = false;
       if (!found.cuts) {
-        if (by_time_ && share.work > 0 && run_.candidates.empty()) refused_.insert(shape_of(task.layout));
+        if (share.work > 0 && run_.candidates.empty()) refuse(task.layout, found);
         return;
       }
       PlanCandidate candidate =
@@ -119,6 +125,16 @@ class LayoutSearch {
       by_replica = false;
       if (!again) run_.keep(std::move(candidate));
     }
+  }
+
+  /// Takes note that nothing fits, or that nothing was found.
+  void refuse(const Layout& layout, const CutSearchResult& found) {
+    if (by_time_) refused_.insert(shape_of(layout));
+    if (!found.complete) run_.unproved = true;
+    if (layout.stages_per_rank == 1 || !run_.maker.capacity()) return;
+    std::string reason = run_.maker.misses_with(layout, found.nearest, found.complete);
+    if (layout.replicated()) reason = fmt::format("{}, {}", layout.name(), reason);
+    run_.infeasible.push_back(std::move(reason));
   }
 
   /// What the memory of a layout's stages depends on: of each position its micro-batches, as far as more of them

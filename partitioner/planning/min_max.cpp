@@ -77,4 +77,12 @@ std::optional<std::vector<int>> min_max_cuts(const Measurement& measurement, con
   return ChainPartitioner(layers, stages, costs).run();
 }
 
+std::vector<std::vector<int>> min_max_ties(const Measurement& measurement, const Network& network,
+                                           const Placement& placement, const std::vector<double>& speed,
+                                           const StageSettings& settings, int micro_batches,
+                                           std::size_t most) {
+  const TimeCosts costs(measurement, network, placement, speed, micro_batches, settings);
+  return ChainPartitioner(static_cast<int>(measurement.layers.size()), placement.stages(), costs).ties(most);
+}
+
 }  // namespace stagecraft::planning

@@ -2,6 +2,8 @@
 
 #include "stagecraft/base/table.h"
 #include "stagecraft/partitioner/chain_partition.h"
+#include "stagecraft/partitioner/compare_costs.h"
+#include "stagecraft/partitioner/plan_pricer.h"
 #include "stagecraft/partitioner/planning/min_max.h"
 #include "stagecraft/partitioner/planning/occupancy.h"
 #include "stagecraft/partitioner/planning/replica_part.h"
@@ -26,10 +28,14 @@ struct MemoryCosts {
   const StageMemoryTable& table;
   const std::vector<StageCounts>& counts;
   int cuttable;
+  std::vector<bool> handed_over{};  // stages of which only what they hold all the time is sure; empty: none
 
   [[nodiscard]] double floor(int, int, int) const { return 0; }
   [[nodiscard]] double part(int stage, int first, int last) const {
-    return static_cast<double>(table.at(first, last).peak(counts[to_size(stage)]).value);
+    const StageMemory& memory = table.at(first, last);
+    const StageCounts& held = counts[to_size(stage)];
+    const bool always = !handed_over.empty() && handed_over[to_size(stage)];
+    return static_cast<double>((always ? memory.always(held) : memory.peak(held)).value);
   }
   [[nodiscard]] double cut(int, int layer) const { return layer == cuttable ? kForbidden : 0; }
 };
@@ -40,6 +46,11 @@ bool hands_over(const Placement& placement, StageId stage) {
   return (s > 0 && placement.ranks[s - 1] == placement.ranks[s]) ||
          (s + 1 < placement.ranks.size() && placement.ranks[s + 1] == placement.ranks[s]);
 }
+
+/// What cuts of equal bottleneck may take to be told apart, in nanoseconds, about, and how many they are at most.
+constexpr double kTieWork = 2e7, kMostTies = 2000;
+/// Of a simulated action, and of the stages' costs.
+constexpr double kTieSimulated = 6, kTieMade = 5'000;
 
 /// The times of a stage that repeats forwards: they count again as part of the backward.
 Measurement with_recomputes(Measurement measurement, double share) {
@@ -215,7 +226,11 @@ PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
       candidate = priced(layout, plan_of(layout, *cuts, *setting));
       ++programs;
       const std::vector<Rank> over = over_cap(candidate.plan);
-      if (over.empty()) return {std::move(candidate), {}, programs};
+      if (over.empty()) {
+        if (!chosen && !schedule_.synchronous)
+          candidate = best_of_ties(layout, settings, std::move(candidate));
+        return {std::move(candidate), {}, programs};
+      }
       setting = settings.after_refusal(*cuts, *setting, over);
     }
     if (chosen || refused == cuts) {
@@ -223,6 +238,29 @@ PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
     }
     refused = cuts;
   }
+}
+
+PlanCandidate PlanMaker::best_of_ties(const Layout& layout, StageSettings& settings, PlanCandidate first) const {
+  PlanPricer pricer(first.plan);
+  const double price = kTieSimulated * static_cast<double>(pricer.actions()) + kTieMade;
+  const auto most = static_cast<std::size_t>(std::clamp(kTieWork / price, 1.0, kMostTies));
+  PlanCandidate best = std::move(first);
+  const RecomputeSettings own = best.plan.recompute();
+  for (const std::vector<int>& cuts :
+       min_max_ties(measurement_, network_, layout.placement(), cluster_.speed, settings, request_.micro_batches, most)) {
+    // The program is the same for all that repeat the same.
+    const auto least = settings.least(cuts);
+    if (!least || *least != own) continue;
+    Plan plan = plan_of(layout, cuts, own);
+    const Seconds step = pricer.step(*plan.costs);
+    if (clearly_less(best.step().value, step.value)) continue;
+    const std::vector<Bytes> memory = pricer.memory(*plan.costs);
+    if (capacity_ && std::ranges::max(memory) > *capacity_) continue;
+    if (!clearly_less(step.value, best.step().value) && std::ranges::max(memory) >= best.memory()) continue;
+    PlanCandidate other = priced(layout, std::move(plan));
+    if (over_cap(other.plan).empty()) best = std::move(other);
+  }
+  return best;
 }
 
 std::string PlanMaker::bound_by(const Plan& plan) const {
@@ -283,9 +321,38 @@ std::string PlanMaker::least_memory(const Layout& layout) const {
   const Recompute least_kept = least_memory_setting();
   const std::vector<int> least =
       least_memory_cuts(layout.stages(), least_counts(layout, schedule_, least_kept));
+  if (layout.stages_per_rank > 1) return misses_with(layout, least, /*proved=*/true);
   const RecomputeSettings settings(to_size(layout.stages()), least_kept);
   return misses(priced(layout, plan_of(layout, least, settings)).plan,
                 "even with the cuts that need least memory");
+}
+
+Bytes PlanMaker::least_of_any_cuts(const Layout& layout) const {
+  const Placement placement = layout.placement();
+  const std::vector<StageCounts> counts = least_counts(layout, schedule_, least_memory_setting());
+  MemoryCosts costs{*memory_, counts, cuttable_};
+  for (std::size_t s = 0; s < placement.ranks.size(); ++s)
+    costs.handed_over.push_back(hands_over(placement, StageId{s}));
+  Bytes least{(memory_->at(0, layers_).always(StageCounts{}).value + layout.devices() - 1) / layout.devices()};
+  if (const auto cuts = ChainPartitioner(layers_, layout.stages(), costs).run()) {
+    double most = 0;
+    for (int s = 0; s < layout.stages(); ++s) {
+      const int first = s == 0 ? 0 : (*cuts)[to_size(s) - 1];
+      most = std::max(most, costs.part(s, first, s + 1 == layout.stages() ? layers_ : (*cuts)[to_size(s)]));
+    }
+    least = std::max(least, Bytes{static_cast<std::int64_t>(most)});
+  }
+  return least;
+}
+
+std::string PlanMaker::misses_with(const Layout& layout, const std::vector<int>& nearest, bool proved) const {
+  const RecomputeSettings settings(to_size(layout.stages()), least_memory_setting());
+  const std::vector<int> cuts = static_cast<int>(nearest.size()) + 1 == layout.stages()
+                                    ? nearest
+                                    : least_memory_cuts(layout.stages(), least_counts(layout, schedule_, least_memory_setting()));
+  return fmt::format("{}; {}no cuts need less than {}",
+                     misses(priced(layout, plan_of(layout, cuts, settings)).plan, "with the cuts found that need least"),
+                     proved ? "no cuts fit, and " : "", format_bytes(least_of_any_cuts(layout)));
 }
 
 std::string PlanMaker::misses(const Plan& plan, const std::string& which) const {

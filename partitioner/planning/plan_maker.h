@@ -65,6 +65,9 @@ class PlanMaker {
   /// Why there are none: what the cuts that need least memory miss.
   [[nodiscard]] std::string least_memory(const Layout& layout) const;
 
+  /// The same of cuts that need less than any others met; `proved`: none fit. With what no cuts need less than.
+  [[nodiscard]] std::string misses_with(const Layout& layout, const std::vector<int>& nearest, bool proved) const;
+
   /// The plan of the request's own cuts or of smallest bottleneck, or why none fits.
   struct Balanced {
     std::optional<PlanCandidate> candidate;
@@ -77,11 +80,16 @@ class PlanMaker {
   [[nodiscard]] std::string misses(const Plan& plan, const std::string& which) const;
 
  private:
+  /// Of the plans of the same bottleneck, as far as they are looked at, the one of the shortest simulated step, of these
+  /// the one that needs least. `first` is one of them, and fits.
+  [[nodiscard]] PlanCandidate best_of_ties(const Layout& layout, StageSettings& settings, PlanCandidate first) const;
   /// The cuts with which the stage that needs most, by its counts, needs least. Requires a cap.
   [[nodiscard]] std::vector<int> least_memory_cuts(int stages, const std::vector<StageCounts>& counts) const;
   /// What every stage holds at least. An order that follows the costs is not known before the cuts are.
   [[nodiscard]] std::vector<StageCounts> least_counts(const Layout& layout, const Schedule& schedule,
                                                       Recompute setting) const;
+  /// Some rank needs so much, whatever the cuts: a stage by itself, or its share of what all layers hold all the time.
+  [[nodiscard]] Bytes least_of_any_cuts(const Layout& layout) const;
   [[nodiscard]] std::string bound_by(const Plan& plan) const;
 
   const Profile& profile_;

@@ -1,5 +1,6 @@
 #include "stagecraft/partitioner/planning/planning_run.h"
 
+#include "stagecraft/partitioner/compare_costs.h"
 #include "stagecraft/partitioner/planning/cut_descent.h"
 #include "stagecraft/partitioner/planning/program_pricer.h"
 
@@ -11,10 +12,13 @@ namespace {
 
 /// Of a search's budget, for a search that ends if there are few cuts.
 constexpr std::int64_t kFirstShare = 8;
-/// And for a descent.
-constexpr std::int64_t kDescentShare = 4;
+/// And for a descent, in eighths: nothing comes after one where the order follows the costs.
+constexpr std::int64_t kDescent = 2, kDescentByTime = 5;
 /// And at most, in nanoseconds, about.
 constexpr std::int64_t kMostAtFirst = 500'000'000;
+
+/// For cuts that need little, where none fit.
+constexpr std::int64_t kMostToTell = 50'000'000;
 
 }  // namespace
 
@@ -79,23 +83,30 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
       [this](int first, int last) { return maker.costs_of(first, last); }, by_replica);
   const OrderFreeBounds bounds = order_free_bounds(placed, request.micro_batches, pricer.split(), pricer.goes_on());
   CutSearch search(placed, bounds, maker.cuttable(), settings);
-  if (placed.placement().world() == placed.stages()) return search.run(pricer, to_beat, share, seeds);
-  // Several stages per rank: what branch and bound does not end soon, a descent begins.
+  const std::optional<Bytes> capacity = capped ? maker.capacity() : std::nullopt;
+  const bool alone = placed.placement().world() >= placed.stages();
+  if (alone && !(capacity && for_schedule.orders_by_time)) return search.run(pricer, to_beat, share, seeds);
+  // Several stages per rank: what branch and bound does not end soon, a descent begins. So does it where a cap leaves
+  // few orders by time.
   CutSearchBudget part = share;
   part.work = std::min(share.work / kFirstShare, kMostAtFirst);
   CutSearchResult found = search.run(pricer, to_beat, part, seeds);
-  if (found.complete || share.work == 0) return found;
+  const bool nothing = capacity && to_beat == kInfinite && !found.cuts;
+  if (share.work == 0 || (found.complete && (alone || !nothing))) return found;
+  if (request.search.first_that_fits && found.cuts) return found;
   std::vector<std::vector<int>> starts = seeds;
   if (found.cuts) starts.insert(starts.begin(), *found.cuts);
   CutDescent descent({.costs = placed,
                       .stages = maker.stages(),
                       .settings = settings,
                       .cuttable = maker.cuttable(),
-                      .capacity = capped ? maker.capacity() : std::nullopt,
-                      .orders_by_time = for_schedule.orders_by_time},
+                      .capacity = capacity,
+                      .orders_by_time = for_schedule.orders_by_time,
+                      .first_that_fits = request.search.first_that_fits},
                      pricer);
-  part.work = share.work / kDescentShare;
+  part.work = found.complete ? std::min(share.work, kMostToTell) : share.work / 8 * (for_schedule.orders_by_time ? kDescentByTime : kDescent);
   CutDescent::Result better = descent.run(std::min(to_beat, found.seconds), part, starts);
+  if (nothing && !better.cuts) found.nearest = descent.least().cuts;
   found.simulated += better.simulated;
   found.work += better.work;
   if (better.cuts) {
@@ -104,6 +115,7 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
     found.seconds = better.seconds;
     found.bound = std::min(found.bound, found.seconds);
   }
+  if (found.complete || (request.search.first_that_fits && found.cuts)) return found;
   // Where a program's critical path is no bound of others, branch and bound comes no further.
   if (for_schedule.orders_by_time || found.work >= share.work) return found;
   part.work = share.work - found.work;
@@ -112,6 +124,7 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
   last.bound = std::max(last.bound, found.bound);
   last.simulated += found.simulated;
   last.work += found.work;
+  last.nearest = std::move(found.nearest);
   if (!last.cuts) {
     last.cuts = std::move(found.cuts);
     last.settings = std::move(found.settings);

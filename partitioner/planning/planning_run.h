@@ -26,6 +26,7 @@ struct PlanningRun {
 
   std::vector<PlanCandidate> candidates;
   std::vector<std::string> infeasible;
+  bool unproved = false;  ///< something of what was asked for may fit all the same
   SearchProgress progress{.best = Seconds{std::numeric_limits<double>::infinity()}};
 
   void keep(PlanCandidate candidate);
@@ -50,7 +51,8 @@ struct PlanningRun {
   [[nodiscard]] std::optional<CutPrice> price(const Layout& layout, const std::vector<int>& cuts,
                                               double to_beat) const;
   /// The best cuts of a layout for a schedule, if any are below `to_beat`; `capped`: among those that fit;
-  /// `by_replica`: as far as one pipeline can tell (program_pricer.h).
+  /// `by_replica`: as far as one pipeline can tell (program_pricer.h). Of several stages per rank, where nothing
+  /// fits or is found, with the cuts that came nearest.
   [[nodiscard]] CutSearchResult search_cuts(const Layout& layout, const Schedule& for_schedule,
                                             double to_beat, const CutSearchBudget& share,
                                             const std::vector<std::vector<int>>& seeds, bool capped,

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -29,13 +29,13 @@ void plan_under(const LoopCase& one, const Samples& samples, std::optional<Bytes
   const Sample* best = samples.best(cap);
   Cluster cluster = one.cluster;
   cluster.memory = cap;
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();
   std::optional<PlanResult> result;
   try {
     result = make_plan(one.profile, cluster, one.request);
   } catch (const RefusedError&) {
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
   ++totals.plans;
   totals.seconds += seconds;
   const double ratio = result && best != nullptr ? result->best.step() / best->step : 0;
