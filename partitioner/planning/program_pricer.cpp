@@ -102,14 +102,18 @@ double ProgramPricer::seconds(const std::vector<int>& cuts, const RecomputeSetti
   select(settings);
   Made& made = *made_.back();
   work_ += made.actions() * kSimulated + kAtLeast;
-  return (goes_on_ ? made.simulator.cycle(costs_) : made.simulator.run(costs_).makespan).value;
+  return priced(made);
 }
 
 double ProgramPricer::seconds_as_made(const std::vector<int>& cuts) {
   take(cuts, /*with_memory=*/false);
   Made& made = *made_.back();
   work_ += made.actions() * kSimulated + kAtLeast;
-  return made.simulator.run(costs_).makespan.value;
+  return priced(made);
+}
+
+double ProgramPricer::priced(Made& made) {
+  return (goes_on_ ? made.simulator.cycle(costs_) : made.simulator.run(costs_).makespan).value;
 }
 
 const PeakForms& ProgramPricer::peaks_as_made() {
@@ -131,13 +135,14 @@ std::optional<StepBound> ProgramPricer::critical_path() {
 StepBound ProgramPricer::path_as_made() {
   Made& made = *made_.back();
   work_ += made.actions() * kSimulated + kAtLeast;
-  if (goes_on_ && !costs_.speed.empty() && made.program.placement.replicas(StageId{0}) > 1) {
-    return std::nullopt;
-  }
-  CriticalPath path =
-      goes_on_ ? made.simulator.first_stage_path(costs_) : made.simulator.critical_path(costs_);
-  if (made.part) as_whole(path, *made.part);
-  return bound_of(path, placed_, costs_.loss);
+  Circuit circuit = goes_on_ ? made.simulator.critical_circuit(costs_)
+                             : Circuit{.path = made.simulator.critical_path(costs_)};
+  if (made.part) as_whole(circuit.path, *made.part);
+  StepBound bound = bound_of(circuit.path, placed_, costs_.loss);
+  if (circuit.steps == 1) return bound;
+  StepBound share;
+  share.add(bound, 1.0 / circuit.steps);
+  return share;
 }
 
 std::vector<Rank> ProgramPricer::over_cap(const std::vector<int>& cuts, const RecomputeSettings& settings) {

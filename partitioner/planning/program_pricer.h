@@ -57,6 +57,8 @@ class ProgramPricer {
   struct Made;
 
   void take(const std::vector<int>& cuts, bool with_memory);
+  /// Seconds with `costs_` as they are.
+  [[nodiscard]] double priced(Made& made);
   /// Makes the program of these settings the current one.
   void select(const RecomputeSettings& settings);
   [[nodiscard]] std::unique_ptr<Made> make(const RecomputeSettings& settings);

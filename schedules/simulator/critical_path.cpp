@@ -26,51 +26,66 @@ PathHooks::PathHooks(const Instructions& code, const RunState& state)
       lane_(code.lanes, kNothing),
       posted_(code.transfer_route.size(), kNothing),
       arrived_(code.transfer_route.size(), kNothing),
-      joined_(code.collectives.size(), kNothing) {
+      joined_(code.collectives.size(), kNothing),
+      joined_by_(code.collectives.size()) {
   links_.reserve(code.order.size());
 }
 
-std::int32_t PathHooks::add(Link::Kind kind, std::size_t operand, std::int32_t before) {
-  links_.push_back({kind, static_cast<std::int32_t>(operand), before});
+std::int32_t PathHooks::add(Link::Kind kind, std::size_t operand, std::int32_t before, Rank from) {
+  links_.push_back({kind, static_cast<std::int32_t>(operand), before, from});
   return static_cast<std::int32_t>(links_.size()) - 1;
 }
 
 void PathHooks::computed(const Instruction& i, double begin, double end) {
   if (!(end > begin)) return;
   std::int32_t& rank = rank_[at(i.rank)];
-  rank = add(Link::Kind::compute, at(i.operand), rank);
+  rank = add(Link::Kind::compute, at(i.operand), rank, Rank{i.rank});
 }
 
 void PathHooks::posted(const Instruction& i) { posted_[at(i.operand)] = rank_[at(i.rank)]; }
 
-void PathHooks::joined(const Instruction& i) { joined_[at(i.operand)] = rank_[at(i.rank)]; }
+void PathHooks::joined(const Instruction& i) {
+  joined_[at(i.operand)] = rank_[at(i.rank)];
+  joined_by_[at(i.operand)] = Rank{i.rank};
+}
 
 void PathHooks::sent(const Instruction& i, const Sending& sending) {
   const std::size_t transfer = at(i.operand);
   std::int32_t& lane = lane_[code_.lane_of(i.operand)];
   std::int32_t before = lane;
+  Rank from;
   if (sending.begin == sending.started) {
     before = rank_[at(i.rank)];
+    from = Rank{i.rank};
   } else if (sending.begin == state_.posted[transfer]) {
     before = posted_[transfer];
+    from = code_.route_of(i.operand).receiver;
   }
-  lane = arrived_[transfer] = add(Link::Kind::transfer, code_.route_number(i.operand), before);
+  lane = arrived_[transfer] = add(Link::Kind::transfer, code_.route_number(i.operand), before, from);
 }
 
 void PathHooks::waited(const Instruction& i, double, double) { rank_[at(i.rank)] = arrived_[at(i.operand)]; }
 
 void PathHooks::reduced(const Instruction& i, double, double, Rank, double) {
-  rank_[at(i.rank)] = add(Link::Kind::collective, at(i.operand), joined_[at(i.operand)]);
+  rank_[at(i.rank)] = add(Link::Kind::collective, at(i.operand), joined_[at(i.operand)], joined_by_[at(i.operand)]);
 }
 
 void PathHooks::met(const Collective& collective, const std::vector<double>& clock, double last, double) {
   std::int32_t before = kNothing;
+  Rank from;
   for (const Rank member : collective.members) {
-    if (clock[member.index()] == last) before = rank_[member.index()];
+    if (clock[member.index()] != last) continue;
+    before = rank_[member.index()];
+    from = member;
   }
   const auto number = static_cast<std::size_t>(&collective - code_.collectives.data());
-  const std::int32_t met = add(Link::Kind::collective, number, before);
+  const std::int32_t met = add(Link::Kind::collective, number, before, from);
   for (const Rank member : collective.members) rank_[member.index()] = met;
+}
+
+std::int32_t PathHooks::last_link() const {
+  const auto last = std::max_element(state_.clock.begin(), state_.clock.end());
+  return rank_[static_cast<std::size_t>(last - state_.clock.begin())];
 }
 
 CriticalPath PathHooks::longest() const {
@@ -79,11 +94,38 @@ CriticalPath PathHooks::longest() const {
 }
 
 CriticalPath PathHooks::to(Rank rank) const {
+  CriticalPath path = between(kNothing, rank_[rank.index()]);
+  path.length = Seconds{state_.clock[rank.index()]};
+  return path;
+}
+
+std::optional<Circuit> PathHooks::circuit() const {
+  // Where the chain goes from one step into the next, from the last on: the rank, and the link that ends there.
+  struct Crossing {
+    Rank rank;
+    std::int32_t link;
+    std::size_t step;
+  };
+  std::vector<Crossing> crossings;
+  std::size_t step = step_ends_.size() - 1;  // that `link` lies in
+  for (std::int32_t link = last_link(); link != kNothing; link = links_[at(link)].before) {
+    const std::int32_t before = links_[at(link)].before;
+    if (step == 0 || before == kNothing || at(before) >= step_ends_[step - 1]) continue;
+    while (step > 0 && at(before) < step_ends_[step - 1]) --step;
+    for (const Crossing& later : crossings) {
+      if (later.rank != links_[at(link)].from || !later.rank.valid()) continue;
+      return Circuit{between(before, later.link), static_cast<int>(later.step - step)};
+    }
+    crossings.push_back({links_[at(link)].from, before, step});
+  }
+  return std::nullopt;
+}
+
+CriticalPath PathHooks::between(std::int32_t first, std::int32_t link) const {
   std::vector<Computing> computing(code_.stage_replicas.size());
   std::vector<int> transfers(code_.routes.size());
   std::vector<int> meetings(code_.collectives.size());
-  std::int32_t link = rank_[rank.index()];
-  for (; link != kNothing; link = links_[at(link)].before) {
+  for (; link != first; link = links_[at(link)].before) {
     const std::size_t operand = at(links_[at(link)].operand);
     switch (links_[at(link)].kind) {
       case Link::Kind::compute:
@@ -98,7 +140,6 @@ CriticalPath PathHooks::to(Rank rank) const {
     }
   }
   CriticalPath path;
-  path.length = Seconds{state_.clock[rank.index()]};
   for (std::size_t n = 0; n < computing.size(); ++n) {
     Computing& c = computing[n];
     if (c == Computing{}) continue;

@@ -6,7 +6,9 @@
 #include "stagecraft/schedules/simulator/pass.h"
 #include "stagecraft/schedules/simulator/simulator.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace stagecraft::simulator {
@@ -25,10 +27,16 @@ class PathHooks : public Hooks {
   void reduced(const Instruction& i, double begin, double joined, Rank latest, double end);
   void met(const Collective& collective, const std::vector<double>& clock, double last, double end);
 
+  /// Behind each of several runs, of which every one goes on from the one before.
+  void end_step() { step_ends_.push_back(links_.size()); }
+
   /// After the run: the chain that ended last.
   [[nodiscard]] CriticalPath longest() const;
   /// The one at whose end the rank ended.
   [[nodiscard]] CriticalPath to(Rank rank) const;
+  /// After several: of the chain that ended last what lies between the beginnings of two steps on one rank. None if
+  /// the runs were too few.
+  [[nodiscard]] std::optional<Circuit> circuit() const;
 
  private:
   struct Link {
@@ -36,14 +44,20 @@ class PathHooks : public Hooks {
     Kind kind;
     std::int32_t operand;  ///< price, route or collective
     std::int32_t before;   ///< into links_; -1: nothing
+    Rank from;             ///< whose clock it began at; none: a lane's
   };
-  std::int32_t add(Link::Kind kind, std::size_t operand, std::int32_t before);
+  std::int32_t add(Link::Kind kind, std::size_t operand, std::int32_t before, Rank from);
+  /// From `link` back to `first`, which is left out.
+  [[nodiscard]] CriticalPath between(std::int32_t first, std::int32_t link) const;
+  [[nodiscard]] std::int32_t last_link() const;
 
   const Instructions& code_;
   const RunState& state_;
   std::vector<Link> links_;
+  std::vector<std::size_t> step_ends_;  // sizes of links_
   // What the present value of each clock came from, into links_.
   std::vector<std::int32_t> rank_, lane_, posted_, arrived_, joined_;
+  std::vector<Rank> joined_by_;
 };
 
 }  // namespace stagecraft::simulator

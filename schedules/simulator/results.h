@@ -74,6 +74,13 @@ struct CriticalPath {
   std::vector<Meeting> meeting;
 };
 
+/// A chain that begins and ends where a rank goes on from one step to the next, so many steps apart: the time from
+/// step to step is at least its length by their number, with any costs.
+struct Circuit {
+  CriticalPath path;
+  int steps = 1;
+};
+
 /// How times vary from action to action: log-normally, around their costs as medians.
 struct Jitter {
   int samples = 1000;

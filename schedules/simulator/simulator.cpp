@@ -129,34 +129,34 @@ class Simulator::Impl {
     pass(none);
     if (starters_end_last() || !can_be_followed(program_)) return makespan();
     if (prices_.shared_link_count > 0) return cycle_on_shared_links(costs);
-    // Each further step begins where the one before has left the ranks. Once it takes all of them equally long,
-    // so does every one behind it.
-    std::vector<double> before = state_.clock;
-    double halfway = 0;
-    for (int step = 2; step <= kMostSteps; ++step) {
-      state_.go_on();
-      simulator::run_in_order(code_, prices_, state_, none);
-      double least = std::numeric_limits<double>::infinity();
-      double most = 0;
-      for (std::size_t r = 0; r < before.size(); ++r) {
-        least = std::min(least, state_.clock[r] - before[r]);
-        most = std::max(most, state_.clock[r] - before[r]);
-        before[r] = state_.clock[r];
-      }
-      if (most - least <= most * kEqual) return Seconds{most};
-      if (step == kMostSteps / 2) halfway = makespan().value;
-    }
-    return (makespan() - Seconds{halfway}) / (kMostSteps / 2.0);
+    return settle(none, [] {});
   }
 
-  CriticalPath critical_path(const CostTable& costs, bool first_stage) {
+  CriticalPath critical_path(const CostTable& costs) {
     price(costs, Links::priced);
     simulator::PathHooks hooks(code_, state_);
     state_.begin();
     simulator::run_in_order(code_, prices_, state_, hooks);
-    if (!first_stage) return hooks.longest();
-    return hooks.to(std::ranges::min(program_.placement.ranks.front(), {},
-                                     [&](Rank rank) { return state_.clock[rank.index()]; }));
+    return hooks.longest();
+  }
+
+  Circuit critical_circuit(const CostTable& costs) {
+    price(costs, Links::priced);
+    simulator::PathHooks hooks(code_, state_);
+    state_.begin();
+    simulator::run_in_order(code_, prices_, state_, hooks);
+    hooks.end_step();
+    if (!can_be_followed(program_)) return {hooks.longest(), 1};
+    if (starters_end_last()) return {hooks.to(program_.placement.ranks.front().front()), 1};
+    (void)settle(hooks, [&] { hooks.end_step(); });
+    // With as many steps more as there are ranks, a chain has come by one of them twice.
+    for (std::size_t more = 0; more <= state_.clock.size(); ++more) {
+      if (auto circuit = hooks.circuit()) return std::move(*circuit);
+      state_.go_on();
+      simulator::run_in_order(code_, prices_, state_, hooks);
+      hooks.end_step();
+    }
+    return {};
   }
 
   std::vector<LostTime> lost_time(const CostTable& costs) {
@@ -194,6 +194,29 @@ class Simulator::Impl {
  private:
   static constexpr int kMostSteps = 16;
   static constexpr double kEqual = 1e-12;
+
+  /// Behind a first step: further ones, each from where the one before has left the ranks. Once one takes all of them
+  /// equally long, so does every one behind it. Returns how long.
+  template <class H, class EndStep>
+  Seconds settle(H& hooks, const EndStep& end_step) {
+    std::vector<double> before = state_.clock;
+    double halfway = 0;
+    for (int step = 2; step <= kMostSteps; ++step) {
+      state_.go_on();
+      simulator::run_in_order(code_, prices_, state_, hooks);
+      end_step();
+      double least = std::numeric_limits<double>::infinity();
+      double most = 0;
+      for (std::size_t r = 0; r < before.size(); ++r) {
+        least = std::min(least, state_.clock[r] - before[r]);
+        most = std::max(most, state_.clock[r] - before[r]);
+        before[r] = state_.clock[r];
+      }
+      if (most - least <= most * kEqual) return Seconds{most};
+      if (step == kMostSteps / 2) halfway = makespan().value;
+    }
+    return (makespan() - Seconds{halfway}) / (kMostSteps / 2.0);
+  }
 
   /// Then nothing of the next step can begin before all of this one is over: the first stage comes first in it.
   [[nodiscard]] bool starters_end_last() const {
@@ -313,8 +336,8 @@ const Simulation& Simulator::run_free_links(const CostTable& costs) {
 }
 Seconds Simulator::cycle(const CostTable& costs) { return impl_->cycle(costs, Links::priced); }
 Seconds Simulator::cycle_free_links(const CostTable& costs) { return impl_->cycle(costs, Links::free); }
-CriticalPath Simulator::critical_path(const CostTable& costs) { return impl_->critical_path(costs, false); }
-CriticalPath Simulator::first_stage_path(const CostTable& costs) { return impl_->critical_path(costs, true); }
+CriticalPath Simulator::critical_path(const CostTable& costs) { return impl_->critical_path(costs); }
+Circuit Simulator::critical_circuit(const CostTable& costs) { return impl_->critical_circuit(costs); }
 std::vector<LostTime> Simulator::lost_time(const CostTable& costs) { return impl_->lost_time(costs); }
 std::vector<Seconds> Simulator::sample(const CostTable& costs, const Jitter& jitter) {
   return impl_->sample(costs, jitter);

@@ -55,9 +55,8 @@ class Simulator {
 
   /// The longest chain where every pair of ranks has its links for itself.
   [[nodiscard]] CriticalPath critical_path(const CostTable& costs);
-  /// The longest chain to the end of the first stage, whose ranks' first actions it begins with: no cycle is
-  /// shorter, where it has one replica or equally fast ones.
-  [[nodiscard]] CriticalPath first_stage_path(const CostTable& costs);
+  /// The chain that cycle() is made of, where every pair of ranks has its links for itself.
+  [[nodiscard]] Circuit critical_circuit(const CostTable& costs);
 
   /// Per rank. Takes two runs and memory for their waits.
   [[nodiscard]] std::vector<LostTime> lost_time(const CostTable& costs);
