@@ -21,6 +21,9 @@ constexpr std::int64_t kPeak = 600, kPart = 8;
 constexpr std::int64_t kAskAfter = 1'000'000;
 /// What a rank is kept below its cap where the order made for such cuts needed more, beside what it missed.
 constexpr double kMargin = 0.002;
+/// Single moves for which programs are made at a time, and of how many cuts moved about for how many.
+constexpr std::size_t kMostMoves = 16, kMostShaken = 4;
+constexpr int kShaken = 64, kScattered = 256;
 /// Cuts are worth a program of their own if with the one there is they are behind by no more than this.
 constexpr double kWorthMaking = 0.01;
 
@@ -149,8 +152,7 @@ void CutDescent::fit(Cuts& cuts) {
   }
 }
 
-/// Of the program as it is made; what takes as long as `below` is no business of it.
-void CutDescent::hasten(Cuts& cuts, double below) {
+void CutDescent::hasten(Cuts& cuts) {
   double seconds = pricer_.seconds_as_made(cuts);
   ++simulated_;
   const auto note = [&] {
@@ -218,7 +220,6 @@ void CutDescent::hasten(Cuts& cuts, double below) {
     take();
     return true;
   };
-  (void)below;
   for (int stride = std::max(1, layers_ / stages_ / 2); stride >= 1; stride /= 2) {
     for (bool again = true; again;) {
       again = false;
@@ -271,7 +272,7 @@ void CutDescent::climb(const Cuts& from) {
   for (int round = 0, failures = 0; round < kProgramRounds && failures < 2 && !out_of_budget(); ++round) {
     Cuts next = now.cuts;
     fit(next);
-    if (over(next, true) == 0) hasten(next, best_.seconds);
+    if (over(next, true) == 0) hasten(next);
     if (next == now.cuts) return;
     State priced = price(next);
     if (problem_.capacity && priced.over > 0) {
@@ -285,40 +286,56 @@ void CutDescent::climb(const Cuts& from) {
   }
 }
 
-/// Where each set of cuts has a program of its own: the moves from the best cuts that look best with its program.
+/// Makes programs for the most promising of some cuts, by what they take with the program as it is made; whether
+/// one is better than all before.
+bool CutDescent::try_best(std::vector<Cuts> all, std::size_t most) {
+  const State from = best_;
+  std::vector<std::pair<double, std::size_t>> promising;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (out_of_budget()) return false;
+    if (problem_.capacity && over(all[i], false) > 0) continue;
+    const double seconds = pricer_.seconds_as_made(all[i]);
+    ++simulated_;
+    if (seconds < from.seconds * (1 + kWorthMaking)) promising.emplace_back(seconds, i);
+  }
+  std::ranges::sort(promising);
+  std::size_t made = 0;
+  for (const auto& [seconds, i] : promising) {
+    if (made == most || out_of_budget()) return false;
+    if (!tried_.insert(all[i]).second) continue;
+    ++made;
+    price(all[i]);
+    if (best_.better_than(from)) return true;
+  }
+  return false;
+}
+
+/// Where each set of cuts has a program of its own: single moves from the best cuts, then several at once.
 void CutDescent::polish() {
+  if (best_.over > 0) return;
   for (bool again = true; again && !out_of_budget();) {
-    again = false;
-    const State from = best_;
-    if (from.over > 0) return;
-    price(from.cuts);
-    hasten_candidates_.clear();
+    price(best_.cuts);
+    std::vector<Cuts> all;
     for (const int stride : {1, 2}) {
       for (const Move& move : moves(stride)) {
-        if (out_of_budget()) return;
-        auto next = moved(from.cuts, move);
-        if (!next) continue;
-        if (problem_.capacity && over(*next, false) > 0) continue;
-        const double seconds = pricer_.seconds_as_made(*next);
-        ++simulated_;
-        if (seconds < from.seconds * (1 + kWorthMaking)) hasten_candidates_.emplace_back(seconds, std::move(*next));
+        if (auto next = moved(best_.cuts, move)) all.push_back(std::move(*next));
       }
     }
-    std::ranges::sort(hasten_candidates_);
-    for (std::size_t i = 0; i < std::min<std::size_t>(hasten_candidates_.size(), 16) && !again; ++i) {
-      if (out_of_budget()) return;
-      price(hasten_candidates_[i].second);
-      again = best_.better_than(from);
-    }
+    again = try_best(std::move(all), kMostMoves);
+    if (again) continue;
+    all.clear();
+    price(best_.cuts);
+    for (int i = 0; i < kShaken; ++i) all.push_back(shaken(best_.cuts, 2));
+    again = try_best(std::move(all), kMostShaken);
   }
 }
 
-CutDescent::Cuts CutDescent::shaken(Cuts cuts) {
+CutDescent::Cuts CutDescent::shaken(Cuts cuts, int most_stride) {
   const int count = 1 + random_below(4);
   for (int i = 0; i < count; ++i) {
     const int low = random_below(stages_ - 1);
     const int high = low + random_below(stages_ - 1 - low);
-    const int stride = 1 + random_below(std::max(1, layers_ / stages_ / 2));
+    const int stride = 1 + random_below(std::max(1, most_stride));
     if (auto next = moved(cuts, {low, high, random_below(2) == 0 ? stride : -stride, random_below(2) == 0}))
       cuts = std::move(*next);
   }
@@ -327,52 +344,67 @@ CutDescent::Cuts CutDescent::shaken(Cuts cuts) {
 
 /// After equal shares of what layers have.
 template <class Weight>
-CutDescent::Cuts CutDescent::even_by(const Weight& weight, const std::vector<double>& shares) const {
+CutDescent::Cuts CutDescent::even_by(const Weight& weight) const {
   std::vector<double> until{0};
   for (int i = 0; i < layers_; ++i) until.push_back(until.back() + weight(i));
-  double all_shares = 0;
-  for (const double share : shares) all_shares += share;
   Cuts cuts;
-  double wanted = 0;
   int layer = 0;
-  for (int s = 0; s + 1 < stages_; ++s) {
-    wanted += until.back() * shares[to_size(s)] / all_shares;
-    while (layer < layers_ && std::abs(until[to_size(layer) + 1] - wanted) <= std::abs(until[to_size(layer)] - wanted))
+  for (int s = 1; s < stages_; ++s) {
+    const double wanted = until.back() * s / stages_;
+    while (layer < layers_ &&
+           std::abs(until[to_size(layer) + 1] - wanted) <= std::abs(until[to_size(layer)] - wanted))
       ++layer;
     const int least = cuts.empty() ? 1 : cuts.back() + 1;
-    cuts.push_back(std::clamp(layer, least, problem_.cuttable - (stages_ - 1 - s)));
+    cuts.push_back(std::clamp(layer, least, problem_.cuttable - (stages_ - s)));
   }
   return cuts;
 }
 
-std::vector<CutDescent::Cuts> CutDescent::even_cuts() {
-  const ChainCosts& chain = problem_.costs.chain();
-  std::vector<double> kept, fixed;
-  double all_kept = 0, all_fixed = 0;
-  for (int i = 0; i < layers_; ++i) {
-    const StageCosts& one = problem_.stages.at(i, i + 1);
-    kept.push_back(static_cast<double>((one.kept_for_input + one.input).value));
-    fixed.push_back(static_cast<double>((one.weights() + one.parameters + one.optimizer_state + one.buffers).value));
-    all_kept += kept.back();
-    all_fixed += fixed.back();
+/// Even by what layers have of time, kept bytes and weights, each as a share of all.
+CutDescent::Cuts CutDescent::mixed(double time, double kept, double weights) {
+  if (shares_.empty()) {
+    const ChainCosts& chain = problem_.costs.chain();
+    std::array<double, 3> all{};
+    for (int i = 0; i < layers_; ++i) {
+      const StageCosts& one = problem_.stages.at(i, i + 1);
+      shares_.push_back(
+          {chain.compute(i, i + 1), static_cast<double>((one.kept_for_input + one.input).value),
+           static_cast<double>((one.weights() + one.parameters + one.optimizer_state + one.buffers).value)});
+      for (std::size_t k = 0; k < all.size(); ++k) all[k] += shares_.back()[k];
+    }
+    for (auto& layer : shares_) {
+      for (std::size_t k = 0; k < all.size(); ++k) layer[k] = all[k] > 0 ? layer[k] / all[k] : 1.0 / layers_;
+    }
   }
-  const double all_time = chain.compute(0, layers_);
-  const std::vector<double> equal(to_size(stages_), 1);
-  const auto mixture = [&](double time, double keeps, double weights) {
-    return even_by(
-        [&](int i) {
-          const auto at = to_size(i);
-          return (all_time > 0 ? time * chain.compute(i, i + 1) / all_time : 0) +
-                 (all_kept > 0 ? keeps * kept[at] / all_kept : 0) +
-                 (all_fixed > 0 ? weights * fixed[at] / all_fixed : 0) + 1e-9;
-        },
-        equal);
-  };
-  std::vector<Cuts> all{mixture(1, 0, 0), even_by([](int) { return 1.0; }, equal)};
-  for (const auto& [time, keeps, weights] :
-       {std::array{0.5, 0.5, 0.0}, {0.0, 1.0, 0.0}, {0.75, 0.25, 0.0}, {0.25, 0.75, 0.0}, {0.0, 0.5, 0.5}, {0.0, 0.0, 1.0}})
-    all.push_back(mixture(time, keeps, weights));
+  return even_by([&](int i) {
+    const auto& layer = shares_[to_size(i)];
+    return time * layer[0] + kept * layer[1] + weights * layer[2];
+  });
+}
+
+std::vector<CutDescent::Cuts> CutDescent::even_cuts() {
+  std::vector<Cuts> all{mixed(1, 0, 0), even_by([](int) { return 1.0; })};
+  for (const auto& [time, kept, weights] : {std::array{0.5, 0.5, 0.0},
+                                            {0.0, 1.0, 0.0},
+                                            {0.75, 0.25, 0.0},
+                                            {0.25, 0.75, 0.0},
+                                            {0.0, 0.5, 0.5},
+                                            {0.0, 0.0, 1.0}})
+    all.push_back(mixed(time, kept, weights));
   return all;
+}
+
+/// Even by some mixture, every cut moved by up to a few layers.
+CutDescent::Cuts CutDescent::scattered() {
+  const double time = 0.25 * random_below(5);
+  Cuts cuts = mixed(time, 1 - time, 0);
+  const int reach = 1 + random_below(3);
+  for (std::size_t c = 0; c < cuts.size(); ++c) {
+    const int low = c == 0 ? 1 : cuts[c - 1] + 1;
+    const int high = (c + 1 == cuts.size() ? problem_.cuttable : cuts[c + 1]) - 1;
+    cuts[c] = std::clamp(cuts[c] + random_below(2 * reach + 1) - reach, low, std::max(low, high));
+  }
+  return cuts;
 }
 
 bool CutDescent::out_of_budget() {
@@ -402,9 +434,19 @@ CutDescent::Result CutDescent::run(double to_beat, const CutSearchBudget& budget
     for (const Cuts& cuts : even_cuts()) start(cuts);
     std::ranges::stable_sort(starts, [](const State& a, const State& b) { return a.better_than(b); });
     for (std::size_t i = 0; i < std::min(starts.size(), kStarts) && !out_of_budget(); ++i) climb(starts[i].cuts);
+    Cuts polished;
     while (!out_of_budget()) {
-      if (problem_.orders_by_time) polish();
-      if (!out_of_budget()) climb(shaken(best_.cuts));
+      if (problem_.orders_by_time && polished != best_.cuts) {
+        polish();
+        polished = best_.cuts;
+      }
+      if (problem_.orders_by_time && best_.over == 0 && !out_of_budget()) {
+        price(best_.cuts);
+        std::vector<Cuts> all;
+        for (int i = 0; i < kScattered; ++i) all.push_back(scattered());
+        if (try_best(std::move(all), kMostMoves)) continue;
+      }
+      if (!out_of_budget()) climb(shaken(best_.cuts, layers_ / stages_ / 2));
     }
   }
   Result result;

@@ -19,10 +19,12 @@
 #include "stagecraft/partitioner/planning/stage_settings.h"
 #include "stagecraft/partitioner/planning/stage_table.h"
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <limits>
 #include <random>
+#include <set>
 #include <vector>
 
 namespace stagecraft::planning {
@@ -90,16 +92,19 @@ class CutDescent {
   [[nodiscard]] double over(const Cuts& cuts, bool with_margins);
   [[nodiscard]] double missed(std::size_t rank, Bytes peak, bool with_margins) const;
   void fit(Cuts& cuts);
-  void hasten(Cuts& cuts, double below);
+  void hasten(Cuts& cuts);
 
   /// Makes the program of these cuts, and takes note of them.
   State price(const Cuts& cuts);
   void climb(const Cuts& from);
   void polish();
-  [[nodiscard]] Cuts shaken(Cuts cuts);
+  [[nodiscard]] bool try_best(std::vector<Cuts> all, std::size_t most);
+  [[nodiscard]] Cuts shaken(Cuts cuts, int most_stride);
   [[nodiscard]] std::vector<Cuts> even_cuts();
   template <class Weight>
-  [[nodiscard]] Cuts even_by(const Weight& weight, const std::vector<double>& shares) const;
+  [[nodiscard]] Cuts even_by(const Weight& weight) const;
+  [[nodiscard]] Cuts mixed(double time, double kept, double weights);
+  [[nodiscard]] Cuts scattered();
 
   [[nodiscard]] bool out_of_budget();
   [[nodiscard]] std::int64_t spent() const { return pricer_.work() - work_before_ + own_work_; }
@@ -110,9 +115,10 @@ class CutDescent {
   int layers_, stages_;
   RecomputeSettings settings_;  // of the program as it is made
   std::vector<double> margins_;  // of each of its ranks, a share of the cap
+  std::vector<std::array<double, 3>> shares_;  // of each layer: of all time, kept bytes and weights
   std::vector<StepBound> paths_;
   std::size_t next_path_ = 0;
-  std::vector<std::pair<double, Cuts>> hasten_candidates_;
+  std::set<Cuts> tried_;  // by try_best
   std::mt19937_64 random_{1};
   State best_;          // of all, fit or not
   RecomputeSettings best_settings_;

@@ -11,9 +11,9 @@ namespace stagecraft::planning {
 namespace {
 
 /// Of a search's budget, for a search that ends if there are few cuts.
-constexpr std::int64_t kFirstShare = 8;
+constexpr std::int64_t kFirstShare = 16;
 /// And for a descent, in eighths: nothing comes after one where the order follows the costs.
-constexpr std::int64_t kDescent = 2, kDescentByTime = 5;
+constexpr std::int64_t kDescent = 2, kDescentByTime = 7;
 /// And at most, in nanoseconds, about.
 constexpr std::int64_t kMostAtFirst = 500'000'000;
 
