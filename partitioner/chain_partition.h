@@ -107,7 +107,8 @@ class ChainPartitioner {
       if (costs_.cut(stage + 1, last) <= bound && costs_.part(stage, first, last) <= bound) visit(last);
     }
   }
-  void list(int stage, int first, double bound, std::vector<int>& cuts, std::vector<std::vector<int>>& all) const {
+  void list(int stage, int first, double bound, std::vector<int>& cuts,
+            std::vector<std::vector<int>>& all) const {
     if (stage + 1 == stages_) {
       all.push_back(cuts);
       return;

@@ -58,9 +58,8 @@ class Planner {
     const auto longer = std::ranges::find_if(run_.candidates, [&](const PlanCandidate& candidate) {
       return clearly_less(run_.candidates.front().step().value, candidate.step().value);
     });
-    const auto least = std::min_element(run_.candidates.begin(), longer, [](const auto& a, const auto& b) {
-      return a.memory() < b.memory();
-    });
+    const auto least = std::min_element(run_.candidates.begin(), longer,
+                                        [](const auto& a, const auto& b) { return a.memory() < b.memory(); });
     std::rotate(run_.candidates.begin(), least, least + 1);
     PlanResult result{std::move(run_.candidates.front()), {}, std::move(run_.infeasible), proof_};
     // One of each stage count, with and without replicas, and of each shape.
@@ -185,8 +184,8 @@ class Planner {
             run_.schedule.searched ? search_orders(run_, layout) : run_.maker.balanced(layout);
         programs = made.programs;
         // Why several stages per rank do not fit, the search says that follows.
-        const bool follows =
-            searches_steps() && run_.request.cuts.empty() && layout.stages_per_rank > 1 && layout.positions() > 1;
+        const bool follows = searches_steps() && run_.request.cuts.empty() && layout.stages_per_rank > 1 &&
+                             layout.positions() > 1;
         if (made.candidate || !follows) run_.keep(std::move(made));
       } catch (const InputError& error) {  // not so many, says the schedule
         if (layouts.size() == 1) throw;

@@ -13,8 +13,8 @@ namespace {
 constexpr const char* kName = "auto";
 
 ScheduleProgram with_orders(const ScheduleRequest& request, const Orders& orders) {
-  return synchronous_program(
-      make_header(kName, SegmentKind::train, request.placement, request.group_sizes), orders, request.clip);
+  return synchronous_program(make_header(kName, SegmentKind::train, request.placement, request.group_sizes),
+                             orders, request.clip);
 }
 
 }  // namespace
@@ -28,7 +28,10 @@ Schedule carried_schedule(const ScheduleProgram& program) {
         order.push_back({action.op, action.stage, action.micro_batch});
     }
   }
-  return {.name = kName, .summary = {}, .paper = {}, .build = [orders = std::move(orders)](const ScheduleRequest& request) {
+  return {.name = kName,
+          .summary = {},
+          .paper = {},
+          .build = [orders = std::move(orders)](const ScheduleRequest& request) {
             return with_orders(request, orders);
           }};
 }

@@ -1,6 +1,5 @@
 #include "stagecraft/partitioner/planning/cut_descent.h"
 
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -79,7 +78,8 @@ std::vector<CutDescent::Move> CutDescent::moves(int stride) {
       }
     }
   }
-  for (std::size_t i = all.size(); i > 1; --i) std::swap(all[i - 1], all[to_size(random_below(static_cast<int>(i)))]);
+  for (std::size_t i = all.size(); i > 1; --i)
+    std::swap(all[i - 1], all[to_size(random_below(static_cast<int>(i)))]);
   return all;
 }
 
@@ -173,7 +173,8 @@ void CutDescent::hasten(Cuts& cuts) {
     for (std::size_t p = 0; p < paths_.size(); ++p) {
       values[p] = paths_[p].constant;
       for (int s = 0; s < stages_; ++s) {
-        parts[p].push_back(problem_.costs.part(paths_[p], s, first(cuts, s), last(cuts, s), settings_[to_size(s)]));
+        parts[p].push_back(
+            problem_.costs.part(paths_[p], s, first(cuts, s), last(cuts, s), settings_[to_size(s)]));
         values[p] += parts[p].back();
       }
     }
@@ -433,7 +434,8 @@ CutDescent::Result CutDescent::run(double to_beat, const CutSearchBudget& budget
     for (const Cuts& cuts : seeds) start(cuts);
     for (const Cuts& cuts : even_cuts()) start(cuts);
     std::ranges::stable_sort(starts, [](const State& a, const State& b) { return a.better_than(b); });
-    for (std::size_t i = 0; i < std::min(starts.size(), kStarts) && !out_of_budget(); ++i) climb(starts[i].cuts);
+    for (std::size_t i = 0; i < std::min(starts.size(), kStarts) && !out_of_budget(); ++i)
+      climb(starts[i].cuts);
     Cuts polished;
     while (!out_of_budget()) {
       if (problem_.orders_by_time && polished != best_.cuts) {

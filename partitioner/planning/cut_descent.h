@@ -21,8 +21,8 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <limits>
+#include <optional>
 #include <random>
 #include <set>
 #include <vector>
@@ -108,19 +108,21 @@ class CutDescent {
 
   [[nodiscard]] bool out_of_budget();
   [[nodiscard]] std::int64_t spent() const { return pricer_.work() - work_before_ + own_work_; }
-  [[nodiscard]] int random_below(int n) { return static_cast<int>(random_() % static_cast<std::uint64_t>(n)); }
+  [[nodiscard]] int random_below(int n) {
+    return static_cast<int>(random_() % static_cast<std::uint64_t>(n));
+  }
 
   const CutDescentProblem problem_;
   ProgramPricer& pricer_;
   int layers_, stages_;
-  RecomputeSettings settings_;  // of the program as it is made
-  std::vector<double> margins_;  // of each of its ranks, a share of the cap
+  RecomputeSettings settings_;                 // of the program as it is made
+  std::vector<double> margins_;                // of each of its ranks, a share of the cap
   std::vector<std::array<double, 3>> shares_;  // of each layer: of all time, kept bytes and weights
   std::vector<StepBound> paths_;
   std::size_t next_path_ = 0;
   std::set<Cuts> tried_;  // by try_best
   std::mt19937_64 random_{1};
-  State best_;          // of all, fit or not
+  State best_;  // of all, fit or not
   RecomputeSettings best_settings_;
   Least least_;
   CutSearchBudget budget_;

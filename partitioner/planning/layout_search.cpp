@@ -69,9 +69,9 @@ class LayoutSearch {
       const Layout& layout = tasks.front().layout;
       const bool loops = layout.stages_per_rank > 1 && run_.maker.capacity();
       if (loops) run_.unproved = true;
-      run_.infeasible.push_back(fmt::format("{}: {}", layout.name(),
-                                            loops ? run_.maker.misses_with(layout, {}, false)
-                                                  : run_.maker.least_memory(layout)));
+      run_.infeasible.push_back(
+          fmt::format("{}: {}", layout.name(),
+                      loops ? run_.maker.misses_with(layout, {}, false) : run_.maker.least_memory(layout)));
     }
     if (chosen || run_.candidates.empty()) return std::nullopt;
     run_.finish(proof);

@@ -21,8 +21,8 @@ namespace stagecraft::planning {
                                                            int micro_batches = 1);
 
 /// Cuts whose bottleneck is the smallest there is: all, or `most` of them at random.
-[[nodiscard]] std::vector<std::vector<int>> min_max_ties(const Measurement& measurement, const Network& network,
-                                                         const Placement& placement,
+[[nodiscard]] std::vector<std::vector<int>> min_max_ties(const Measurement& measurement,
+                                                         const Network& network, const Placement& placement,
                                                          const std::vector<double>& speed,
                                                          const StageSettings& settings, int micro_batches,
                                                          std::size_t most);

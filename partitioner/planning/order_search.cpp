@@ -158,8 +158,8 @@ class OrderSearch {
     const bool chosen = !run_.request.cuts.empty();
     std::string& reason = result.made.reason;
     reason = run_.maker.misses(
-        candidate.plan,
-        fmt::format("{}, {}", layout_.name(), chosen ? "with the cuts asked for" : "with the cuts that came nearest"));
+        candidate.plan, fmt::format("{}, {}", layout_.name(),
+                                    chosen ? "with the cuts asked for" : "with the cuts that came nearest"));
     if (!chosen || !candidate.search->impossible_below) run_.unproved = true;
     if (const auto needs = candidate.search->impossible_below) {
       reason += fmt::format("; no order of these stages needs less than {}", format_bytes(*needs));

@@ -240,14 +240,15 @@ PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
   }
 }
 
-PlanCandidate PlanMaker::best_of_ties(const Layout& layout, StageSettings& settings, PlanCandidate first) const {
+PlanCandidate PlanMaker::best_of_ties(const Layout& layout, StageSettings& settings,
+                                      PlanCandidate first) const {
   PlanPricer pricer(first.plan);
   const double price = kTieSimulated * static_cast<double>(pricer.actions()) + kTieMade;
   const auto most = static_cast<std::size_t>(std::clamp(kTieWork / price, 1.0, kMostTies));
   PlanCandidate best = std::move(first);
   const RecomputeSettings own = best.plan.recompute();
-  for (const std::vector<int>& cuts :
-       min_max_ties(measurement_, network_, layout.placement(), cluster_.speed, settings, request_.micro_batches, most)) {
+  for (const std::vector<int>& cuts : min_max_ties(measurement_, network_, layout.placement(), cluster_.speed,
+                                                   settings, request_.micro_batches, most)) {
     // The program is the same for all that repeat the same.
     const auto least = settings.least(cuts);
     if (!least || *least != own) continue;
@@ -333,7 +334,8 @@ Bytes PlanMaker::least_of_any_cuts(const Layout& layout) const {
   MemoryCosts costs{*memory_, counts, cuttable_};
   for (std::size_t s = 0; s < placement.ranks.size(); ++s)
     costs.handed_over.push_back(hands_over(placement, StageId{s}));
-  Bytes least{(memory_->at(0, layers_).always(StageCounts{}).value + layout.devices() - 1) / layout.devices()};
+  Bytes least{(memory_->at(0, layers_).always(StageCounts{}).value + layout.devices() - 1) /
+              layout.devices()};
   if (const auto cuts = ChainPartitioner(layers_, layout.stages(), costs).run()) {
     double most = 0;
     for (int s = 0; s < layout.stages(); ++s) {
@@ -347,12 +349,14 @@ Bytes PlanMaker::least_of_any_cuts(const Layout& layout) const {
 
 std::string PlanMaker::misses_with(const Layout& layout, const std::vector<int>& nearest, bool proved) const {
   const RecomputeSettings settings(to_size(layout.stages()), least_memory_setting());
-  const std::vector<int> cuts = static_cast<int>(nearest.size()) + 1 == layout.stages()
-                                    ? nearest
-                                    : least_memory_cuts(layout.stages(), least_counts(layout, schedule_, least_memory_setting()));
-  return fmt::format("{}; {}no cuts need less than {}",
-                     misses(priced(layout, plan_of(layout, cuts, settings)).plan, "with the cuts found that need least"),
-                     proved ? "no cuts fit, and " : "", format_bytes(least_of_any_cuts(layout)));
+  const std::vector<int> cuts =
+      static_cast<int>(nearest.size()) + 1 == layout.stages()
+          ? nearest
+          : least_memory_cuts(layout.stages(), least_counts(layout, schedule_, least_memory_setting()));
+  return fmt::format(
+      "{}; {}no cuts need less than {}",
+      misses(priced(layout, plan_of(layout, cuts, settings)).plan, "with the cuts found that need least"),
+      proved ? "no cuts fit, and " : "", format_bytes(least_of_any_cuts(layout)));
 }
 
 std::string PlanMaker::misses(const Plan& plan, const std::string& which) const {

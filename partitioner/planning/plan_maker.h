@@ -66,7 +66,8 @@ class PlanMaker {
   [[nodiscard]] std::string least_memory(const Layout& layout) const;
 
   /// The same of cuts that need less than any others met; `proved`: none fit. With what no cuts need less than.
-  [[nodiscard]] std::string misses_with(const Layout& layout, const std::vector<int>& nearest, bool proved) const;
+  [[nodiscard]] std::string misses_with(const Layout& layout, const std::vector<int>& nearest,
+                                        bool proved) const;
 
   /// The plan of the request's own cuts or of smallest bottleneck, or why none fits.
   struct Balanced {
@@ -82,7 +83,8 @@ class PlanMaker {
  private:
   /// Of the plans of the same bottleneck, as far as they are looked at, the one of the shortest simulated step, of these
   /// the one that needs least. `first` is one of them, and fits.
-  [[nodiscard]] PlanCandidate best_of_ties(const Layout& layout, StageSettings& settings, PlanCandidate first) const;
+  [[nodiscard]] PlanCandidate best_of_ties(const Layout& layout, StageSettings& settings,
+                                           PlanCandidate first) const;
   /// The cuts with which the stage that needs most, by its counts, needs least. Requires a cap.
   [[nodiscard]] std::vector<int> least_memory_cuts(int stages, const std::vector<StageCounts>& counts) const;
   /// What every stage holds at least. An order that follows the costs is not known before the cuts are.

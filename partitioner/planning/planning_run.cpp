@@ -104,7 +104,8 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
                       .orders_by_time = for_schedule.orders_by_time,
                       .first_that_fits = request.search.first_that_fits},
                      pricer);
-  part.work = found.complete ? std::min(share.work, kMostToTell) : share.work / 8 * (for_schedule.orders_by_time ? kDescentByTime : kDescent);
+  part.work = found.complete ? std::min(share.work, kMostToTell)
+                             : share.work / 8 * (for_schedule.orders_by_time ? kDescentByTime : kDescent);
   CutDescent::Result better = descent.run(std::min(to_beat, found.seconds), part, starts);
   if (nothing && !better.cuts) found.nearest = descent.least().cuts;
   found.simulated += better.simulated;

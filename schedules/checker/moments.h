@@ -15,7 +15,9 @@ struct MicroBatchMoments {
   Situation here;
   std::array<std::int32_t, kMoments> ends{};  ///< in the list; no row of the situation names the others
 
-  [[nodiscard]] std::int32_t operator[](Moment moment) const { return ends[static_cast<std::size_t>(moment)]; }
+  [[nodiscard]] std::int32_t operator[](Moment moment) const {
+    return ends[static_cast<std::size_t>(moment)];
+  }
 };
 
 /// Requires a program that passed the proofs.

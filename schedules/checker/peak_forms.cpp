@@ -133,8 +133,8 @@ class PeakFormsMaker {
       const Action& action = list[static_cast<std::size_t>(at)];
       if (action.op != Op::reduce) continue;
       const std::int32_t join = last_backward_into(index_.program(), list, at);
-      hold(column({place(action.stage), nullptr, Column::If::always}), checker::begin_of(join < 0 ? at : join),
-           checker::end_of(at));
+      hold(column({place(action.stage), nullptr, Column::If::always}),
+           checker::begin_of(join < 0 ? at : join), checker::end_of(at));
     }
   }
 

@@ -34,7 +34,7 @@ class PeakForms {
   /// A kind of bytes of one of the rank's stages.
   struct Column {
     enum class If : std::uint8_t { always, output_kept, output_not_kept };
-    std::size_t stage;  ///< among the rank's
+    std::size_t stage;         ///< among the rank's
     Bytes StageCosts::*bytes;  ///< null: sum_staging
     If condition;
     bool operator==(const Column&) const = default;

@@ -48,11 +48,13 @@ void plan_under(const LoopCase& one, const Samples& samples, std::optional<Bytes
     ++totals.slower;
     what = " SLOWER";
   }
-  fmt::print("  {:6} cap {:>8.3f} GB: plan {:>10.3f} ms, samples {:>10.3f} ms ({}), ratio {:.4f}, gap {:.3f}, {:.2f} s{}\n",
-             name, cap ? static_cast<double>(cap->value) * 1e-9 : 0.0,
-             result ? result->best.step().value * 1e3 : 0.0, best != nullptr ? best->step.value * 1e3 : 0.0,
-             best != nullptr ? best->kind : "none fits", ratio,
-             result && result->proof ? result->proof->gap(result->best.step()) : 0.0, seconds, what);
+  fmt::print(
+      "  {:6} cap {:>8.3f} GB: plan {:>10.3f} ms, samples {:>10.3f} ms ({}), ratio {:.4f}, gap {:.3f}, "
+      "{:.2f} s{}\n",
+      name, cap ? static_cast<double>(cap->value) * 1e-9 : 0.0,
+      result ? result->best.step().value * 1e3 : 0.0, best != nullptr ? best->step.value * 1e3 : 0.0,
+      best != nullptr ? best->kind : "none fits", ratio,
+      result && result->proof ? result->proof->gap(result->best.step()) : 0.0, seconds, what);
   std::fflush(stdout);
 }
 
@@ -78,19 +80,20 @@ int main(int count, char** values) {
                            static_cast<std::uint64_t>(seed));
       fmt::print("{} seed {}: {}\n", schedule, seed, one.name);
       plan_under(one, priced, std::nullopt, "none", totals);
-      for (const auto& [name, share] : {std::pair("half", 0.5), std::pair("tenth", 0.1), std::pair("least", 0.0)}) {
+      for (const auto& [name, share] :
+           {std::pair("half", 0.5), std::pair("tenth", 0.1), std::pair("least", 0.0)}) {
         plan_under(one, priced, priced.memory_at(share), name, totals);
       }
     }
-    fmt::print("{}: {} plans, {} refused that fit, {} slower than a sample, worst ratio {:.4f}, {:.1f} s\n\n", schedule,
-               totals.plans, totals.refused, totals.slower, totals.worst, totals.seconds);
+    fmt::print("{}: {} plans, {} refused that fit, {} slower than a sample, worst ratio {:.4f}, {:.1f} s\n\n",
+               schedule, totals.plans, totals.refused, totals.slower, totals.worst, totals.seconds);
     all.plans += totals.plans;
     all.refused += totals.refused;
     all.slower += totals.slower;
     all.worst = std::max(all.worst, totals.worst);
     all.seconds += totals.seconds;
   }
-  fmt::print("all: {} plans, {} refused that fit, {} slower than a sample, worst ratio {:.4f}, {:.1f} s\n", all.plans,
-             all.refused, all.slower, all.worst, all.seconds);
+  fmt::print("all: {} plans, {} refused that fit, {} slower than a sample, worst ratio {:.4f}, {:.1f} s\n",
+             all.plans, all.refused, all.slower, all.worst, all.seconds);
   return all.refused + all.slower > 0 ? 1 : 0;
 }

@@ -42,14 +42,16 @@ std::vector<Shape> shapes(Family family, int layers, Random& random) {
       shape = {1 + uneven(random) * 0.5, 0.02 + at * at * uneven(random), 4 * early * uneven(random),
                4 * early * (0.5 + between(random, 0, 2))};
     } else {
-      shape = {uneven(random), uneven(random) * uneven(random), uneven(random) * uneven(random), uneven(random)};
+      shape = {uneven(random), uneven(random) * uneven(random), uneven(random) * uneven(random),
+               uneven(random)};
     }
     all.push_back(shape);
   }
   return all;
 }
 
-LayerProfile layer_of(const Shape& shape, int index, double milliseconds, double megabytes, bool weight_kept) {
+LayerProfile layer_of(const Shape& shape, int index, double milliseconds, double megabytes,
+                      bool weight_kept) {
   LayerProfile layer;
   layer.name = fmt::format("layer{}", index);
   const double time = milliseconds * 1e-3 * shape.time;
@@ -117,7 +119,8 @@ std::vector<int> even_by(const std::vector<double>& weight, int stages) {
   double sum = 0;
   int layer = 0;
   for (int s = 1; s < stages; ++s) {
-    while (layer < layers && sum + weight[to_size(layer)] / 2 < all * s / stages) sum += weight[to_size(layer++)];
+    while (layer < layers && sum + weight[to_size(layer)] / 2 < all * s / stages)
+      sum += weight[to_size(layer++)];
     const int least = cuts.empty() ? 1 : cuts.back() + 1;
     cuts.push_back(std::clamp(layer, least, layers - (stages - s)));
   }

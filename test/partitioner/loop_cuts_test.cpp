@@ -30,7 +30,8 @@ TEST_CASE("a plan of a loop or a V is no slower than any of 200 cuts that fit, n
       one.request.search.cut_work = by_time ? 1'000'000'000 : 300'000'000;
       one.request.search.work = 20'000;
       const Samples samples(one, searched ? kSamples / 10 : kSamples, seed);
-      for (const std::optional<double> share : {std::optional<double>(), std::optional(0.3), std::optional(0.0)}) {
+      for (const std::optional<double> share :
+           {std::optional<double>(), std::optional(0.3), std::optional(0.0)}) {
         const std::optional<Bytes> cap = share ? std::optional(samples.memory_at(*share)) : std::nullopt;
         const Sample* best = samples.best(cap);
         Cluster cluster = one.cluster;
@@ -48,8 +49,9 @@ TEST_CASE("a plan of a loop or a V is no slower than any of 200 cuts that fit, n
       }
     }
   }
-  fmt::print("{} plans, {} beside cuts that fit, {} of them under caps; worst step {:.4f} of the best cuts'\n",
-             plans, with_samples, under_caps, worst);
+  fmt::print(
+      "{} plans, {} beside cuts that fit, {} of them under caps; worst step {:.4f} of the best cuts'\n",
+      plans, with_samples, under_caps, worst);
   CHECK(under_caps > plans / 2);
 }
 
@@ -71,7 +73,8 @@ TEST_CASE("a finer chain is planned no worse than a coarser one of the same mode
         pair.backward_weight.median += next.backward_weight.median;
         pair.step.median += next.step.median;
         pair.parameters += next.parameters;
-        pair.kept_for_input += next.kept_for_input + (next.keeps_input || layers[i].keeps_output ? layers[i].output : Bytes{});
+        pair.kept_for_input +=
+            next.kept_for_input + (next.keeps_input || layers[i].keeps_output ? layers[i].output : Bytes{});
         pair.output = next.output;
         pair.keeps_output = next.keeps_output;
       }

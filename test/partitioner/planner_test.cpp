@@ -438,7 +438,7 @@ TEST_CASE("a search stays within what is asked for and within its time", "[plann
   request.search.time_limit = Seconds{0};
   CHECK(make_plan(example(), machine(2), request).best.plan.program);
   const std::string nothing = refused<RefusedError>(example(), machine(2, Bytes{10 << 20}), request);
-  CHECK(contains(nothing, "no plan fits:"));
+  CHECK(contains(nothing, "nothing that fits was found within "));  // some order might
   // Between what a micro-batch needs and what any order needs the search says what the latter is.
   request.cuts = {2, 4, 7};
   request.stages = 4;
