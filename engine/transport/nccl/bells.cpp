@@ -10,11 +10,8 @@
 #include <thread>
 
 namespace stagecraft::transport {
-namespace {
 
-at::Tensor one_byte() { return at::zeros({1}, at::kByte); }
-
-}  // namespace
+at::Tensor Bells::one_byte() { return at::zeros({1}, at::kByte); }
 
 Bells::~Bells() {
   if (std::uncaught_exceptions() > 0) return;
@@ -32,10 +29,26 @@ Bells::~Bells() {
 
 void Bells::ring(Rank peer, const Tag& tag) {
   tidy();
-  rung_.push_back(hosts_.post_send(peer, tag, one_byte()));
+  rung_.push_back(hosts_.post_send(peer, tag, sent_));
 }
 
-RequestPtr Bells::expect(Rank peer, const Tag& tag) { return hosts_.post_receive(peer, tag, one_byte()); }
+Bell Bells::expect(Rank peer, const Tag& tag) {
+  at::Tensor byte;
+  if (free_.empty()) {
+    byte = one_byte();
+  } else {
+    byte = std::move(free_.back());
+    free_.pop_back();
+  }
+  RequestPtr request = hosts_.post_receive(peer, tag, byte);
+  return {std::move(request), std::move(byte)};
+}
+
+bool Bells::heard(Bell& expected) {
+  if (!hosts_.test(*expected.request)) return false;
+  if (expected.byte.defined()) free_.push_back(std::exchange(expected.byte, {}));
+  return true;
+}
 
 void Bells::tidy() {
   while (!rung_.empty() && hosts_.test(*rung_.front())) rung_.pop_front();

@@ -10,19 +10,28 @@
 #include "stagecraft/engine/device/streams.h"
 #include "stagecraft/engine/transport/transport.h"
 
+#include <ATen/core/Tensor.h>
+
 #include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace stagecraft::transport {
+
+/// One that is expected.
+struct Bell {
+  RequestPtr request;
+  at::Tensor byte;  ///< that it comes into; undefined once it was heard
+};
 
 class Bells {
  public:
   /// `hosts` outlives it.
   Bells(Transport& hosts, std::shared_ptr<DeviceStreams> streams)
-      : hosts_(hosts), streams_(std::move(streams)) {}
+      : hosts_(hosts), streams_(std::move(streams)), sent_(one_byte()) {}
   /// Waits until what was rung is heard, but where another rank has failed.
   ~Bells();
   Bells(const Bells&) = delete;
@@ -30,8 +39,8 @@ class Bells {
 
   /// Of equal tags the k-th that is rung meets the k-th that is expected.
   void ring(Rank peer, const Tag& tag);
-  [[nodiscard]] RequestPtr expect(Rank peer, const Tag& tag);
-  [[nodiscard]] bool heard(Request& expected) { return hosts_.test(expected); }
+  [[nodiscard]] Bell expect(Rank peer, const Tag& tag);
+  [[nodiscard]] bool heard(Bell& expected);
   /// Lets go of those rung that are heard.
   void tidy();
 
@@ -42,8 +51,12 @@ class Bells {
              Stopwatch::Clock::time_point begun = Stopwatch::Clock::now());
 
  private:
+  [[nodiscard]] static at::Tensor one_byte();
+
   Transport& hosts_;
   std::shared_ptr<DeviceStreams> streams_;
+  const at::Tensor sent_;         ///< by every ring()
+  std::vector<at::Tensor> free_;  ///< bytes whose bells were heard
   std::deque<RequestPtr> rung_;
 };
 

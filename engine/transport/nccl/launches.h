@@ -9,6 +9,7 @@
 // Threads: belongs to its rank's thread.
 
 #include "stagecraft/engine/device/nccl_backend.h"
+#include "stagecraft/engine/transport/nccl/bells.h"
 #include "stagecraft/engine/transport/transport.h"
 #include "stagecraft/engine/transport/waits.h"
 #include "stagecraft/schedules/program/action.h"
@@ -41,7 +42,7 @@ struct NcclOperation {
   std::shared_ptr<DeviceStreams> streams;
   DeviceStreams::Event end;         ///< behind the launch; before that, where its end here is ready
   bool launched = false;            ///< of a transfer
-  RequestPtr bell;                  ///< of a transfer: from the other end
+  Bell bell;                        ///< of a transfer: from the other end
   bool rung = false;                ///< likewise: to the other end, before the launch
   std::vector<at::Tensor> tensors;  ///< that it works on, kept while nothing that is computed waits for it
   Tag tag;

@@ -47,7 +47,7 @@ NcclSum::NcclSum(Launches& launches, Bells& bells, std::shared_ptr<DeviceStreams
 
 bool NcclSum::all_joined() {
   if (absent_.empty()) return true;
-  std::erase_if(absent_, [this](const RequestPtr& bell) { return bells_.heard(*bell); });
+  std::erase_if(absent_, [this](Bell& bell) { return bells_.heard(bell); });
   if (!absent_.empty()) return false;
   for (Piece& piece : pieces_) go_on(piece);
   return true;

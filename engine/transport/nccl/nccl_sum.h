@@ -86,7 +86,7 @@ class NcclSum final : public ReplicaSum {
   std::shared_ptr<NcclBackend> nccl_;
   SumLanes lanes_;
   Tag tag_;
-  std::vector<RequestPtr> absent_;  ///< bells of the members that have not joined, for all it is known
+  std::vector<Bell> absent_;  ///< bells of the members that have not joined, for all it is known
 
   Tensors small_;  ///< for one launch, flat
   std::int64_t small_bytes_ = 0;

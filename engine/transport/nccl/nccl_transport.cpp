@@ -139,7 +139,7 @@ void NcclTransport::move(P2pChannel& line) {
   while (!line.begun.empty()) {
     const std::shared_ptr<NcclOperation> next = line.begun.front();
     const bool ready = rings_first ? next->rung : streams_->over(next->end);
-    if (!ready || !bells_.heard(*next->bell)) return;
+    if (!ready || !bells_.heard(next->bell)) return;
     line.begun.pop_front();
     launch(line, next);
     if (!rings_first) bells_.ring(next->peer, next->tag);
