@@ -6,13 +6,16 @@
 
 namespace {
 std::atomic<std::size_t> count = 0;
-}
+thread_local std::size_t own_count = 0;
+}  // namespace
 
 std::size_t stagecraft::test::allocations() { return count; }
+std::size_t stagecraft::test::own_allocations() { return own_count; }
 
 // In a file of its own: inlined next to a caller, GCC 12 takes the pair for mismatched.
 void* operator new(std::size_t size) {
   ++count;
+  ++own_count;
   if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
   throw std::bad_alloc();
 }

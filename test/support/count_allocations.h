@@ -8,5 +8,7 @@
 namespace stagecraft::test {
 
 [[nodiscard]] std::size_t allocations();
+/// By this thread.
+[[nodiscard]] std::size_t own_allocations();
 
 }  // namespace stagecraft::test

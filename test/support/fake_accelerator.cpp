@@ -37,6 +37,26 @@ thread_local std::int64_t operators = 0;
 thread_local bool device_is_stuck = false;
 thread_local bool inside_operator = false;  // whose own copies to and from the CPU are none of a GPU's
 
+thread_local std::function<void(bool begins)> around_operators;
+
+/// Of the device's own operators, not of those within.
+class Operator {
+ public:
+  Operator() : counts_(!inside_operator) {
+    if (!counts_) return;
+    ++operators;
+    if (around_operators) around_operators(true);
+  }
+  ~Operator() {
+    if (counts_ && around_operators) around_operators(false);
+  }
+  Operator(const Operator&) = delete;
+  Operator& operator=(const Operator&) = delete;
+
+ private:
+  bool counts_;
+};
+
 class Inside {
  public:
   Inside() : before_(std::exchange(inside_operator, true)) {}
@@ -286,11 +306,11 @@ void note_use(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
 }
 
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const Operator its;
   check_devices(op, *stack);
   if (recorder() == nullptr && !inside_operator) note_use(op, *stack);
-  if (!inside_operator) ++operators;
   const Inside inside;
-  if (Recorder* const its = recorder()) return its->add(op, stack);
+  if (Recorder* const recording = recorder()) return recording->add(op, stack);
   at::native::cpu_fallback(op, stack);
 }
 
@@ -325,9 +345,9 @@ at::Tensor reshape_alias(const at::Tensor& self, c10::SymIntArrayRef size, c10::
 }
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_blocking) {
-  if (!inside_operator) ++operators;
-  if (Recorder* const its = inside_operator ? nullptr : recorder()) {
-    its->add_copy(self, to);
+  const Operator its;
+  if (Recorder* const recording = inside_operator ? nullptr : recorder()) {
+    recording->add_copy(self, to);
     return to;
   }
   FakeStreams& streams = FakeStreams::here();
@@ -411,6 +431,7 @@ void note_device_wide_wait(const std::string& why) {
 void set_on_device_wide_wait(std::function<void()> wait) { first_times().wait = std::move(wait); }
 bool inside_a_device_operator() { return inside_operator; }
 std::int64_t device_operators() { return operators; }
+void set_around_operators(std::function<void(bool begins)> call) { around_operators = std::move(call); }
 
 void let_device_time_pass(double milliseconds) { Guard::let_time_pass(milliseconds); }
 

@@ -38,6 +38,9 @@ void set_on_device_wide_wait(std::function<void()> wait);
 /// GPU (there it is a few launches).
 [[nodiscard]] std::int64_t device_operators();
 
+/// Called on this thread before (true) and after each of them. Empty: nothing.
+void set_around_operators(std::function<void(bool begins)> call);
+
 /// Events of this thread's device that are recorded from now on are so much later.
 void let_device_time_pass(double milliseconds);
 
