@@ -17,6 +17,10 @@ constexpr int kRounds = 80;
 constexpr double kRate = 1.0;
 /// Work between two questions whether to go on, at most.
 constexpr std::int64_t kAskEvery = 2'000'000;
+/// The first branches are the largest, and later ones are cut off: so much sooner than it looks it may end.
+constexpr double kHope = 4;
+/// A search that would go on for more than so many times its beginning is not hoped for.
+constexpr std::int64_t kLookAhead = 16;
 
 }  // namespace
 
@@ -268,8 +272,24 @@ bool CutSearch::asks() {
   return true;
 }
 
+double CutSearch::done() const {
+  double share = 1, sum = 0;
+  for (std::size_t depth = 0; depth < child_.size(); ++depth) {
+    share /= static_cast<double>(children_[depth].size());
+    sum += share * static_cast<double>(child_[depth]);
+  }
+  return sum;
+}
+
 bool CutSearch::out_of_budget() {
   if (stopped_) return true;
+  if (result_.work >= budget_.look_ahead && !child_.empty()) {
+    const std::int64_t most = std::min(budget_.work / kLookAhead, budget_.look_ahead) * kLookAhead;
+    const double spent = static_cast<double>(result_.work) / static_cast<double>(most);
+    budget_.look_ahead = std::numeric_limits<std::int64_t>::max();
+    stopped_ = kHope * done() < spent;
+    if (stopped_) return true;
+  }
   stopped_ = result_.work >= budget_.work || (budget_.go_on && asks() && !budget_.go_on());
   return stopped_;
 }
@@ -304,16 +324,21 @@ void CutSearch::descend(int stage, int first) {
   for (std::size_t n = 0; n < children.size(); ++n) {
     const Child child = children[n];
     if (!clearly_less(child.bound, best_)) return;
-    if (out_of_budget()) {
+    child_.push_back(n);
+    const bool stops = out_of_budget();
+    child_.pop_back();
+    if (stops) {
       open_ = std::min(open_, child.bound);
       return;
     }
     cuts_.push_back(child.last);
     chosen_.push_back(child.setting);
+    child_.push_back(n);
     for (std::size_t k = 0; k < rows_.size(); ++k) {
       partial_[depth + 1][k] = sums[k] + costs_.part(rows_[k].bound, stage, first, child.last, child.setting);
     }
     descend(stage + 1, child.last);
+    child_.pop_back();
     cuts_.pop_back();
     chosen_.pop_back();
   }

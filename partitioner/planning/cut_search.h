@@ -34,6 +34,8 @@ namespace stagecraft::planning {
 struct CutSearchBudget {
   std::int64_t work = std::numeric_limits<std::int64_t>::max();
   std::function<bool()> go_on{};  ///< asked now and then; empty: always
+  /// With so much work done it stops if by then it does not look as if it could end within the rest.
+  std::int64_t look_ahead = std::numeric_limits<std::int64_t>::max();
 };
 
 struct CutSearchResult {
@@ -93,6 +95,8 @@ class CutSearch {
   [[nodiscard]] bool needs_more(const std::vector<int>& cuts, RecomputeSettings& settings);
   void descend(int stage, int first);
   [[nodiscard]] bool out_of_budget();
+  /// The share of the branches that is done, as if all were as large.
+  [[nodiscard]] double done() const;
   [[nodiscard]] bool asks();
 
   const PlacedCosts& costs_;
@@ -119,6 +123,7 @@ class CutSearch {
   RecomputeSettings chosen_;                  // of the stages before
   std::vector<std::vector<double>> partial_;  // per depth and row
   std::vector<std::vector<Child>> children_;  // per depth
+  std::vector<std::size_t> child_;            // per depth on the way to here: the one under way
 };
 
 }  // namespace stagecraft::planning

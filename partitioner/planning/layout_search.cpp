@@ -20,6 +20,8 @@ namespace {
 constexpr std::size_t kMostBounds = 1000;
 /// What is left is for so many searches like the one without a cap.
 constexpr std::size_t kCapShare = 8;
+/// And of several stages per rank so much of that.
+constexpr std::int64_t kLoopCapShare = 4;
 
 class LayoutSearch {
  public:
@@ -200,8 +202,10 @@ class LayoutSearch {
     const auto best = std::ranges::min_element(run_.candidates, {}, &PlanCandidate::step);
     const auto held = std::ranges::find(tasks, best->plan.placement(),
                                         [](const Task& task) { return task.layout.placement(); });
-    const CutSearchResult free = run_.search_cuts(held->layout, run_.schedule, run_.best(),
-                                                  run_.budget.share(kCapShare, [] {}), {}, false);
+    CutSearchBudget share = run_.budget.share(kCapShare, [] {});
+    if (held->layout.stages_per_rank > 1) share.work /= kLoopCapShare;
+    const CutSearchResult free =
+        run_.search_cuts(held->layout, run_.schedule, run_.best(), share, {best->plan.cuts()}, false);
     if (free.cuts && free.seconds < run_.best() * (1 - 1e-9)) proof.without_cap = Seconds{free.seconds};
   }
 

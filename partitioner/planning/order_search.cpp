@@ -35,9 +35,13 @@ class OrderSearch {
     }
     const auto even = run_.maker.even_cuts(layout_, settings);
     if (!even) return {{}, run_.maker.least_memory(layout_)};
-    const Stages others = stages_of_the_others(*even);
+    const bool alone = layout_.stages_per_rank == 1;
     const Stages evenly{*even, settings.least(*even)};
-    if (layout_.stages_per_rank == 1) {
+    // What no cuts and no order can make better than what is known needs no more than to be told of.
+    if (!alone && evenly.settings && !clearly_less(bound(settings), run_.best()))
+      return ordered(evenly, settings, nullptr).made;
+    const Stages others = stages_of_the_others(*even);
+    if (alone) {
       const Stages& stages = others.settings ? others : evenly;
       if (!stages.settings) return {{}, run_.maker.least_memory(layout_)};
       return ordered(stages, settings, nullptr).made;
@@ -65,6 +69,13 @@ class OrderSearch {
     ScheduleProgram program;
     std::string from;
   };
+
+  /// No step of the layout is below it.
+  [[nodiscard]] double bound(StageSettings& settings) const {
+    const PlacedCosts placed(run_.chain, run_.network, layout_.placement(), run_.cluster.speed);
+    const OrderFreeBounds bounds = order_free_bounds(placed, run_.request.micro_batches, /*split=*/true);
+    return CutSearch(placed, bounds, run_.maker.cuttable(), settings).first_bound();
+  }
 
   static void take_better(Ordered& best, Ordered other) {
     const auto step = [](const Ordered& one) {

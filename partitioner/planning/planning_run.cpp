@@ -5,6 +5,7 @@
 #include "stagecraft/partitioner/planning/program_pricer.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace stagecraft::planning {
@@ -12,8 +13,9 @@ namespace {
 
 /// Of a search's budget, for a search that ends if there are few cuts.
 constexpr std::int64_t kFirstShare = 16;
-/// And for a descent, in eighths: nothing comes after one where the order follows the costs.
-constexpr std::int64_t kDescent = 2, kDescentByTime = 7;
+/// And for a descent, in eighths: most of it where the order follows the costs, so that nothing comes after, and where
+/// there is no more than is good for a descent anyway.
+constexpr std::int64_t kDescent = 2, kMostOfIt = 7, kGoodDescent = 1'000'000'000;
 /// And at most, in nanoseconds, about.
 constexpr std::int64_t kMostAtFirst = 500'000'000;
 
@@ -89,8 +91,9 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
   // Several stages per rank: what branch and bound does not end soon, a descent begins. So does it where a cap leaves
   // few orders by time.
   CutSearchBudget part = share;
-  part.work = std::min(share.work / kFirstShare, kMostAtFirst);
+  part.look_ahead = std::min(share.work / kFirstShare, kMostAtFirst);
   CutSearchResult found = search.run(pricer, to_beat, part, seeds);
+  part.look_ahead = std::numeric_limits<std::int64_t>::max();
   const bool nothing = capacity && to_beat == kInfinite && !found.cuts;
   if (share.work == 0 || (found.complete && (alone || !nothing))) return found;
   if (request.search.first_that_fits && found.cuts) return found;
@@ -104,8 +107,15 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
                       .orders_by_time = for_schedule.orders_by_time,
                       .first_that_fits = request.search.first_that_fits},
                      pricer);
-  part.work = found.complete ? std::min(share.work, kMostToTell)
-                             : share.work / 8 * (for_schedule.orders_by_time ? kDescentByTime : kDescent);
+  const std::int64_t eighth = share.work / 8;
+  if (found.complete) {
+    part.work = std::min(share.work, kMostToTell);
+  } else {
+    const std::int64_t wanted = for_schedule.orders_by_time
+                                    ? kMostOfIt * eighth
+                                    : std::max(kDescent * eighth, std::min(kMostOfIt * eighth, kGoodDescent));
+    part.work = std::min(wanted, std::max(share.work - found.work, kDescent * eighth));
+  }
   CutDescent::Result better = descent.run(std::min(to_beat, found.seconds), part, starts);
   if (nothing && !better.cuts) found.nearest = descent.least().cuts;
   found.simulated += better.simulated;

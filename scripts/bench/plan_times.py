@@ -4,7 +4,7 @@
   python3 scripts/bench/plan_times.py BEFORE AFTER [--plans 200] [--seed 1]
 
 Random chains of 10 to 60 layers on 2 to 8 devices, every schedule in turn, half of them under a cap. A plan was right before if AFTER
-finds none that is faster; of those the times are compared. A line for each plan that differs, and totals by schedule.
+finds none that is faster; of those the times are compared. A line for each plan, and totals by schedule.
 """
 
 import argparse
@@ -97,8 +97,7 @@ def main():
                 row["before"] += old_seconds
                 row["after"] += new_seconds
             row[kind] += 1
-            if kind != "right":
-                print(f"{number} {schedule}: {kind}, {old} ms in {old_seconds:.2f} s before, {new} ms in {new_seconds:.2f} s after", flush=True)
+            print(f"{number} {schedule}: {kind}, {old} ms in {old_seconds:.2f} s before, {new} ms in {new_seconds:.2f} s after", flush=True)
     print("| schedule | right before | s before | s after | now faster | now found | slower | lost |\n|---|---|---|---|---|---|---|---|")
     for schedule, row in totals.items():
         print(f"| {schedule} | {row['right']} | {row['before']:.2f} | {row['after']:.2f} | {row['faster']} | {row['found']} | {row['slower']} | "
