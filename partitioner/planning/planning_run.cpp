@@ -83,7 +83,8 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
                              RecomputeSettings(placed.placement().ranks.size(), settings.fastest())),
       placed, capped ? maker.capacity() : std::nullopt,
       [this](int first, int last) { return maker.costs_of(first, last); }, by_replica);
-  const OrderFreeBounds bounds = order_free_bounds(placed, request.micro_batches, pricer.split(), pricer.goes_on());
+  const OrderFreeBounds bounds =
+      order_free_bounds(placed, request.micro_batches, pricer.split(), pricer.goes_on());
   CutSearch search(placed, bounds, maker.cuttable(), settings);
   const std::optional<Bytes> capacity = capped ? maker.capacity() : std::nullopt;
   const bool alone = placed.placement().world() >= placed.stages();

@@ -67,7 +67,8 @@ void PathHooks::sent(const Instruction& i, const Sending& sending) {
 void PathHooks::waited(const Instruction& i, double, double) { rank_[at(i.rank)] = arrived_[at(i.operand)]; }
 
 void PathHooks::reduced(const Instruction& i, double, double, Rank, double) {
-  rank_[at(i.rank)] = add(Link::Kind::collective, at(i.operand), joined_[at(i.operand)], joined_by_[at(i.operand)]);
+  rank_[at(i.rank)] =
+      add(Link::Kind::collective, at(i.operand), joined_[at(i.operand)], joined_by_[at(i.operand)]);
 }
 
 void PathHooks::met(const Collective& collective, const std::vector<double>& clock, double last, double) {

@@ -107,7 +107,8 @@ void row(const Schedule& schedule, int micro_batches, double link, int seeds) {
     });
     closed.add(pricer.seconds(by_formula, nothing), best);
     even.add(pricer.seconds(*min_max_cuts(model, network, layout.placement(), {}, settings), nothing), best);
-    CutSearch search(placed, order_free_bounds(placed, micro_batches, pricer.split(), pricer.goes_on()), kLayers, settings);
+    CutSearch search(placed, order_free_bounds(placed, micro_batches, pricer.split(), pricer.goes_on()),
+                     kLayers, settings);
     const CutSearchResult found = search.run(pricer, std::numeric_limits<double>::infinity(), {});
     ours.add(found.seconds, best);
     simulated += found.simulated;
