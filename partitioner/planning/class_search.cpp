@@ -46,7 +46,8 @@ class ClassSearch {
                  .cuttable = run.maker.cuttable(),
                  .micro_batches = run.request.micro_batches,
                  .split = run.maker.splits_backwards(),
-                 .repeated = allowed_settings(run.request.recompute).front()}),
+                 .repeated = allowed_settings(run.request.recompute).front(),
+                 .goes_on = !run.request.schedule.agree_norm}),
         least_memory_(allowed_settings(run.request.recompute).back()) {
     double fixed = 0;
     double kept = 0;

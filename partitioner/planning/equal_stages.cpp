@@ -119,8 +119,10 @@ double EqualStages::bound(const Shape& shape, int stage, int first, int last, do
                      (count - 1) * forward + order.backwards_before * backward});
   }
   const double way_and_more = way + more;
-  return std::max({head + count * (forward + backward) + again + tail, head + count * own + again + after,
-                   way_and_more + end, way_and_more - back - stage * link_ / 2 + after});
+  // What ends with this rank begins with it, too, where the step before may still be under way elsewhere.
+  const double before = problem_.goes_on ? 0 : head;
+  return std::max({head + count * (forward + backward) + again + tail, before + count * own + again + after,
+                   way_and_more + end, way_and_more - back - stage * link_ / 2 + after - (head - before)});
 }
 
 int EqualStages::furthest(const Shape& shape, int stage, int first, double seconds, double end) const {

@@ -3,7 +3,6 @@
 
 #include "stagecraft/partitioner/compare_costs.h"
 #include "stagecraft/partitioner/planning/planning_run.h"
-#include "stagecraft/schedules/program/consecutive.h"
 
 #include <fmt/format.h>
 
@@ -189,10 +188,8 @@ class LayoutSearch {
   /// Needs no program: what holds for any order.
   [[nodiscard]] double first_bound(const Layout& layout) const {
     const PlacedCosts placed(run_.chain, run_.network, layout.placement(), run_.cluster.speed);
-    const int micro_batches = run_.request.micro_batches;
-    const OrderFreeBounds bounds = order_free_bounds(
-        placed, micro_batches, true,
-        !run_.request.schedule.agree_norm && can_be_followed(layout.placement(), micro_batches));
+    const OrderFreeBounds bounds =
+        order_free_bounds(placed, run_.request.micro_batches, true, run_.goes_on(placed.placement()));
     StageSettings settings = run_.maker.settings(layout, run_.schedule, /*capped=*/false);
     return CutSearch(placed, bounds, run_.maker.cuttable(), settings).first_bound();
   }

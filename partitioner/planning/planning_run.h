@@ -4,6 +4,7 @@
 
 #include "stagecraft/partitioner/planning/plan_maker.h"
 #include "stagecraft/partitioner/planning/work_budget.h"
+#include "stagecraft/schedules/program/consecutive.h"
 
 #include <limits>
 #include <optional>
@@ -33,6 +34,10 @@ struct PlanningRun {
   /// Or the reason why there is none; whether there is one.
   bool keep(PlanMaker::Balanced balanced);
   [[nodiscard]] double best() const { return progress.best.value; }
+  /// Whether ranks of such a placement go on from step to step without waiting for each other.
+  [[nodiscard]] bool goes_on(const Placement& placement) const {
+    return !request.schedule.agree_norm && can_be_followed(placement, request.micro_batches);
+  }
   void tell_progress() const {
     if (request.search.progress) request.search.progress(progress);
   }

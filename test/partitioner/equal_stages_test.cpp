@@ -167,9 +167,13 @@ TEST_CASE("no bound of equally wide stages is above a simulated step", "[equal_s
     const ScheduleProgram whole = c.schedule.generate(c.request);
     const bool split = std::any_of(whole.ranks[0].begin(), whole.ranks[0].end(),
                                    [](const Action& action) { return action.op == Op::backward_input; });
+    const bool goes_on = *rc::gen::arbitrary<bool>();
     double least = std::numeric_limits<double>::infinity();
     test::every_cuts(c.layers(), c.layout.stages(), [&](const std::vector<int>& cuts) {
-      least = std::min(least, simulate(lower(whole), c.costs(cuts)).makespan.value);
+      const LoweredProgram program = lower(whole);
+      Simulator simulator(program);
+      const CostTable costs = c.costs(cuts);
+      least = std::min(least, (goes_on ? simulator.cycle(costs) : simulator.run(costs).makespan).value);
     });
     const ChainCosts chain(c.measurement);
     double fastest = 1;
@@ -181,7 +185,8 @@ TEST_CASE("no bound of equally wide stages is above a simulated step", "[equal_s
                               .cuttable = c.layers(),
                               .micro_batches = c.micro_batches(),
                               .split = split,
-                              .repeated = c.request.recompute.front()});
+                              .repeated = c.request.recompute.front(),
+                              .goes_on = goes_on});
     const PlacedCosts placed(chain, c.network, c.request.placement, c.cluster.speed);
     const std::vector<StageOrder> orders = stage_orders(whole);
     double before = 0;
