@@ -208,6 +208,41 @@ TEST_CASE("with a cap the plan is the best of all that the proof accepts", "[pla
   }));
 }
 
+TEST_CASE("of cuts of equal bottleneck the shortest simulated step wins, then the least memory",
+          "[planner]") {
+  REQUIRE(rc::check("against all ties", [] {
+    Profile profile;
+    profile.optimizer_bytes_per_parameter_byte = 1;
+    const int layers = *rc::gen::inRange(4, 9);
+    Measurement& measurement = profile.measurements.emplace_back();
+    for (int i = 0; i < layers; ++i) {
+      LayerProfile& layer = measurement.layers.emplace_back(
+          test::plain_layer(i, *rc::gen::element(3, 3, 3, 6, 12), *rc::gen::inRange(0, 3)));
+      layer.parameters = Bytes{*rc::gen::inRange(0, 100)};
+      layer.kept_for_input = Bytes{*rc::gen::inRange(0, 100)};
+    }
+    PlanRequest request;
+    request.schedule.name = *rc::gen::element<std::string>("pipedream", "2bw");
+    request.stages = *rc::gen::inRange(2, 5);
+    request.micro_batches = *request.stages * *rc::gen::inRange(1, 3);
+    // Links that are no bottleneck.
+    const Cluster cluster = flat_cluster("", *request.stages, {Seconds{*rc::gen::inRange(0, 2) * 0.5}, 1e9});
+    const Plan plan = make_plan(profile, cluster, request).best.plan;
+    int ties = 0;
+    test::every_cuts(layers, *request.stages, [&](const std::vector<int>& cuts) {
+      PlanRequest asked = request;
+      asked.cuts = cuts;
+      const Plan other = make_plan(profile, cluster, asked).best.plan;
+      if (other.predicted->bottleneck.value > plan.predicted->bottleneck.value * (1 + 1e-9)) return;
+      ++ties;
+      RC_ASSERT(plan.predicted->step.value <= other.predicted->step.value * (1 + 1e-9));
+      if (other.predicted->step.value <= plan.predicted->step.value * (1 + 1e-12))
+        RC_ASSERT(most_memory(plan) <= most_memory(other));
+    });
+    RC_CLASSIFY(ties > 1, "ties");
+  }));
+}
+
 TEST_CASE("with replicas the plan is the best of all layouts and cuts", "[planner]") {
   REQUIRE(rc::check("against all", [] {
     Profile profile;
