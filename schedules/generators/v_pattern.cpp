@@ -6,6 +6,8 @@
 
 #include "stagecraft/schedules/generators/assembly.h"
 #include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/v_turns.h"
+#include "stagecraft/schedules/list_scheduling/policy_search.h"
 
 #include <algorithm>
 #include <array>
@@ -203,6 +205,8 @@ std::vector<Orders> pattern_orders(const Workload& workload, const VirtualStages
   return seeds;
 }
 
+constexpr std::int64_t kPolicies = 30;  ///< orders to try beside the patterns and those of general rules
+
 /// The best that list scheduling by the request's costs makes, the patterns included, where no rank keeps
 /// more than `micro_batches(ranks)` micro-batches' share from their forward to their weight gradient.
 Orders v_orders(const char* schedule, const ScheduleRequest& request, int (*micro_batches)(int ranks)) {
@@ -223,8 +227,23 @@ Orders v_orders(const char* schedule, const ScheduleRequest& request, int (*micr
     WorkloadRequest plain = workload_request(request);
     plain.recompute.clear();
     add_patterns(plain);
+    ScheduleRequest without = request;
+    without.recompute.clear();
+    if (any_recompute(request.recompute)) seeds.push_back(v_orders(schedule, without, micro_batches));
   }
-  return best_orders(workload_request(request), stage_limit(request.placement, capacity), std::move(seeds));
+  const KeepLimit limit = stage_limit(request.placement, capacity);
+  Orders known = best_orders(workload_request(request), limit, std::move(seeds));
+  if (request.costs == nullptr || any_recompute(request.recompute)) return known;
+  const Workload workload = workload_of(workload_request(request));
+  const auto value = replay(workload, known);
+  PolicySearchLimits limits{.schedules = kPolicies};
+  if (capacity >= std::int64_t{shape.virtual_stages} * shape.ranks) {
+    limits.seeds = {v_turn_orders(workload, shape)};
+  } else {
+    limits.seeds = {known};
+  }
+  auto found = search_policies(workload, limit, limits);
+  return found.empty() || found.front().value >= *value ? std::move(known) : std::move(found.front().orders);
 }
 
 Schedule v_schedule(const char* name, const char* summary, int (*micro_batches)(int ranks)) {

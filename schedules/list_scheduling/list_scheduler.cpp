@@ -1,5 +1,7 @@
 #include "stagecraft/schedules/list_scheduling/list_scheduler.h"
 
+#include "stagecraft/schedules/list_scheduling/bank.h"
+
 #include <algorithm>
 #include <functional>
 #include <queue>
@@ -20,7 +22,6 @@ class Machine {
  public:
   Machine(const Workload& workload, const KeepLimit& limit, const Policy& policy, Ticks latest_end)
       : workload_(workload),
-        limit_(limit),
         policy_(policy),
         latest_end_(latest_end),
         replicas_(to_size(workload.placement.world())),
@@ -28,11 +29,7 @@ class Machine {
         free_at_(replicas_.size(), 0),
         first_(replicas_.size(), kNever),
         work_left_(replicas_.size(), 0),
-        room_(limit.capacity),
-        most_(replicas_.size(), 0),
-        oldest_(replicas_.size(), 0),
-        held_(replicas_.size(), std::vector<std::int64_t>(to_size(workload.micro_batches), 0)),
-        to_come_(held_),
+        bank_(workload, limit),
         input_ready_(workload.placement.ranks.size() * to_size(workload.micro_batches), kNever),
         gradient_ready_(input_ready_),
         lane_free_(to_size(workload.lanes), 0) {
@@ -47,9 +44,6 @@ class Machine {
       for (int mb = 0; mb < workload.micro_batches; ++mb) {
         const Rank rank = placement.rank_of(stage, MicroBatch{mb});
         work_left_[rank.index()] += workload.recompute_time(stage, MicroBatch{mb});
-        auto& need = to_come_[rank.index()][to_size(mb)];
-        need += limit.forward[stage.index()];
-        most_[rank.index()] = std::max(most_[rank.index()], need);
         if (s == 0) input_ready_[workload.at(stage, MicroBatch{mb})] = 0;
       }
     }
@@ -108,7 +102,7 @@ class Machine {
       if (replica.forwards < replica.count && within_share) {
         const MicroBatch mb = replica.micro_batch(replica.forwards);
         const std::size_t at = workload_.at(replica.stage, mb);
-        if (input_ready_[at] != kNever && fits(rank, replica.stage, mb))
+        if (input_ready_[at] != kNever && bank_.lends(Rank{rank}, replica.stage, mb))
           offer(replica, Op::forward, 1, mb, policy_.priorities.forward[at], input_ready_[at]);
       }
       if (replica.weights < replica.inputs) {
@@ -120,7 +114,8 @@ class Machine {
     if (best.replica == nullptr) return;  // whatever arrives wakes the rank
     const Ticks duration = workload_.duration({best.op, best.replica->stage, best.micro_batch});
     if (coming.replica != nullptr && coming.key < best.key &&
-        coming.ready - now < duration / 100 * policy_.patience + duration % 100 * policy_.patience / 100) {
+        coming.ready - now < duration / 100 * policy_.patience + duration % 100 * policy_.patience / 100 &&
+        coming.ready + work_left_[rank] <= policy_.patient_until) {
       return;
     }
     first_[rank] = std::min(first_[rank], now);
@@ -135,12 +130,11 @@ class Machine {
     orders_[rank].push_back({choice.op, stage, mb});
     free_at_[rank] = end;
     events_.emplace(end, rank);
+    bank_.take(Rank{rank}, {choice.op, stage, mb});
     const bool last = stage.value == workload_.placement.stages() - 1;
     switch (choice.op) {
       case Op::forward:
         ++choice.replica->forwards;
-        keep(rank, mb, limit_.forward[stage.index()]);
-        to_come_[rank][mb.index()] -= limit_.forward[stage.index()];
         if (last) {
           gradient_ready_[at] = end;
         } else {
@@ -150,7 +144,6 @@ class Machine {
         break;
       case Op::backward_input:
         ++choice.replica->inputs;
-        keep(rank, mb, limit_.weight[stage.index()] - limit_.forward[stage.index()]);
         if (stage.value > 0) {
           const StageId to{stage.value - 1};
           deliver(gradient_ready_, workload_.backward_hop(stage, mb), to, mb, end,
@@ -159,7 +152,6 @@ class Machine {
         break;
       default:
         ++choice.replica->weights;
-        keep(rank, mb, -limit_.weight[stage.index()]);
         break;
     }
   }
@@ -174,30 +166,7 @@ class Machine {
     if (begin >= free_at_[receiver]) events_.emplace(begin, receiver);  // else it looks when it is free
   }
 
-  void keep(std::size_t rank, MicroBatch mb, std::int64_t amount) {
-    room_[rank] -= amount;
-    held_[rank][mb.index()] += amount;
-  }
-
-  /// Whether `rank` could finish its micro-batches oldest first if it took this forward now.
-  bool fits(std::size_t rank, StageId stage, MicroBatch mb) {
-    const std::int64_t amount = limit_.forward[stage.index()];
-    std::int64_t room = room_[rank] - amount;
-    if (room < 0) return false;
-    auto& oldest = oldest_[rank];
-    const auto finished = [&](std::size_t i) { return held_[rank][i] == 0 && to_come_[rank][i] == 0; };
-    while (oldest < held_[rank].size() && finished(oldest)) ++oldest;
-    // Once there is room for what any micro-batch needs, there is for all that follow.
-    for (std::size_t i = oldest; room < most_[rank]; ++i) {
-      const std::int64_t change = i == mb.index() ? amount : 0;
-      if (to_come_[rank][i] - change > room) return false;
-      room += held_[rank][i] + change;
-    }
-    return true;
-  }
-
   const Workload& workload_;
-  const KeepLimit& limit_;
   const Policy& policy_;
   Ticks latest_end_;
   std::vector<std::vector<ReplicaProgress>> replicas_;  // [rank]
@@ -205,12 +174,8 @@ class Machine {
   std::vector<Ticks> free_at_;
   std::vector<Ticks> first_;  // start; never until then
   std::vector<Ticks> work_left_;
-  std::vector<std::int64_t> room_;
-  std::vector<std::int64_t> most_;                  // what one micro-batch needs at most
-  std::vector<std::size_t> oldest_;                 // no micro-batch before it is unfinished
-  std::vector<std::vector<std::int64_t>> held_;     // [rank][micro-batch]
-  std::vector<std::vector<std::int64_t>> to_come_;  // by forwards not yet done
-  std::vector<Ticks> input_ready_;                  // by Workload::at
+  Bank bank_;
+  std::vector<Ticks> input_ready_;  // by Workload::at
   std::vector<Ticks> gradient_ready_;
   std::vector<Ticks> lane_free_;
   Ticks now_ = 0;

@@ -87,6 +87,9 @@ struct Workload {
   [[nodiscard]] Ticks repeated_time(StageId stage, MicroBatch micro_batch) const;
 };
 
+/// No order takes less: of a rank, its work and the way of a micro-batch to its first stage.
+[[nodiscard]] Ticks least_makespan(const Workload& workload);
+
 struct WorkloadRequest {
   Placement placement{};
   int micro_batches = 0;
@@ -139,6 +142,8 @@ struct Policy {
   /// The part of an action's time, in percent, that a rank would rather idle than start it, when a transfer
   /// under way brings it one of higher priority by then.
   int patience = 0;
+  /// A rank idles for that only where it could still end by then.
+  Ticks patient_until = kNever;
 };
 
 /// How good orders are: first the time to the end of the last rank, then the longest that any rank takes from

@@ -91,6 +91,29 @@ Workload workload_of(const WorkloadRequest& request) {
   return work;
 }
 
+Ticks least_makespan(const Workload& workload) {
+  std::vector<Ticks> work(to_size(workload.placement.world()), 0);
+  std::vector<Ticks> begin(work.size(), kNever);
+  for (int i = 0; i < workload.micro_batches; ++i) {
+    const MicroBatch mb{i};
+    Ticks way = 0;
+    for (int s = 0; s < workload.placement.stages(); ++s) {
+      const StageId stage{s};
+      const std::size_t rank = workload.placement.rank_of(stage, mb).index();
+      begin[rank] = std::min(begin[rank], way);
+      for (const Op op : {Op::forward, Op::backward_input, Op::backward_weight})
+        work[rank] += workload.duration({op, stage, mb});
+      way += workload.duration({Op::forward, stage, mb});
+      if (s + 1 < workload.placement.stages()) way += workload.forward_hop(stage, mb).time;
+    }
+  }
+  Ticks least = 0;
+  for (std::size_t r = 0; r < work.size(); ++r) {
+    if (begin[r] != kNever) least = std::max(least, begin[r] + work[r]);
+  }
+  return least;
+}
+
 KeepLimit stage_limit(const Placement& placement, std::int64_t capacity) {
   KeepLimit limit;
   limit.forward.assign(placement.ranks.size(), 1);

@@ -1,5 +1,6 @@
 #include "stagecraft/schedules/synthesis/local_search.h"
 
+#include "stagecraft/base/draws.h"
 #include "stagecraft/schedules/synthesis/lower_bound.h"
 #include "stagecraft/schedules/synthesis/peak_memory.h"
 
@@ -8,25 +9,6 @@
 
 namespace stagecraft::synthesis {
 namespace {
-
-/// The k-th number of a sequence is a hash of k (SplitMix64: Steele et al., OOPSLA'14).
-class Draws {
- public:
-  explicit Draws(std::uint64_t sequence) : state_(sequence * 0x2545F4914F6CDD1DULL) {}
-
-  std::uint64_t next() {
-    std::uint64_t z = state_ += 0x9E3779B97F4A7C15ULL;
-    z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9ULL;
-    z = (z ^ (z >> 27U)) * 0x94D049BB133111EBULL;
-    return z ^ (z >> 31U);
-  }
-  /// 0 to n - 1.
-  std::size_t below(std::size_t n) { return to_size(next() % n); }
-  double fraction() { return static_cast<double>(next() >> 11U) * 0x1p-53; }
-
- private:
-  std::uint64_t state_;
-};
 
 /// What is minimized, and of equal ones the one whose ranks are done earlier.
 double cost(const Price& price) { return price.seconds + 0.01 * price.mean_end; }

@@ -1,10 +1,12 @@
 #include "stagecraft/schedules/synthesis/seeds.h"
 
 #include "stagecraft/schedules/costs/traffic.h"
+#include "stagecraft/schedules/list_scheduling/policy_search.h"
 #include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/synthesis/peak_memory.h"
 
 #include <algorithm>
+#include <array>
 
 namespace stagecraft::synthesis {
 namespace {
@@ -47,6 +49,9 @@ Priorities priorities_of(const Workload& workload, const Orders& orders) {
   }
   return priorities;
 }
+
+/// Of the room for what is kept.
+constexpr std::array kShares{1.3, 1.2, 1.1, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35, 0.2};
 
 constexpr PriorityRule kRules[] = {{0, 1, 1, 2}, {0, 0, 0, 1}, {0, 2, 2, 1}};
 
@@ -141,9 +146,32 @@ void Seeds::follow(std::size_t most, const std::function<bool()>& go_on) {
   }
 }
 
+std::vector<Seed> Seeds::add_patterns(std::int64_t schedules, std::uint64_t draws,
+                                      const std::function<bool()>& go_on) {
+  constexpr std::size_t kFollowed = 4;
+  PolicySearchLimits limits{.schedules = schedules, .draws = draws, .go_on = go_on};
+  limits.accept = [&](const Orders& orders) { return fits(problem_, orders); };
+  for (const Seed& seed : best(kFollowed)) limits.seeds.push_back(split(seed.found.orders));
+  const std::size_t before = seeds_.size();
+  for (const ListSchedule& found : search_policies(workload_, largest_limit(), limits))
+    (void)add("pattern", found.orders);
+  return {seeds_.begin() + static_cast<std::ptrdiff_t>(before), seeds_.end()};
+}
+
+/// The largest within which some list schedule fits.
+KeepLimit Seeds::largest_limit() {
+  const Priorities priorities = by_rule(workload_, kRules[0]);
+  for (const double share : kShares) {
+    const KeepLimit limit = limit_of(share);
+    if (!problem_.capacity() || fits(problem_, list_schedule(workload_, limit, {.priorities = priorities})))
+      return limit;
+  }
+  return limit_of(kShares.back());
+}
+
 /// The limit counts roughly what the proof counts exactly: from more than there is down to what fits.
 void Seeds::add_within(const std::string& name, const std::function<Orders(const KeepLimit&)>& make) {
-  for (const double share : {1.3, 1.2, 1.1, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35, 0.2}) {
+  for (const double share : kShares) {
     if (add(name, make(limit_of(share))) || !problem_.capacity()) return;
   }
 }

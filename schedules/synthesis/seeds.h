@@ -35,6 +35,13 @@ class Seeds {
   /// List schedules in which a stage may hold so many micro-batches and no more: a rank's first stages some,
   /// its later ones others. While `go_on`.
   void add_shared(const std::function<bool()>& go_on);
+  /// So many list schedules by patterns (policy_search.h), from the cheapest seeds and from none: the best few,
+  /// best first.
+  [[nodiscard]] std::vector<Seed> add_patterns(std::int64_t schedules, std::uint64_t draws,
+                                               const std::function<bool()>& go_on);
+  /// One that was searched for from another.
+  void add_found(const Seed& seed) { seeds_.push_back(seed); }
+
   /// From the cheapest seeds: list schedules by the latest starts in them, as long as that helps.
   void follow(std::size_t most, const std::function<bool()>& go_on);
 
@@ -43,6 +50,7 @@ class Seeds {
 
  private:
   bool add(const std::string& name, const Orders& orders);
+  [[nodiscard]] KeepLimit largest_limit();
   void add_within(const std::string& name, const std::function<Orders(const KeepLimit&)>& make);
   [[nodiscard]] KeepLimit limit_of(double share) const;
 

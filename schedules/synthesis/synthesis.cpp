@@ -4,6 +4,7 @@
 #include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/program/step_program.h"
 #include "stagecraft/schedules/simulator/simulator.h"
+#include "stagecraft/schedules/synthesis/critical_search.h"
 #include "stagecraft/schedules/synthesis/least_memory.h"
 #include "stagecraft/schedules/synthesis/seeds.h"
 
@@ -90,12 +91,59 @@ class Synthesizer {
     const auto go_on = [&] { return go_on_ && pricing_.work() < request_.budget.work / 3; };
     if (problem_.capacity()) seeds_.add_shared(go_on);
     seeds_.follow(2 * kStarts, go_on);
+    if (holds_several()) add_patterns();
+  }
+
+  /// Ranks with several stages: the pattern of the steady state decides, which is not searched for by moving
+  /// single computations. Patterns, and moves from the best of them, from which the next round begins.
+  void add_patterns() {
+    const auto computations = static_cast<std::int64_t>(problem_.computations());
+    const std::int64_t work = request_.budget.work;
+    const std::int64_t schedules = std::min(kMostPatterns, work / 4 / computations);
+    std::uint64_t draws = 0;
+    for (std::uint64_t round = 0; round < kPatternRounds; ++round) {
+      if (!told() || done(seeds_.best(1)) || (round > 0 && hopeless())) return;
+      std::vector<Seed> found = seeds_.add_patterns(schedules, round, [&] { return told(); });
+      found.resize(std::min(kFromRound, found.size()));
+      for (Seed& seed : found) {
+        if (done(seeds_.best(1))) return;
+        follow_critical_paths(seed, work / 24, draws++);
+        seeds_.add_found(seed);
+      }
+    }
+  }
+  void follow_critical_paths(Seed& seed, std::int64_t work, std::uint64_t draws) {
+    seed.found = synthesis::critical_search(problem_, pricing_, seed.found, limits(work, draws));
+  }
+  /// So far behind what there is to beat that more of the same will not do.
+  [[nodiscard]] bool hopeless() const {
+    const auto& beat = request_.budget.to_beat;
+    const auto best = seeds_.best(1);
+    return beat && !best.empty() && best.front().seconds() > kHopeless * beat->value;
+  }
+  [[nodiscard]] bool holds_several() const {
+    for (int r = 0; r < problem_.ranks(); ++r) {
+      if (problem_.replicas_of(Rank{r}).size() > 1) return true;
+    }
+    return false;
+  }
+  /// Whether to go on, as asked of the budget's owner.
+  bool told() {
+    if (!request_.budget.go_on) return true;
+    const auto best = seeds_.best(1);
+    const double seconds = best.empty() ? synthesis::kNever : best.front().seconds();
+    return go_on_ = go_on_ && request_.budget.go_on(Seconds{seconds});
   }
 
   void search() {
     std::vector<Seed> starts = seeds_.best(kStarts);
     if (starts.empty()) return;
+    if (holds_several() && hopeless()) return offer_first(std::move(starts));
+    if (holds_several() && !done(starts)) {
+      follow_critical_paths(starts.front(), request_.budget.work / 8, kPatternRounds * kFromRound);
+    }
     const std::int64_t round = kRound * static_cast<std::int64_t>(problem_.computations());
+    searched_before_ = holds_several() ? request_.budget.work / 8 * 7 : 0;
     const std::int64_t each = std::min(round, left() / 2 / static_cast<std::int64_t>(starts.size()));
     std::uint64_t draws = 0;
     for (Seed& start : starts) {
@@ -103,8 +151,12 @@ class Synthesizer {
     }
     const auto best = std::min_element(starts.begin(), starts.end(), synthesis::cheaper);
     for (std::int64_t work = round; !done(starts); work *= 2) improve(*best, std::min(work, left()), draws++);
+    offer_first(std::move(starts));
+  }
+
+  /// The first that the proof accepts; the others only if pricing was wrong about it.
+  void offer_first(std::vector<Seed> starts) {
     std::stable_sort(starts.begin(), starts.end(), synthesis::cheaper);
-    // The first that the proof accepts; the others only if pricing was wrong about it.
     for (const Seed& seed : starts) {
       auto judged = judge(synchronous_program(header_, seed.found.orders, request_.clip), seed.name);
       if (!judged) continue;
@@ -115,13 +167,17 @@ class Synthesizer {
   }
 
   void improve(Seed& seed, std::int64_t work, std::uint64_t draws) {
+    seed.found = synthesis::local_search(problem_, pricing_, seed.found, limits(work, draws));
+  }
+
+  [[nodiscard]] synthesis::SearchLimits limits(std::int64_t work, std::uint64_t draws) {
     synthesis::SearchLimits limits{.work = work, .bound = result_.bound.seconds, .draws = draws};
     if (request_.budget.go_on) {
       limits.go_on = [&](double seconds) {
         return go_on_ = go_on_ && request_.budget.go_on(Seconds{seconds});
       };
     }
-    seed.found = synthesis::local_search(problem_, pricing_, seed.found, limits);
+    return limits;
   }
 
   /// Lowered, proved but for its memory, and simulated; nothing when the proof refuses it.
@@ -148,7 +204,7 @@ class Synthesizer {
   }
 
   [[nodiscard]] std::int64_t left() const {
-    return std::max<std::int64_t>(0, request_.budget.work - pricing_.work());
+    return std::max<std::int64_t>(0, request_.budget.work - searched_before_ - pricing_.work());
   }
   [[nodiscard]] bool spent() const { return left() == 0; }
   [[nodiscard]] bool done(const std::vector<Seed>& seeds) const {
@@ -163,6 +219,11 @@ class Synthesizer {
   static constexpr std::int64_t kRound =
       2000;  ///< orders that the first rounds price, if the budget has so many
 
+  static constexpr double kHopeless = 1.04;
+  static constexpr std::int64_t kMostPatterns = 1000;
+  static constexpr std::uint64_t kPatternRounds = 4;
+  static constexpr std::size_t kFromRound = 2;  ///< orders moved on from
+
   const SynthesisRequest& request_;
   ProgramHeader header_;
   synthesis::Problem problem_;
@@ -171,7 +232,8 @@ class Synthesizer {
   Synthesis result_;
   std::vector<std::pair<std::string, Orders>> library_;
   std::optional<ProvedProgram> best_;
-  std::vector<Finding> why_not_;  ///< of the last program that was refused for anything but its memory
+  std::vector<Finding> why_not_;      ///< of the last program that was refused for anything but its memory
+  std::int64_t searched_before_ = 0;  ///< of the budget, by other means than pricing
   bool go_on_ = true;
 };
 

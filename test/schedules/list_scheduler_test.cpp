@@ -5,6 +5,8 @@
 
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/generators/assembly.h"
+#include "stagecraft/schedules/list_scheduling/due_order.h"
+#include "stagecraft/schedules/list_scheduling/policy_search.h"
 #include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/program/step_program.h"
 #include "stagecraft/schedules/simulator/simulator.h"
@@ -84,6 +86,36 @@ bool same(const Orders& a, const Orders& b) {
 
 }  // namespace
 
+TEST_CASE("orders by what is due are proved, and keep within the memory", "[list_scheduler]") {
+  int made = 0;
+  REQUIRE(rc::check([&] {
+    const Placement placement = *rc::gen::arbitrary<bool>() ? random_widths(4) : random_shared();
+    const int m = *rc::gen::inRange(1, 12);
+    const CostTable costs = random_costs(placement);
+    const Workload workload = workload_of({.placement = placement, .micro_batches = m, .costs = &costs});
+    const KeepLimit limit = random_limit(placement, m);
+    Priorities due = by_rule(workload, {0, 0, 0, *rc::gen::inRange(0, 2)});
+    if (*rc::gen::arbitrary<bool>()) {
+      for (Ticks& one : due.forward) one += *rc::gen::inRange(0, 4 * placement.stages());
+    }
+    const Policy policy{.priorities = due,
+                        .share = std::vector<int>(placement.ranks.size(), *rc::gen::inRange(1, 5)),
+                        .patience = *rc::gen::inRange(0, 151)};
+    const auto schedule = due_order_within(workload, limit, policy, kNever);
+    if (!schedule) return;
+    ++made;
+    RC_ASSERT(within(schedule->orders, limit));
+    RC_ASSERT(*replay(workload, schedule->orders) == schedule->value);
+    RC_ASSERT(due_order_within(workload, limit, policy, schedule->value.makespan).has_value());
+    if (schedule->value.makespan > 0)
+      RC_ASSERT(!due_order_within(workload, limit, policy, schedule->value.makespan - 1).has_value());
+    const auto program = synchronous_program(ProgramHeader{"custom", SegmentKind::train, placement, {m}},
+                                             schedule->orders, false);
+    RC_ASSERT(check(lower(program, {.extra_slots = m, .sends_in_flight = 2 * m})).accepted());
+  }));
+  CHECK(made > 30);
+}
+
 TEST_CASE("list schedules never deadlock and keep within the memory", "[list_scheduler]") {
   REQUIRE(rc::check([] {
     ScheduleRequest request{.placement = *rc::gen::arbitrary<bool>() ? random_widths(4) : random_shared(),
@@ -132,6 +164,10 @@ TEST_CASE("list schedules never deadlock and keep within the memory", "[list_sch
       }
     }
     RC_ASSERT(within(best_orders(workload, limit, {orders}), limit));
+    for (const ListSchedule& found : search_policies(workload, limit, {.schedules = 12, .seeds = {orders}})) {
+      RC_ASSERT(within(found.orders, limit));
+      RC_ASSERT(*replay(workload, found.orders) == found.value);
+    }
     RC_ASSERT(*replay(workload, best_orders(workload, limit, {orders})) <= *value);
     RC_ASSERT(best_orders(workload, limit).size() == orders.size());
   }));

@@ -1,10 +1,13 @@
 #include "stagecraft/schedules/synthesis/synthesis.h"
 
+#include "stagecraft/base/draws.h"
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/generators/library.h"
 #include "stagecraft/schedules/generators/registry.h"
 #include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/simulator/simulator.h"
+#include "stagecraft/schedules/synthesis/critical_search.h"
+#include "stagecraft/schedules/synthesis/order_graph.h"
 #include "stagecraft/schedules/synthesis/peak_memory.h"
 #include "stagecraft/schedules/synthesis/pricing.h"
 #include "stagecraft/schedules/synthesis/seeds.h"
@@ -56,6 +59,47 @@ TEST_CASE("orders are priced as the simulator prices their programs", "[synthesi
   }
   CHECK(compared > 350);
   CHECK(shorter > 20);
+}
+
+TEST_CASE("moves along the critical path deadlock nothing and never make a result worse", "[synthesis]") {
+  int estimated = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const Case c(seed, seed % 4 != 0);
+    const Problem problem = c.problem();
+    Pricing pricing(problem);
+    for (const ScheduleProgram& program : c.library()) {
+      const Orders orders = synthesis::orders_of(program);
+      if (!well_formed(problem, orders)) continue;
+      INFO(fmt::format("seed {}, {}", seed, program.schedule));
+      const synthesis::Found start{orders, pricing.run(orders)};
+      synthesis::OrderGraph graph(problem);
+      graph.take(orders);
+      REQUIRE(graph.evaluate());
+      Draws draws(seed + 1);
+      for (int k = 0; k < 20; ++k) {
+        const std::size_t rank = draws.below(orders.size());
+        const std::size_t length = graph.order(rank).size();
+        const std::size_t from = draws.below(length);
+        const std::size_t to = graph.reach(rank, from, draws.below(length));
+        const double estimate = graph.estimate(rank, from, to);
+        graph.move(rank, from, to);
+        if (any_recompute(c.recompute) && !graph.evaluate()) break;
+        REQUIRE(graph.evaluate());
+        // Of neighbours neither waits for the other by way of other ranks.
+        if (from + 1 == to || to + 1 == from) {
+          CHECK(estimate <= graph.makespan() + 1e-9);
+          ++estimated;
+        }
+      }
+      if (!any_recompute(c.recompute)) CHECK(well_formed(problem, graph.orders()));
+      const auto found =
+          synthesis::critical_search(problem, pricing, start, {.work = kSmallWork, .draws = seed});
+      CHECK(well_formed(problem, found.orders));
+      CHECK(found.price.makespan <= start.price.makespan);
+      CHECK(pricing.run(found.orders).makespan == found.price.makespan);
+    }
+  }
+  CHECK(estimated > 500);
 }
 
 TEST_CASE("a price does not depend on what was priced before", "[synthesis]") {

@@ -1,0 +1,195 @@
+#include "stagecraft/schedules/synthesis/order_graph.h"
+
+#include <algorithm>
+
+namespace stagecraft::synthesis {
+namespace {
+
+constexpr std::size_t kForward = 0, kInput = 1, kWeight = 2, kNodeParts = 3;
+
+constexpr double kSame = 1e-12;  // seconds
+
+std::size_t part_of(Op op) { return op == Op::forward ? kForward : is_input_part(op) ? kInput : kWeight; }
+
+}  // namespace
+
+OrderGraph::OrderGraph(const Problem& problem)
+    : problem_(problem), lists_(to_size(problem.ranks())), flush_(lists_.size(), 0), next_(lists_.size()) {
+  const int last = problem.last_stage().value;
+  nodes_.resize(kNodeParts * to_size(problem.stages()) * to_size(problem.micro_batches()));
+  known_.resize(nodes_.size());
+  for (int s = 0; s <= last; ++s) {
+    const StageId stage{s};
+    for (int i = 0; i < problem.micro_batches(); ++i) {
+      const MicroBatch mb{i};
+      for (const Op op : {Op::forward, Op::backward_input, Op::backward_weight}) {
+        Node& node = nodes_[at(part_of(op), stage, mb)];
+        node.compute = {op, stage, mb};
+        node.rank = problem.replica(stage, mb).rank.index();
+        node.seconds = problem.seconds(node.compute);
+        if (op == Op::backward_input) node.seconds += problem.recompute_seconds(stage, mb);
+      }
+    }
+  }
+  for (int i = 0; i < problem.micro_batches(); ++i) {
+    const MicroBatch mb{i};
+    for (int s = 0; s < last; ++s) {
+      const StageId before{s};
+      const StageId behind{s + 1};
+      connect(at(kForward, before, mb), at(kForward, behind, mb), problem.activation_seconds(behind, mb));
+      // A recompute begins without the gradient.
+      connect(at(kInput, behind, mb), at(kInput, before, mb),
+              problem.gradient_seconds(before, mb) - problem.recompute_seconds(before, mb));
+    }
+    connect(at(kForward, StageId{last}, mb), at(kInput, StageId{last}, mb), 0);
+  }
+  if (problem.clip()) return;
+  for (const TimedReplica& replica : problem.replicas()) flush_[replica.rank.index()] += replica.step;
+}
+
+void OrderGraph::connect(std::size_t from, std::size_t to, double hop) {
+  nodes_[from].feeds = to;
+  nodes_[from].until_needed = hop;
+  nodes_[to].needs = from;
+}
+
+void OrderGraph::take(const Orders& orders) {
+  for (std::size_t r = 0; r < lists_.size(); ++r) {
+    auto& list = lists_[r];
+    list.clear();
+    for (const Compute& c : orders[r]) {
+      list.push_back(at(part_of(c.op), c.stage, c.micro_batch));
+      if (c.op == Op::backward) list.push_back(at(kWeight, c.stage, c.micro_batch));
+    }
+    for (std::size_t i = 0; i < list.size(); ++i) nodes_[list[i]].place = i;
+  }
+}
+
+Order OrderGraph::order(std::size_t rank) const {
+  Order order;
+  order.reserve(lists_[rank].size());
+  for (const std::size_t node : lists_[rank]) order.push_back(nodes_[node].compute);
+  return order;
+}
+
+Orders OrderGraph::orders() const {
+  Orders orders;
+  for (std::size_t r = 0; r < lists_.size(); ++r) orders.push_back(order(r));
+  return orders;
+}
+
+bool OrderGraph::evaluate() {
+  done_.clear();
+  std::ranges::fill(next_, 0);
+  std::ranges::fill(known_, 0);
+  runnable_.clear();
+  for (std::size_t r = lists_.size(); r-- > 0;) runnable_.push_back(r);
+  while (!runnable_.empty()) {
+    const std::size_t rank = runnable_.back();
+    runnable_.pop_back();
+    const auto& list = lists_[rank];
+    for (std::size_t& place = next_[rank]; place < list.size(); ++place) {
+      Node& node = nodes_[list[place]];
+      if (node.needs != kNone && known_[node.needs] == 0) break;
+      node.head = std::max(end_before(rank, place), arrival(node));
+      known_[list[place]] = 1;
+      done_.push_back(list[place]);
+      if (node.feeds != kNone && nodes_[node.feeds].rank != rank)
+        runnable_.push_back(nodes_[node.feeds].rank);
+    }
+  }
+  if (done_.size() != nodes_.size()) return false;
+  makespan_ = 0;
+  for (auto it = done_.rbegin(); it != done_.rend(); ++it) {
+    Node& node = nodes_[*it];
+    node.tail = std::max(after(node.rank, node.place), onward(node));
+    makespan_ = std::max(makespan_, node.head + node.seconds + node.tail);
+  }
+  return true;
+}
+
+const std::vector<std::size_t>& OrderGraph::critical_path(Draws& draws) {
+  path_.clear();
+  std::size_t node = kNone;
+  std::size_t ways = 0;
+  for (const auto& list : lists_) {
+    if (list.empty()) continue;
+    const Node& last = nodes_[list.back()];
+    if (last.head + last.seconds + last.tail < makespan_ - kSame) continue;
+    if (draws.below(++ways) == 0) node = list.back();
+  }
+  while (node != kNone) {
+    path_.push_back(node);
+    const Node& here = nodes_[node];
+    const bool by_rank = here.place > 0 && end_before(here.rank, here.place) >= here.head - kSame;
+    const bool by_stage = here.needs != kNone && arrival(here) >= here.head - kSame;
+    if (by_rank && (!by_stage || draws.below(2) == 0)) {
+      node = lists_[here.rank][here.place - 1];
+    } else {
+      node = by_stage ? here.needs : kNone;
+    }
+  }
+  std::ranges::reverse(path_);
+  return path_;
+}
+
+std::size_t OrderGraph::reach(std::size_t rank, std::size_t from, std::size_t to) const {
+  const auto& list = lists_[rank];
+  const Node& moved = nodes_[list[from]];
+  std::size_t place = from;
+  if (from < to) {
+    while (place < to && !ordered(moved.compute, nodes_[list[place + 1]].compute)) ++place;
+    // What has less behind it than what waits for the moved one cannot be waited for by that.
+    for (; place > from && moved.feeds != kNone && nodes_[moved.feeds].rank != rank; --place) {
+      const Node& passed = nodes_[list[place]];
+      const Node& fed = nodes_[moved.feeds];
+      if (passed.tail + passed.seconds >= fed.tail + fed.seconds) break;
+    }
+  } else {
+    while (place > to && !ordered(nodes_[list[place - 1]].compute, moved.compute)) --place;
+    for (; place < from && moved.needs != kNone && nodes_[moved.needs].rank != rank; ++place) {
+      const Node& passed = nodes_[list[place]];
+      const Node& needed = nodes_[moved.needs];
+      if (passed.head + passed.seconds >= needed.head + needed.seconds) break;
+    }
+  }
+  return place;
+}
+
+double OrderGraph::estimate(std::size_t rank, std::size_t from, std::size_t to) {
+  const auto& list = lists_[rank];
+  const std::size_t first = std::min(from, to);
+  const std::size_t last = std::max(from, to);
+  const auto moved_to = [&](std::size_t place) {  // the node that is there afterwards
+    if (place == to) return list[from];
+    return from < to ? list[place + 1] : list[place - 1];
+  };
+  heads_.clear();
+  double now = end_before(rank, first);
+  for (std::size_t place = first; place <= last; ++place) {
+    const Node& node = nodes_[moved_to(place)];
+    heads_.push_back(std::max(now, arrival(node)));
+    now = heads_.back() + node.seconds;
+  }
+  double longest = 0;
+  double behind = after(rank, last);
+  for (std::size_t place = last + 1; place-- > first;) {
+    const Node& node = nodes_[moved_to(place)];
+    behind = std::max(behind, onward(node)) + node.seconds;
+    longest = std::max(longest, heads_[place - first] + behind);
+  }
+  return longest;
+}
+
+void OrderGraph::move(std::size_t rank, std::size_t from, std::size_t to) {
+  auto& list = lists_[rank];
+  const auto place = [&](std::size_t i) { return list.begin() + static_cast<std::ptrdiff_t>(i); };
+  if (from < to) {
+    std::rotate(place(from), place(from + 1), place(to + 1));
+  } else {
+    std::rotate(place(to), place(from), place(from + 1));
+  }
+  for (std::size_t i = std::min(from, to); i <= std::max(from, to); ++i) nodes_[list[i]].place = i;
+}
+
+}  // namespace stagecraft::synthesis

@@ -1,0 +1,100 @@
+#pragma once
+
+// An order as the graph of what each computation waits for: the one before it on its rank, and the neighbour
+// stage's, with the transfer between. Heads, the longest way to each, and tails, the longest from its end to
+// the end of the step, tell what a change makes of the makespan without another pass.
+
+#include "stagecraft/base/draws.h"
+#include "stagecraft/schedules/synthesis/problem.h"
+
+#include <cstddef>
+#include <vector>
+
+namespace stagecraft::synthesis {
+
+class OrderGraph {
+ public:
+  /// Keeps a reference to `problem`.
+  explicit OrderGraph(const Problem& problem);
+
+  /// Well-formed orders; a whole backward becomes its two parts.
+  void take(const Orders& orders);
+  [[nodiscard]] Order order(std::size_t rank) const;
+  [[nodiscard]] Orders orders() const;
+
+  [[nodiscard]] std::size_t nodes() const { return nodes_.size(); }
+  [[nodiscard]] std::size_t node(std::size_t rank, std::size_t place) const { return lists_[rank][place]; }
+  [[nodiscard]] std::size_t rank(std::size_t node) const { return nodes_[node].rank; }
+  [[nodiscard]] std::size_t place(std::size_t node) const { return nodes_[node].place; }
+
+  /// Finds heads and tails; false where the orders deadlock. What follows is about the last that it found.
+  bool evaluate();
+  /// Of the step, as if transfers had links of their own.
+  [[nodiscard]] double makespan() const { return makespan_; }
+  /// Nodes of a longest way, first one first; which, where there are several, is drawn.
+  [[nodiscard]] const std::vector<std::size_t>& critical_path(Draws& draws);
+
+  /// The farthest place on the way to `to` that the rank's computation at `from` can go without passing one
+  /// that it must stay behind or before; without a deadlock where nothing is recomputed.
+  [[nodiscard]] std::size_t reach(std::size_t rank, std::size_t from, std::size_t to) const;
+  /// The longest way through what a move to a place within reach changes, other ranks taken as they are: of
+  /// neighbours that change places no more than the makespan then, of others about that.
+  [[nodiscard]] double estimate(std::size_t rank, std::size_t from, std::size_t to);
+  /// Needs a new evaluate().
+  void move(std::size_t rank, std::size_t from, std::size_t to);
+
+ private:
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+  struct Node {
+    Compute compute{};
+    std::size_t rank = 0;
+    std::size_t place = 0;
+    double seconds = 0;
+    std::size_t needs = kNone;  ///< the neighbour stage's that it waits for
+    std::size_t feeds = kNone;  ///< and the one that waits for it
+    double until_needed = 0;    ///< from its end until that can begin
+    double head = 0;
+    double tail = 0;
+  };
+
+  [[nodiscard]] std::size_t at(std::size_t part, StageId stage, MicroBatch mb) const {
+    return (part * to_size(problem_.stages()) + stage.index()) * to_size(problem_.micro_batches()) +
+           mb.index();
+  }
+  void connect(std::size_t from, std::size_t to, double hop);
+  /// When what it waits for of another stage is there.
+  [[nodiscard]] double arrival(const Node& node) const {
+    if (node.needs == kNone) return 0;
+    const Node& other = nodes_[node.needs];
+    return other.head + other.seconds + other.until_needed;
+  }
+  /// What must follow its end, by way of another stage.
+  [[nodiscard]] double onward(const Node& node) const {
+    return node.feeds == kNone ? 0 : node.until_needed + nodes_[node.feeds].seconds + nodes_[node.feeds].tail;
+  }
+  [[nodiscard]] double end_before(std::size_t rank, std::size_t place) const {
+    if (place == 0) return 0;
+    const Node& before = nodes_[lists_[rank][place - 1]];
+    return before.head + before.seconds;
+  }
+  [[nodiscard]] double after(std::size_t rank, std::size_t place) const {
+    if (place + 1 == lists_[rank].size()) return flush_[rank];
+    const Node& next = nodes_[lists_[rank][place + 1]];
+    return next.seconds + next.tail;
+  }
+
+  const Problem& problem_;
+  std::vector<Node> nodes_;
+  std::vector<std::vector<std::size_t>> lists_;  // [rank] nodes in order
+  std::vector<double> flush_;                    // [rank] behind its last computation
+  double makespan_ = 0;
+  // Kept for their memory.
+  std::vector<std::size_t> done_;  // nodes, each behind what it waits for
+  std::vector<std::size_t> next_;  // [rank]
+  std::vector<std::size_t> runnable_;
+  std::vector<char> known_;
+  std::vector<std::size_t> path_;
+  std::vector<double> heads_;
+};
+
+}  // namespace stagecraft::synthesis
