@@ -101,8 +101,8 @@ TEST_CASE("auto is not behind the authors' orders of Vs in the memory that their
     CHECK(found.fits);
     for (const MemoryProof& rank : check(lower(found.program), &c.costs).memory)
       CHECK(rank.peak <= c.capacity);
-    CHECK(found.makespan.value <= c.authors * (1 + kEqual));
-    ratios.push_back(found.makespan.value / c.authors);
+    CHECK(found.step.value <= c.authors * (1 + kEqual));
+    ratios.push_back(found.step.value / c.authors);
   }
   REQUIRE(ratios.size() > 10);
   std::ranges::sort(ratios);
