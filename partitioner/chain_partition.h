@@ -79,7 +79,7 @@ class ChainPartitioner {
       list(0, 0, bottleneck, cuts, all);
       return all;
     }
-    std::mt19937_64 random(1);
+    std::mt19937_64 random(1);  // NOLINT(bugprone-random-generator-seed): the same cuts every time
     while (all.size() < most) {
       cuts.clear();
       for (int stage = 0, first = 0; stage + 1 < stages_; ++stage) {

@@ -120,9 +120,9 @@ class CutDescent {
   std::vector<std::array<double, 3>> shares_;  // of each layer: of all time, kept bytes and weights
   std::vector<StepBound> paths_;
   std::size_t next_path_ = 0;
-  std::set<Cuts> tried_;  // by try_best
-  std::mt19937_64 random_{1};
-  State best_;  // of all, fit or not
+  std::set<Cuts> tried_;       // by try_best
+  std::mt19937_64 random_{1};  // NOLINT(bugprone-random-generator-seed): the same request, the same cuts
+  State best_;                 // of all, fit or not
   RecomputeSettings best_settings_;
   Least least_;
   CutSearchBudget budget_;

@@ -82,11 +82,8 @@ class OrderSearch {
     const auto step = [](const Ordered& one) {
       return one.made.candidate ? one.made.candidate->step().value : kInfinite;
     };
-    if (best.made.reason.empty() && !best.made.candidate) {
-      best = std::move(other);
-    } else if (step(other) < step(best)) {
-      best = std::move(other);
-    }
+    const bool none = best.made.reason.empty() && !best.made.candidate;
+    if (none || step(other) < step(best)) best = std::move(other);
   }
 
   /// An order for the cuts, then cuts for the order, while that helps.
