@@ -99,15 +99,17 @@ class Synthesizer {
   void add_patterns() {
     const auto computations = static_cast<std::int64_t>(problem_.computations());
     const std::int64_t work = request_.budget.work;
-    const std::int64_t schedules = std::min(kMostPatterns, work / 4 / computations);
+    const std::int64_t schedules = std::min(kMostPatterns, work * 2 / 5 / computations);
+    const std::int64_t rounds = std::clamp(kRoundsOfOne / computations, kLeastRounds, kMostRounds);
     std::uint64_t draws = 0;
-    for (std::uint64_t round = 0; round < kPatternRounds; ++round) {
+    for (std::int64_t round = 0; round < rounds; ++round) {
       if (!told() || done(seeds_.best(1)) || (round > 0 && hopeless())) return;
-      std::vector<Seed> found = seeds_.add_patterns(schedules, round, [&] { return told(); });
+      std::vector<Seed> found =
+          seeds_.add_patterns(schedules, static_cast<std::uint64_t>(round), [&] { return told(); });
       found.resize(std::min(kFromRound, found.size()));
       for (Seed& seed : found) {
         if (done(seeds_.best(1))) return;
-        follow_critical_paths(seed, work / 24, draws++);
+        follow_critical_paths(seed, work / 16, draws++);
         seeds_.add_found(seed);
       }
     }
@@ -140,7 +142,7 @@ class Synthesizer {
     if (starts.empty()) return;
     if (holds_several() && hopeless()) return offer_first(std::move(starts));
     if (holds_several() && !done(starts)) {
-      follow_critical_paths(starts.front(), request_.budget.work / 8, kPatternRounds * kFromRound);
+      follow_critical_paths(starts.front(), request_.budget.work / 4, kMostRounds * kFromRound);
     }
     const std::int64_t round = kRound * static_cast<std::int64_t>(problem_.computations());
     searched_before_ = holds_several() ? request_.budget.work / 8 * 7 : 0;
@@ -221,8 +223,9 @@ class Synthesizer {
 
   static constexpr double kHopeless = 1.04;
   static constexpr std::int64_t kMostPatterns = 1000;
-  static constexpr std::uint64_t kPatternRounds = 4;
-  static constexpr std::size_t kFromRound = 2;  ///< orders moved on from
+  static constexpr std::int64_t kRoundsOfOne = 8000, kLeastRounds = 2,
+                                kMostRounds = 4;  ///< fewer of long orders
+  static constexpr std::size_t kFromRound = 2;    ///< orders moved on from
 
   const SynthesisRequest& request_;
   ProgramHeader header_;
