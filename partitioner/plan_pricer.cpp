@@ -185,11 +185,6 @@ Seconds PlanPricer::step(const CostTable& costs) {
   return synchronous() ? programs_.front().simulator.cycle(costs) : of_step(run(costs), makespan);
 }
 
-Seconds PlanPricer::first_step(const CostTable& costs) {
-  take(costs);
-  return programs_.front().simulator.run(costs).makespan;
-}
-
 PlanPricer::Several* PlanPricer::overlapping(const CostTable& costs) {
   if (!synchronous()) return nullptr;
   PreparedProgram& step = programs_.front();

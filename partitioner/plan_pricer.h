@@ -55,8 +55,6 @@ class PlanPricer {
   [[nodiscard]] Prediction prediction();  ///< with the plan's own costs: predict()
   /// From one step to the next, once steady, as predict() has it.
   [[nodiscard]] Seconds step(const CostTable& costs);
-  /// What the first step takes. Synchronous schedules only.
-  [[nodiscard]] Seconds first_step(const CostTable& costs);
   /// The proven peak per rank.
   [[nodiscard]] std::vector<Bytes> memory(const CostTable& costs);
   /// What a step is made of, largest first; asynchronous: a step's share of a whole segment.

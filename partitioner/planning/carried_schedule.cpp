@@ -2,10 +2,10 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/schedules/program/step_program.h"
+#include "stagecraft/schedules/synthesis/seeds.h"
 
 #include <algorithm>
 #include <ranges>
-#include <utility>
 
 namespace stagecraft::planning {
 namespace {
@@ -20,18 +20,10 @@ ScheduleProgram with_orders(const ScheduleRequest& request, const Orders& orders
 }  // namespace
 
 Schedule carried_schedule(const ScheduleProgram& program) {
-  Orders orders;
-  for (const auto& list : program.ranks) {
-    Order& order = orders.emplace_back();
-    for (const Action& action : list) {
-      if (is_compute(action.op) && action.op != Op::recompute)
-        order.push_back({action.op, action.stage, action.micro_batch});
-    }
-  }
   return {.name = kName,
           .summary = {},
           .paper = {},
-          .build = [orders = std::move(orders)](const ScheduleRequest& request) {
+          .build = [orders = synthesis::orders_of(program)](const ScheduleRequest& request) {
             return with_orders(request, orders);
           }};
 }

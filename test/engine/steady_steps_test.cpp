@@ -105,14 +105,20 @@ Counted waits_of(Json config, int steps) {
   return {counts.meetings / setup.world(), counts.steady, counts.early};
 }
 
-}  // namespace
-
-TEST_CASE("a steady step waits for nothing that is not in its program", "[steady_steps]") {
+/// Nothing but equal training steps, which agree on nothing.
+Json steady_config() {
   Json config = tiny_config();
   config["gradient_norm"] = false;
   config["data"]["samples"] = 160;
   config["data"]["validation_samples"] = 0;
   config["checkpoint"]["every_steps"] = 0;
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("a steady step waits for nothing that is not in its program", "[steady_steps]") {
+  Json config = steady_config();
   config["model"]["hidden"] = {16, 12, 12, 12, 12, 12};
   SECTION("1f1b") { config["pipeline"] = {{"schedule", "1f1b"}, {"cuts", {2, 4, 6}}}; }
   SECTION("zb_h2") { config["pipeline"] = {{"schedule", "zb_h2"}, {"cuts", {2, 4, 6}}}; }
@@ -133,11 +139,7 @@ TEST_CASE("a steady step waits for nothing that is not in its program", "[steady
 }
 
 TEST_CASE("where a step is not proved together with the next one, ranks wait behind it", "[steady_steps]") {
-  Json config = tiny_config();
-  config["gradient_norm"] = false;
-  config["data"]["samples"] = 160;
-  config["data"]["validation_samples"] = 0;
-  config["checkpoint"]["every_steps"] = 0;
+  Json config = steady_config();
   config["train_micro_batch_size_per_gpu"] = 16;  // two micro-batches over three replicas
   config["pipeline"] = {{"schedule", "1f1b"}, {"cuts", {2}}, {"widths", {1, 3}}};
   CHECK_NOTHROW(waits_of(config, 3));
