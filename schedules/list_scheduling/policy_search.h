@@ -2,7 +2,7 @@
 
 // Orders of a synchronous step found by trying policies of the list scheduler. A policy says when, in a
 // pattern that repeats with every micro-batch, each stage's forward, input gradient and weight gradient are due,
-// and how many micro-batches a stage may hold; the list scheduler makes of it an order that keeps to the true
+// and how many micro-batches each stage may hold; the list scheduler makes of it an order that keeps to the true
 // times and to the memory. A pattern has few numbers, so that a few hundred orders are a search; what the
 // pattern says of the steady state, the scheduler's filling of idle time makes of the first and last
 // micro-batches.
