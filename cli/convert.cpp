@@ -18,12 +18,13 @@
 namespace stagecraft::cli {
 namespace {
 
-enum class Form { text, json, csv, csv_comms };
+enum class Form { text, json, csv, csv_comms, csv_comms_2_11 };
 
 Form form_named(const std::string& name) {
   if (name == "json") return Form::json;
   if (name == "csv") return Form::csv;
-  return name == "csv-comms" ? Form::csv_comms : Form::text;
+  if (name == "csv-comms") return Form::csv_comms;
+  return name == "csv-comms-2.11" ? Form::csv_comms_2_11 : Form::text;
 }
 
 struct ConvertOptions {
@@ -33,25 +34,32 @@ struct ConvertOptions {
   std::string form;  ///< empty: by the output's name
 };
 
+Form form_of(const PytorchSchedule& schedule) {
+  if (!schedule.has_communication()) return Form::csv;
+  return schedule.states_waits() ? Form::csv_comms : Form::csv_comms_2_11;
+}
+
 /// What is asked for, or what the name of the output says: a CSV of PyTorch's stays in its form.
 Form form_of(const ConvertOptions& options, const InputProgram& input) {
   if (!options.form.empty()) return form_named(options.form);
   if (options.out.ends_with(".json")) return Form::json;
   if (!options.out.ends_with(".csv")) return Form::text;
-  return input.has_transfers() ? Form::csv_comms : Form::csv;
+  return input.pytorch ? form_of(*input.pytorch) : Form::csv;
 }
 
 std::string converted(const InputProgram& input, Form form) {
-  const bool same_csv = input.pytorch && input.has_transfers() == (form == Form::csv_comms);
+  if (input.pytorch && form_of(*input.pytorch) == form) return to_csv(*input.pytorch);
   switch (form) {
     case Form::text:
       return to_text(input.program);
     case Form::json:
       return json_text(to_json(input.program));
     case Form::csv:
-      return to_csv(same_csv ? *input.pytorch : pytorch_schedule(input.program));
+      return to_csv(pytorch_schedule(input.program));
     case Form::csv_comms:
-      return to_csv(same_csv ? *input.pytorch : pytorch_schedule_with_communication(input.program));
+      return to_csv(pytorch_schedule_with_communication(input.program));
+    case Form::csv_comms_2_11:
+      return to_csv(pytorch_schedule_with_communication(input.program, SendWaits::left_out));
   }
   return {};
 }
@@ -91,12 +99,14 @@ void add_convert(CLI::App& app) {
       ->check(from_to(1, kMostMicroBatches))
       ->type_name("N")
       ->group("The step");
-  only(verb->add_option("--to", options->form,
-                        "text, json, csv (PyTorch's, compute only) or csv-comms (with sends and receives) "
-                        "(default: by the output's name, or text)")
+  only(verb->add_option(
+               "--to", options->form,
+               "text, json, csv (PyTorch's, compute only), csv-comms (with sends, receives and waits) or "
+               "csv-comms-2.11 (without waits, which torch 2.11 does not know) "
+               "(default: by the output's name, or text)")
            ->type_name("FORM")
            ->group("Output"),
-       {"text", "json", "csv", "csv-comms"});
+       {"text", "json", "csv", "csv-comms", "csv-comms-2.11"});
   verb->add_option("-o,--output", options->out, "where it goes (default: standard output)")
       ->type_name("FILE")
       ->group("Output");

@@ -2,7 +2,8 @@
 #   LibTorch::cpu     c10 and torch_cpu
 #   LibTorch::openmp  the OpenMP runtime that LibTorch uses, for sources with at::parallel_for
 # It is STAGECRAFT_LIBTORCH (a torch folder with include/ and lib/), by -D or from the environment, where a new value is noticed, or
-# else STAGECRAFT_LIBTORCH_DEFAULT. Installed with the library: users' projects find LibTorch with the same file.
+# else STAGECRAFT_LIBTORCH_DEFAULT. LibTorch_VERSION is its version, of a minor in STAGECRAFT_TORCH_MINORS. Installed with the
+# library: users' projects find LibTorch with the same file.
 
 set(STAGECRAFT_LIBTORCH "$ENV{STAGECRAFT_LIBTORCH}" CACHE PATH "LibTorch: a folder with include/ and lib/")
 set(_exported "$ENV{STAGECRAFT_LIBTORCH}")
@@ -19,6 +20,18 @@ endif()
 find_path(LibTorch_INCLUDE_DIR ATen/core/Tensor.h PATHS ${_torch} PATH_SUFFIXES include NO_DEFAULT_PATH NO_CACHE)
 find_library(LibTorch_C10 c10 PATHS ${_torch} PATH_SUFFIXES lib NO_DEFAULT_PATH NO_CACHE)
 find_library(LibTorch_CPU torch_cpu PATHS ${_torch} PATH_SUFFIXES lib NO_DEFAULT_PATH NO_CACHE)
+
+set(LibTorch_VERSION "")
+if(EXISTS "${LibTorch_INCLUDE_DIR}/torch/headeronly/version.h")
+  file(STRINGS "${LibTorch_INCLUDE_DIR}/torch/headeronly/version.h" _numbers REGEX "^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) [0-9]+")
+  list(TRANSFORM _numbers REPLACE ".* " "")
+  list(JOIN _numbers "." LibTorch_VERSION)
+endif()
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" LibTorch_MINOR "${LibTorch_VERSION}")
+if(LibTorch_INCLUDE_DIR AND NOT LibTorch_MINOR IN_LIST STAGECRAFT_TORCH_MINORS)
+  list(JOIN STAGECRAFT_TORCH_MINORS " or " _expected)
+  message(FATAL_ERROR "${_torch} is LibTorch \"${LibTorch_VERSION}\", expected ${_expected}: point STAGECRAFT_LIBTORCH at one")
+endif()
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch

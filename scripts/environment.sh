@@ -2,12 +2,21 @@
 # (containers, CI).
 # shellcheck shell=bash disable=SC2034
 
-stagecraft_torch=2.11.0
-stagecraft_torchvision=0.26.0  # made for that torch
+stagecraft_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# The first of the versions that are known, or the one that STAGECRAFT_TORCH names (2.11 or 2.11.0).
+stagecraft_torch='' known=''
+while read -r version torchvision; do
+  [[ $version == [0-9]* ]] || continue
+  known+=${known:+ or }$version
+  [ -z "$stagecraft_torch" ] && [[ $version. == "${STAGECRAFT_TORCH:-$version}".* ]] || continue
+  stagecraft_torch=$version stagecraft_torchvision=$torchvision
+done < "$stagecraft_root/python/stagecraft_tools/torch_versions.txt"
+[ -n "$stagecraft_torch" ] || { echo "STAGECRAFT_TORCH is \"${STAGECRAFT_TORCH:-}\", expected $known" >&2; return 2; }
+unset known version torchvision
 stagecraft_cache=${XDG_CACHE_HOME:-$HOME/.cache}/stagecraft
 stagecraft_venv=$stagecraft_cache/venv-torch-$stagecraft_torch
 stagecraft_tools=$stagecraft_cache/tools
-stagecraft_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 # Whether it exists or not: setup.sh may be about to make it.
 PATH=$PATH:$stagecraft_tools/bin

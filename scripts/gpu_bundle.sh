@@ -106,7 +106,7 @@ rm "$bundle/scripts/gpu/make_plans.py"
 cp "$root"/scripts/bench/{gpu,measuring,pipelining}.py "$bundle/scripts/bench/"
 cp "$root"/scripts/{pytorch_data,pytorch_reference,pytorch_models}.py "$bundle/scripts/"
 cp "$root"/python/stagecraft_capture/{__init__,own_gpt,errors}.py "$bundle/python/stagecraft_capture/"
-cp "$root"/python/stagecraft_tools/{__init__,refusal}.py "$bundle/python/stagecraft_tools/"
+cp "$root"/python/stagecraft_tools/{__init__.py,refusal.py,torch_versions.py,torch_versions.txt} "$bundle/python/stagecraft_tools/"
 if command -v nvcc > /dev/null || PATH=/usr/local/cuda/bin:$PATH command -v nvcc > /dev/null; then
   gencode=()
   for arch in 80 90; do gencode+=(-gencode "arch=compute_$arch,code=sm_$arch"); done

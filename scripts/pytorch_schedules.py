@@ -4,7 +4,7 @@
     python scripts/pytorch_schedules.py [--stagecraft build/stagecraft] [--golden FOLDER] [--keep FOLDER] [--json OUT]
                                         [--ranks P...] [--micro-batches M...] [--check ARGUMENT...]
 
-Needs torch 2.11's Python (scripts/setup.sh installs one), no model and no second process: stages are stand-ins, as PyTorch's
+Needs a Python with torch (scripts/python), no model and no second process: stages are stand-ins, as PyTorch's
 schedules only ask them for their numbers. Prints a Markdown table: what each schedule class makes over a grid of ranks,
 micro-batches and stages per rank, as it stands in PyTorch's CSV, compute only and with communication.
 
@@ -73,6 +73,9 @@ class Stage:
     def backward_one_chunk(self, micro_batch, **_):
         self.log.append(self.action(pipelining.B, micro_batch))
 
+    def release_fwd_send_outputs(self, _):  # since torch 2.15
+        pass
+
     def perform_reduce_grad(self, _):
         self.log.append(self.action(pipelining.REDUCE_GRAD, None))
 
@@ -116,6 +119,14 @@ def to_csv(rows):
     text = io.StringIO()
     csv.writer(text).writerows(rows)
     return text.getvalue()
+
+
+def form_of(rows):
+    """The form of `stagecraft convert` that the rows are in."""
+    words = {action.computation_type.name for row in flat(rows) for action in row}
+    if not any(word.startswith(("SEND", "RECV")) for word in words):
+        return "csv"
+    return "csv-comms" if any(word.startswith("WAIT_SEND") for word in words) else "csv-comms-2.11"
 
 
 def flat(rows):
@@ -209,7 +220,7 @@ class Case:
         self.name, self.theirs = name, pytorch_says(rows, micro_batches, dry_run)
         self.communicates = any(a.computation_type in TRANSFERS for row in flat(rows) for a in row)
         self.findings = checker.check(name, to_csv(rows))
-        self.same = checker.same_bytes(name, "csv-comms" if self.communicates else "csv")
+        self.same = checker.same_bytes(name, form_of(rows))
         self.crossed = crossed(rows) if self.communicates else None
         self.ordered = None
         if self.findings and self.findings[0][0] != "input":
@@ -261,7 +272,7 @@ def golden(checker, folder):
         case = Case(checker, path.stem, rows, micro_batches)
         # The file itself, as it lies there: other line ends, other spellings.
         case.findings = checker.check(path.stem, path.read_bytes().decode())
-        case.same = checker.same_bytes(path.stem, "csv-comms" if case.communicates else "csv")
+        case.same = checker.same_bytes(path.stem, form_of(rows))
         cases.append(case)
     return cases
 

@@ -12,6 +12,7 @@
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/headeronly/version.h>
 
 #include <algorithm>
 #include <mutex>
@@ -40,6 +41,14 @@ std::string differences(const Checked& checked) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+/// Operators keep their names from one minor of torch to the next, and not always what they take and compute.
+void require_this_minor(const std::string& torch, const InputPlace& place) {
+  if (torch.starts_with(fmt::format("{}.{}.", TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR))) return;
+  throw InputError(place, fmt::format("the model was captured with torch {}; this is LibTorch {}, which runs "
+                                      "what torch {}.{} captures: capture it again with that",
+                                      torch, TORCH_VERSION, TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR));
+}
+
 /// Of a folder's manifests together, by hash.
 struct FolderGraphs {
   std::map<std::string, std::shared_ptr<const Graph>> graphs;
@@ -59,6 +68,7 @@ class FolderMaker {
   /// `compiled`: whether to load native code, for the graphs of all manifests.
   std::shared_ptr<const ModelFolder> make(UseCompiled compiled) {
     manifest_ = json::read_file<Manifest>(file_);
+    require_this_minor(manifest_.torch, at("/torch"));
     if (is_shorter_ && !manifest_.shorter.empty())
       throw InputError(at("/shorter"), "only manifest.json names shorter ones");
     folder_.name = manifest_.name;

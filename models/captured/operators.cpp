@@ -6,6 +6,7 @@
 
 #include <ATen/core/enum_tag.h>
 #include <fmt/format.h>
+#include <torch/headeronly/version.h>
 
 #include <algorithm>
 #include <array>
@@ -21,6 +22,7 @@ constexpr Repeats kSame = Repeats::by_nature;
 constexpr Repeats kSet = Repeats::by_setting;
 constexpr Repeats kOurs = Repeats::by_form;
 constexpr Repeats kRefused = Repeats::refused;
+constexpr Repeats kSetSince215 = TORCH_VERSION_MINOR < 15 ? kRefused : kSet;
 constexpr Repeats kRefusedSummed = Repeats::refused_summed;
 
 constexpr Operator kOperators[] = {
@@ -295,7 +297,7 @@ constexpr Operator kOperators[] = {
     Operator{"aten::max_pool2d_with_indices", kSame},
     Operator{"aten::max_pool2d_with_indices_backward", kSame},
     Operator{"aten::max_pool3d_with_indices", kSame},
-    Operator{"aten::max_pool3d_with_indices_backward", kRefused},
+    Operator{"aten::max_pool3d_with_indices_backward", kSetSince215},
     Operator{"aten::avg_pool2d", kSame},
     Operator{"aten::avg_pool2d_backward", kSame},
     Operator{"aten::avg_pool3d", kSame},
@@ -351,7 +353,7 @@ constexpr Operator kOperators[] = {
     Operator{"stagecraft::lstm_backward", kOurs},
     // Indices
     Operator{"aten::embedding", kSame},
-    Operator{"aten::embedding_dense_backward", kSame},
+    Operator{"aten::embedding_dense_backward", kSet},
     Operator{"aten::index.Tensor", kSame},
     Operator{"aten::index_put", kSet},
     Operator{"aten::index_select", kSame},

@@ -25,7 +25,7 @@ enum class Condition : std::uint8_t {
 };
 
 /// How a GPU comes to the same bits every time, where a run asks for that (cuda.deterministic). From PyTorch's list
-/// (torch.use_deterministic_algorithms), and from the calls in LibTorch 2.11's CUDA library of what throws
+/// (torch.use_deterministic_algorithms), and from the calls in LibTorch's CUDA library of what throws
 /// (Context::alertNotDeterministic).
 enum class Repeats : std::uint8_t {
   unknown,     ///< nobody has said: no operator is

@@ -293,6 +293,6 @@ def capture_into(output, arguments):
 
 
 if __name__ == "__main__":
-    from .command import command
+    from .command import program
 
-    sys.exit(command())
+    program()

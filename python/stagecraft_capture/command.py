@@ -2,17 +2,34 @@
 
 import atexit
 import gc
+import os
 import signal
 import sys
 import warnings
 
 from stagecraft_tools.console import run
 
-from .errors import CaptureError, missing, place_in
+from .errors import CaptureError, missing, place_in, require_known_torch
+
+
+def program():
+    """The command as a process of its own, which ends here. Python's own end looks through all that is left, for most of a second, and lets
+    triton's bindings complain of what they find."""
+    try:
+        code = command()
+    except SystemExit as done:  # argparse's
+        code = done.code or 0
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError as error:
+        os.write(2, f"stagecraft-capture: standard output: {error.strerror}\n".encode())
+        code = code or 1
+    os._exit(code)
 
 
 def command():
-    atexit.register(gc.freeze)  # what is left then is no garbage, and the interpreter would look through it for most of a second
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it, as it ends other commands
     gc.set_threshold(50_000)  # graphs are many small objects that stay: looking for garbage as often as usual takes 7 % of a capture
     if not sys.warnoptions:
@@ -21,6 +38,7 @@ def command():
 
 
 def main():
+    require_known_torch()
     try:
         from .__main__ import main
     except ModuleNotFoundError as error:

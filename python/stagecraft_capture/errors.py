@@ -7,6 +7,7 @@ import sys
 import traceback
 
 from stagecraft_tools.refusal import Refused
+from stagecraft_tools.torch_versions import VERSIONS, installed, version_like
 
 # Folders whose lines of Python are not the user's. This file is read before it is known that torch is there.
 _TORCH = importlib.util.find_spec("torch")
@@ -26,13 +27,22 @@ class NotEqualError(CaptureError):
     code = 3
 
 
-# A plain `pip install torchvision` may bring another torch along.
-PINNED = {"torch": "torch==2.11.0", "torchvision": "torchvision==0.26.0"}
 
 
 def missing(module):
-    """Which module is missing, and the command that installs it where this Python looks."""
-    return f"{module} is missing: {sys.executable} -m pip install {PINNED.get(module, module)}"
+    """Which module is missing, and the command that installs it where this Python looks. A plain `pip install torchvision` may bring
+    another torch along."""
+    fits = version_like(installed()) or VERSIONS[0]
+    pinned = {"torch": f"torch=={fits.torch}", "torchvision": f"torchvision=={fits.torchvision}"}
+    return f"{module} is missing: {sys.executable} -m pip install {pinned.get(module, module)}"
+
+
+def require_known_torch():
+    """Refuses a torch of a minor that nobody tried: what torch.export is changes with each."""
+    version = installed()
+    if version and not version_like(version):
+        known = " or ".join(v.minor for v in VERSIONS)
+        raise CaptureError(f"this Python has torch {version}, expected {known}: {sys.executable} -m pip install torch=={VERSIONS[0].torch}")
 
 
 def place_in(error):

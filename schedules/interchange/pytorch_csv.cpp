@@ -15,9 +15,7 @@ namespace {
 
 constexpr std::string_view kOverlap = "OVERLAP_F_B";
 
-[[nodiscard]] bool has_micro_batch(PytorchOp op) {
-  return op != PytorchOp::unshard && op != PytorchOp::reshard && op != PytorchOp::reduce_grad;
-}
+[[nodiscard]] bool has_micro_batch(PytorchOp op) { return op < PytorchOp::unshard; }
 
 [[nodiscard]] bool is_compute(PytorchOp op) { return compute_op(op).has_value(); }
 
@@ -25,6 +23,14 @@ constexpr std::array kComputes{std::pair{PytorchOp::forward, Op::forward},
                                std::pair{PytorchOp::backward, Op::backward},
                                std::pair{PytorchOp::backward_input, Op::backward_input},
                                std::pair{PytorchOp::backward_weight, Op::backward_weight}};
+
+[[nodiscard]] bool has_between(const std::vector<std::vector<PytorchAction>>& rows, PytorchOp first,
+                               PytorchOp last) {
+  return std::ranges::any_of(rows, [&](const auto& row) {
+    return std::ranges::any_of(
+        row, [&](const PytorchAction& action) { return action.op >= first && action.op <= last; });
+  });
+}
 
 class PytorchCsvReader {
  public:
@@ -168,7 +174,8 @@ class PytorchCsvReader {
       say(fmt::format("micro-batch {} is none of the {} micro-batches", action.micro_batch.value,
                       micro_batches_));
     }
-    const bool downwards = action.op == PytorchOp::send_forward || action.op == PytorchOp::receive_backward;
+    const bool downwards = action.op == PytorchOp::send_forward || action.op == PytorchOp::receive_backward ||
+                           action.op == PytorchOp::wait_send_forward;
     const auto other = row_of_.find(StageId{downwards ? stage + 1 : stage - 1});
     if (other == row_of_.end()) say(fmt::format("stage {} has no neighbour there", stage));
     if (other->second == here)
@@ -203,11 +210,11 @@ std::optional<PytorchOp> pytorch_op(Op op) {
 }
 
 bool PytorchSchedule::has_communication() const {
-  return std::any_of(rows.begin(), rows.end(), [](const auto& row) {
-    return std::any_of(row.begin(), row.end(), [](const PytorchAction& action) {
-      return action.op >= PytorchOp::send_forward && action.op <= PytorchOp::receive_backward;
-    });
-  });
+  return has_between(rows, PytorchOp::send_forward, PytorchOp::wait_send_backward);
+}
+
+bool PytorchSchedule::states_waits() const {
+  return has_between(rows, PytorchOp::wait_send_forward, PytorchOp::wait_send_backward);
 }
 
 PytorchSchedule pytorch_schedule_from_csv(const std::string& text, const std::string& file) {

@@ -1,14 +1,15 @@
 #pragma once
 
 // Schedules as PyTorch keeps them in files: torch.distributed.pipelining's CSV, the one that its schedule
-// classes' _dump_csv and _load_csv write and read (torch 2.11). A row is a rank, a cell one action,
+// classes' _dump_csv and _load_csv write and read (torch 2.11 and 2.15). A row is a rank, a cell one action,
 // [stage][what][micro-batch]:
 //
 //   0F0,0F1,2F0,,2F1,2I0,2W0       compute only: F forward, I input's gradient, W weights' gradient, B both
 //   0F0,0SEND_F0,2RECV_F0,0F1,...  with communication: an activation leaves stage 0; stage 2 gets its input
 //
-// The rest of the vocabulary: SEND_B and RECV_B move gradients, UNSHARD, RESHARD and REDUCE_GRAD (a stage, no
-// micro-batch) are FSDP's, "(0F7;3B3)OVERLAP_F_B" joins actions that a runtime may run at once and PyTorch's
+// The rest of the vocabulary: SEND_B and RECV_B move gradients; WAIT_SEND_F and WAIT_SEND_B, which torch 2.15
+// wants for every send and 2.11 does not know, are where the rank waits until one has left; UNSHARD, RESHARD,
+// REDUCE_GRAD and 2.15's WAIT_REDUCE_GRAD (a stage, no micro-batch) are FSDP's. "(0F7;3B3)OVERLAP_F_B" joins actions that a runtime may run at once and PyTorch's
 // own runs one after the other. An empty cell is an idle time step.
 //
 // A file says less than our programs do: it is one synchronous step, each stage lies on one rank, and there
@@ -35,15 +36,19 @@ enum class PytorchOp : std::uint8_t {
   receive_forward,
   send_backward,
   receive_backward,
+  wait_send_forward,
+  wait_send_backward,
   unshard,
   reshard,
   reduce_grad,
+  wait_reduce_grad,
 };
 
 /// The file's word for each; idle is the empty cell.
 template <>
 inline constexpr std::array enum_names<PytorchOp>{
-    "", "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "UNSHARD", "RESHARD", "REDUCE_GRAD"};
+    "",       "F",           "B",           "I",       "W",       "SEND_F",      "RECV_F",          "SEND_B",
+    "RECV_B", "WAIT_SEND_F", "WAIT_SEND_B", "UNSHARD", "RESHARD", "REDUCE_GRAD", "WAIT_REDUCE_GRAD"};
 
 /// The forward, backward or part of one that the word means, and its word; nothing for anything else.
 [[nodiscard]] std::optional<Op> compute_op(PytorchOp op);
@@ -64,6 +69,7 @@ struct PytorchSchedule {
   bool crlf = true;                                ///< lines end in \r\n, as Python's csv module writes them
 
   [[nodiscard]] bool has_communication() const;  ///< whether anything is sent or received
+  [[nodiscard]] bool states_waits() const;       ///< whether it has a WAIT_SEND
   bool operator==(const PytorchSchedule&) const = default;
 };
 
@@ -82,7 +88,9 @@ struct PytorchSchedule {
 /// order:
 ///   - a RECV posts its receive where it stands; the forward or backward that needs the tensor waits for it
 ///     right before it runs; each transfer has a buffer of its own until the step's end;
-///   - a SEND starts where it stands and is waited for after the rank's last action, the youngest first;
+///   - a SEND starts where it stands. Where the schedule has WAIT_SENDs, each ends the wait for the SEND before
+///     it, and a SEND without one is never waited for; where it has none (torch 2.11), all are waited for
+///     after the rank's last action, the youngest first;
 ///   - stages next to each other on one rank hand over in memory.
 /// PyTorch makes every SEND and RECV a batch of its own, so none are merged here. A send holds its rank up
 /// until the receive is posted (the checker's rendezvous rule), where PyTorch's isend holds up a stream at
@@ -97,9 +105,15 @@ struct PytorchSchedule {
 /// groups, recomputation, validation), RefusedError when the program stands still.
 [[nodiscard]] PytorchSchedule pytorch_schedule(const ScheduleProgram& program);
 
+/// Whether each SEND has its WAIT_SEND, as torch 2.15 wants it, or none has one, as 2.11 does.
+enum class SendWaits : std::uint8_t { stated, left_out };
+
 /// The same with communication: every tensor's SEND follows the action that makes it, and its RECV stands in
 /// the receiver's row behind all that has run by then. All rows thus agree with one order of the whole, so
 /// transfers without tags meet the right partner and none waits for ever, even if each holds up its stream.
-[[nodiscard]] PytorchSchedule pytorch_schedule_with_communication(const ScheduleProgram& program);
+/// With waits, an output's WAIT_SEND follows the backward that its gradient came back for, and those of
+/// gradients stand at the row's end.
+[[nodiscard]] PytorchSchedule pytorch_schedule_with_communication(const ScheduleProgram& program,
+                                                                  SendWaits waits = SendWaits::stated);
 
 }  // namespace stagecraft

@@ -174,26 +174,38 @@ PytorchSchedule pytorch_schedule(const ScheduleProgram& program) {
   return schedule;
 }
 
-PytorchSchedule pytorch_schedule_with_communication(const ScheduleProgram& program) {
+PytorchSchedule pytorch_schedule_with_communication(const ScheduleProgram& program, SendWaits waits) {
   PytorchSchedule schedule{.rows = std::vector<std::vector<PytorchAction>>(program.ranks.size())};
+  std::vector<std::vector<PytorchAction>> at_the_end(program.ranks.size());
   const Placement& placement = program.placement;
   for (const Step& step : Timing(program).run()) {
     const PytorchAction& action = step.action;
-    schedule.rows[step.rank.index()].push_back(action);
+    auto& row = schedule.rows[step.rank.index()];
+    row.push_back(action);
     const bool forward = moves_forward(action.op);
     if (!forward && !moves_backward(action.op)) continue;
-    const StageId to{action.stage.value + (forward ? 1 : -1)};
-    if (!to.valid() || to.value == placement.stages()) continue;
-    const Rank receiver = placement.ranks[to.index()][0];
-    if (receiver == step.rank) continue;
-    schedule.rows[step.rank.index()].push_back(
-        {.op = forward ? PytorchOp::send_forward : PytorchOp::send_backward,
-         .stage = action.stage,
-         .micro_batch = action.micro_batch});
-    schedule.rows[receiver.index()].push_back(
-        {.op = forward ? PytorchOp::receive_forward : PytorchOp::receive_backward,
-         .stage = to,
-         .micro_batch = action.micro_batch});
+    /// The rank at the stage's other side in that direction; nothing where nothing is sent.
+    const auto peer = [&](int direction) -> std::optional<Rank> {
+      const StageId next{action.stage.value + direction};
+      if (!next.valid() || next.value == placement.stages()) return std::nullopt;
+      const Rank its = placement.ranks[next.index()][0];
+      return its == step.rank ? std::nullopt : std::optional(its);
+    };
+    const auto add = [&](std::vector<PytorchAction>& to, PytorchOp op, StageId stage) {
+      to.push_back({.op = op, .stage = stage, .micro_batch = action.micro_batch});
+    };
+    if (!forward && waits == SendWaits::stated && peer(+1))
+      add(row, PytorchOp::wait_send_forward, action.stage);
+    const auto receiver = peer(forward ? +1 : -1);
+    if (!receiver) continue;
+    add(row, forward ? PytorchOp::send_forward : PytorchOp::send_backward, action.stage);
+    add(schedule.rows[receiver->index()], forward ? PytorchOp::receive_forward : PytorchOp::receive_backward,
+        StageId{action.stage.value + (forward ? 1 : -1)});
+    if (!forward) add(at_the_end[step.rank.index()], PytorchOp::wait_send_backward, action.stage);
+  }
+  if (waits == SendWaits::left_out) return schedule;
+  for (std::size_t r = 0; r < at_the_end.size(); ++r) {
+    schedule.rows[r].insert(schedule.rows[r].end(), at_the_end[r].begin(), at_the_end[r].end());
   }
   return schedule;
 }

@@ -1,4 +1,4 @@
-// From PyTorch's schedules to programs. What their runtime does with a schedule is in torch 2.11's
+// From PyTorch's schedules to programs. What their runtime does with a schedule is in
 // torch/distributed/pipelining/schedules.py, _PipelineScheduleRuntime._step_microbatches.
 
 #include "stagecraft/schedules/interchange/pytorch_csv.h"
@@ -77,21 +77,26 @@ class ComputeCells {
 /// One row as PyTorch's runtime carries it out.
 class RowLowering {
  public:
-  RowLowering(const ProgramHeader& header, Rank rank, ComputeCells& compute)
-      : header_(header), rank_(rank), compute_(compute), last_{header.placement.stages() - 1} {}
+  /// `waits_stated`: whether the schedule says where it waits for its sends.
+  RowLowering(const ProgramHeader& header, Rank rank, ComputeCells& compute, bool waits_stated)
+      : header_(header),
+        rank_(rank),
+        compute_(compute),
+        waits_stated_(waits_stated),
+        last_{header.placement.stages() - 1} {}
 
   void run(const std::vector<PytorchAction>& row, const std::vector<Action>& flush) {
     const Tag loss = Tag::loss(last_, kGroup, 0);
     const bool prints = rank_ == rank_of(header_, StageId{0});
     const bool gathers = prints && rank_ != rank_of(header_, last_);
     for (const PytorchAction& action : row) lower(action);
+    if (waits_stated_) sent_.clear();
     if (gathers) post(loss);
     if (sends_loss(header_, rank_)) {
       actions.push_back({.op = Op::report_loss, .stage = last_, .group = kGroup});
       send(loss);
     }
-    for (auto tag = sent_.rbegin(); tag != sent_.rend(); ++tag)
-      actions.push_back({.op = Op::wait_send, .tag = *tag});
+    for (auto tag = sent_.rbegin(); tag != sent_.rend(); ++tag) wait_for(*tag);
     for (const Slot slot : waited_) actions.push_back({.op = Op::release, .slot = slot});
     for (const Action& action : flush) {
       const bool needs_loss = gathers && action.op == Op::report_loss;
@@ -117,6 +122,10 @@ class RowLowering {
         return send(Tag::activation(written.stage, written.micro_batch));
       case PytorchOp::send_backward:
         return send(Tag::gradient(written.stage, written.micro_batch));
+      case PytorchOp::wait_send_forward:
+        return wait_for(Tag::activation(written.stage, written.micro_batch));
+      case PytorchOp::wait_send_backward:
+        return wait_for(Tag::gradient(written.stage, written.micro_batch));
       default:
         break;
     }
@@ -157,9 +166,12 @@ class RowLowering {
     sent_.push_back(tag);
   }
 
+  void wait_for(const Tag& tag) { actions.push_back({.op = Op::wait_send, .tag = tag}); }
+
   const ProgramHeader& header_;
   Rank rank_;
   ComputeCells& compute_;
+  bool waits_stated_;
   StageId last_;
   struct Posted {
     Slot slot;
@@ -167,7 +179,7 @@ class RowLowering {
   };
   std::unordered_map<Tag, Posted> posted_;  // the last receive of each
   std::vector<Slot> waited_;
-  std::vector<Tag> sent_;
+  std::vector<Tag> sent_;  // and waited for at the end
 };
 
 ScheduleProgram flush_of(const ProgramHeader& header) {
@@ -221,7 +233,7 @@ LoweredProgram lowered_program(const PytorchSchedule& schedule) {
   LoweredProgram lowered{header, {}, {}, 0};
   ComputeCells compute(header);
   for (std::size_t r = 0; r < schedule.rows.size(); ++r) {
-    RowLowering row(header, Rank{r}, compute);
+    RowLowering row(header, Rank{r}, compute, schedule.states_waits());
     row.run(schedule.rows[r], flush.ranks[r]);
     lowered.ranks.push_back(std::move(row.actions));
     lowered.slots.push_back(std::move(row.slots));

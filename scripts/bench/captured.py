@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Step times of captured models beside the same module in PyTorch, from the same weights on the same data, in turns on this machine.
 
-    PYTHON=~/.cache/stagecraft/venv-torch-2.11.0/bin/python
+    PYTHON=scripts/python
     $PYTHON scripts/bench/captured.py [--models llama gpt2 resnet] [--rows 1f1b zb_h1 plain] [--pairs 7] [--accumulate fused]
         [--keep all] [--matrix-products onednn] [--compile] [--theirs interleaved] [--json OUT]
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Step times of Stagecraft beside PyTorch's, from the same weights on the same data, in turns on this machine.
 
-    PYTHON=~/.cache/stagecraft/venv-torch-2.11.0/bin/python
+    PYTHON=scripts/python
     $PYTHON scripts/bench/compare_pipelining.py [--rows ROW ...] [--pairs 9] [--precision bf16] [--compile] [--matrix-products onednn] [--json OUT]
     $PYTHON scripts/bench/compare_pipelining.py --config configs/bench_vgg.json --rows planned best
 

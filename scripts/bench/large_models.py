@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plans of large models from folders captured on meta, for 8, 64 and 512 H100.
 
-    PYTHON=~/.cache/stagecraft/venv-torch-2.11.0/bin/python
+    PYTHON=scripts/python
     $PYTHON scripts/bench/large_models.py [--models gpt2-xl llama-3-8b ...] [--devices 8 64 512] -o FOLDER
 
 Captures each model in bfloat16 without weights, calculates its profile from its graphs (`profile --estimate`) at the stated rates, and

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Page faults per step: whether activations are given back to the kernel and faulted in again every step.
 
-    ~/.cache/stagecraft/venv-torch-2.11.0/bin/python scripts/bench/page_faults.py [--config CONFIG]
+    scripts/python scripts/bench/page_faults.py [--config CONFIG]
 
 Minor faults of a whole run over one rank with 6 steps less those of one with 2, over 4: start-up cancels out. Rows: Stagecraft as it
 is, Stagecraft with transparent huge pages for malloc (glibc's own switch), and PyTorch's plain loop over the same micro-batches with

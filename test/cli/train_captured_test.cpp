@@ -13,7 +13,7 @@ namespace {
 
 Json captured_run(const ScratchFolder& folder, const std::string& model, const Json& pipeline) {
   Json config = tiny_run(folder);
-  config["model"] = {{"family", "captured"}, {"path", STAGECRAFT_TEST_DATA "/captured/" + model}};
+  config["model"] = {{"family", "captured"}, {"path", STAGECRAFT_CAPTURED_MODELS "/" + model}};
   config["pipeline"] = pipeline;
   return config;
 }
@@ -64,15 +64,14 @@ TEST_CASE("a run of a captured model goes on with the folder elsewhere, but with
   Json config = captured_run(folder, "norm", {{"stages", 1}});
   REQUIRE(train(folder, config).code == 0);
   const std::string moved = folder.path("moved");
-  std::filesystem::copy(STAGECRAFT_TEST_DATA "/captured/norm", moved,
-                        std::filesystem::copy_options::recursive);
+  std::filesystem::copy(STAGECRAFT_CAPTURED_MODELS "/norm", moved, std::filesystem::copy_options::recursive);
   config["model"]["path"] = moved;
   config["train_steps"] = 6;
   const CommandResult resumed = train(folder, config, {"--resume"});
   INFO(resumed.err);
   CHECK(resumed.code == 0);
   CHECK(says(resumed.out, "Done: "));
-  config["model"]["path"] = STAGECRAFT_TEST_DATA "/captured/tiny";
+  config["model"]["path"] = STAGECRAFT_CAPTURED_MODELS "/tiny";
   check_refused(train(folder, config, {"--resume"}), 2, "the model has changed");
 }
 

@@ -18,7 +18,7 @@ namespace {
 /// 48 samples in batches of 12, the third micro-batch of the first step being all padding.
 Json masked_config(const std::string& data = STAGECRAFT_TEST_DATA "/captured/masked.safetensors") {
   return {
-      {"model", {{"family", "captured"}, {"path", STAGECRAFT_TEST_DATA "/captured/masked"}}},
+      {"model", {{"family", "captured"}, {"path", STAGECRAFT_CAPTURED_MODELS "/masked"}}},
       {"data",
        {{"type", "arrays"}, {"path", data}, {"validation_path", data}, {"inputs", "x"}, {"shuffle", false}}},
       {"optimizer", {{"type", "AdamW"}, {"params", {{"lr", 0.01}}}}},
@@ -116,7 +116,7 @@ namespace {
 /// The same samples, cut to 2, 3 or all 4 of their positions.
 Json cut_config() {
   Json config = masked_config();
-  config["model"]["path"] = STAGECRAFT_TEST_DATA "/captured/lengths";
+  config["model"]["path"] = STAGECRAFT_CAPTURED_MODELS "/lengths";
   config["data"]["shuffle"] = true;
   config["data"]["mask"] = "mask";
   config["data"]["buckets"] = {2, 3, 4};
@@ -153,7 +153,7 @@ TEST_CASE("buckets that the model or the loss does not go with are refused", "[f
   CHECK_THAT(Run(config).complaint(false),
              ContainsSubstring("/data/buckets/0: Lengths takes samples of length 2, 3, 4, not of 1") &&
                  ContainsSubstring("--lengths 1,2,4"));
-  config["model"]["path"] = STAGECRAFT_TEST_DATA "/captured/masked";
+  config["model"]["path"] = STAGECRAFT_CAPTURED_MODELS "/masked";
   CHECK_THAT(Run(config).complaint(false), ContainsSubstring("takes samples of length 4, not of 1"));
 }
 

@@ -115,7 +115,7 @@ Setting masked(const PipelineCase& pipeline, const std::string& folder = "masked
   setting.data = std::make_unique<PaddedData>(7 * kPaddedMicroBatch, kPaddedMicroBatch);
   if (folder == "lengths") setting.data = in_buckets(std::move(setting.data), {2, 3, 4}, {"test", "/data"});
   CapturedConfig captured;
-  captured.path = STAGECRAFT_TEST_DATA "/captured/" + folder;
+  captured.path = STAGECRAFT_CAPTURED_MODELS "/" + folder;
   setting.model = build_model({captured}, setting.data->sample(), Precision{}, {"test", "/model"});
   setting.loss = setting.model.loss;
   const int layers = static_cast<int>(setting.model.layers.size());

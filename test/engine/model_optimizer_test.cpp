@@ -149,7 +149,7 @@ TEST_CASE("Muon has the hidden matrices, AdamW all else", "[model_optimizer]") {
 
 TEST_CASE("tables of embeddings are AdamW's wherever they stand", "[model_optimizer]") {
   CapturedConfig captured;
-  captured.path = STAGECRAFT_TEST_DATA "/captured/columns";
+  captured.path = STAGECRAFT_CAPTURED_MODELS "/columns";
   const SampleSpec sample{.shape = {3}, .dtype = at::kLong, .fields = {{"kind", {}, at::kLong}}};
   const Model model = build_model({captured}, sample, at::kFloat, {"test", "/model"});
   const ModelOptimizer optimizer = optimizer_of({.type = MuonConfig{}}, model);

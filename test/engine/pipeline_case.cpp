@@ -82,7 +82,7 @@ ModelConfig model_config(const PipelineCase& c) {
     case ModelKind::lengths:
     case ModelKind::tied: {
       CapturedConfig captured;
-      captured.path = STAGECRAFT_TEST_DATA "/captured/" + folder_of(c);
+      captured.path = STAGECRAFT_CAPTURED_MODELS "/" + folder_of(c);
       return {captured};
     }
     case ModelKind::gpt:

@@ -280,7 +280,7 @@ TEST_CASE("a run that ends by a number that is not finite names the sample that 
     write_safetensors(folder.path("data.safetensors"), {arrays.begin(), arrays.end()});
     Json config = tiny(folder.path("run"));
     // A captured model may know what to do with such numbers.
-    config["model"] = {{"family", "captured"}, {"path", STAGECRAFT_TEST_DATA "/captured/tiny"}};
+    config["model"] = {{"family", "captured"}, {"path", STAGECRAFT_CAPTURED_MODELS "/tiny"}};
     config["data"] = {{"type", "arrays"}, {"path", folder.path("data.safetensors")}};
     config["loss"] = {{"type", "mse"}};
     config["train_batch_size"] = 8;

@@ -1,5 +1,6 @@
 // A captured model's manifest and graphs, as {"manifest": ..., "graphs": {NAME: ...}} in one file. Graphs are put
-// where their hash says, and manifests name them so. What is read is prepared for small micro-batches, or refused.
+// where their hash says, and manifests name them so; a "torch" that is "this" becomes LibTorch's version. What is read
+// is prepared for small micro-batches, or refused.
 
 #include "stagecraft/models/captured/model_folder.h"
 
@@ -11,6 +12,8 @@
 #include "test/fuzz/judge.h"
 #include "test/fuzz/scratch_folder.h"
 #include "test/fuzz/target.h"
+
+#include <torch/headeronly/version.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -80,6 +83,7 @@ FUZZ_TARGET(model_folder) {
     const auto hashes = fuzz::write_graphs(folder, json.value("graphs", Json()));
     Json& manifest = json["manifest"];
     if (manifest.is_object()) {
+      if (manifest.value("torch", Json()) == "this") manifest["torch"] = TORCH_VERSION;
       if (manifest.contains("layers") && manifest["layers"].is_array()) {
         for (Json& layer : manifest["layers"]) fuzz::name_by_hash(layer, hashes);
       }

@@ -25,9 +25,11 @@ FUZZ_TARGET(pytorch_csv) {
   fuzz::judge(lowered_program(schedule));
   try {
     fuzz::require(schedule_program(pytorch_schedule(program)) == program, "compute only reads back");
-    const PytorchSchedule all = pytorch_schedule_with_communication(program);
-    fuzz::require(schedule_program(all) == program, "with communication reads back");
-    fuzz::judge(lowered_program(all));
+    for (const SendWaits waits : {SendWaits::stated, SendWaits::left_out}) {
+      const PytorchSchedule all = pytorch_schedule_with_communication(program, waits);
+      fuzz::require(schedule_program(all) == program, "with communication reads back");
+      fuzz::judge(lowered_program(all));
+    }
   } catch (const RefusedError&) {  // incomplete, or it stands still
   }
   return 0;

@@ -19,7 +19,7 @@
 namespace stagecraft::test {
 
 [[nodiscard]] inline std::string captured_model(const std::string& name) {
-  return STAGECRAFT_TEST_DATA "/captured/" + name;
+  return STAGECRAFT_CAPTURED_MODELS "/" + name;
 }
 
 /// Steps are added to the forward: results of the backward count on behind them. `last`: the highest number.

@@ -8,6 +8,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
+#include <torch/headeronly/version.h>
 
 namespace stagecraft::test::captured_number_cases {
 namespace {
@@ -41,11 +42,12 @@ constexpr const char* kSecond = R"({"format": 2, "parameters": [], "buffers": []
 
 std::string folder_with_numbers(const ScratchFolder& folder) {
   make_folder(folder.path("model/graphs"));
-  Json manifest = Json::parse(R"({"format": 2, "name": "numbers", "torch": "2.11.0", "sizes": [2, 3],
+  Json manifest = Json::parse(R"({"format": 2, "name": "numbers", "sizes": [2, 3],
     "input": "f32[b,8]", "output": "f32[b,8]", "weights": {},
     "layers": [
       {"name": "first", "parameters": [], "buffers": [], "constants": [], "in": ["input"], "out": ["sum", "none", "x"]},
       {"name": "second", "parameters": [], "buffers": [], "constants": [], "in": ["sum", "none", "x"], "out": ["y"]}]})");
+  manifest["torch"] = TORCH_VERSION;
   const char* const graphs[] = {kFirst, kSecond};
   for (std::size_t i = 0; i < 2; ++i) {
     const std::string hash = captured::graph_hash(graphs[i]);

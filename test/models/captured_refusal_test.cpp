@@ -9,6 +9,7 @@
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <filesystem>
@@ -232,6 +233,9 @@ TEST_CASE("manifests and weights that are refused", "[captured_refusals]") {
   };
   check("/format", 3, "/format: ");
   check("/more", 3, "more");
+  for (const char* torch : {"2.1.0", "2.115.0", "3.11.0", "2", ""}) {
+    check("/torch", torch, fmt::format("/torch: the model was captured with torch {}; this is", torch));
+  }
   check("/sizes", Json::array(), "/sizes: ");
   check("/sizes/0", 0, "/sizes: expected sizes of at least 1");
   check("/layers", Json::array(), "/layers: ");

@@ -66,7 +66,7 @@ NamedTensors good_columns() {
 const ModelConfig& columns() {
   static const ModelConfig config = [] {
     CapturedConfig captured;
-    captured.path = STAGECRAFT_TEST_DATA "/captured/columns";
+    captured.path = STAGECRAFT_CAPTURED_MODELS "/columns";
     return ModelConfig{captured};
   }();
   return config;
@@ -248,7 +248,7 @@ TEST_CASE("numbers that are not finite are found in the data, where the model or
 
 TEST_CASE("a field that the config fills is compared at once", "[data]") {
   CapturedConfig captured;
-  captured.path = STAGECRAFT_TEST_DATA "/captured/columns";
+  captured.path = STAGECRAFT_CAPTURED_MODELS "/columns";
   for (const double fill : {1.0, 2.0}) {
     captured.fields = {{"kind", "", fill}};
     const CheckOutcome found = checked_outcome(good_columns(), {}, ModelConfig{captured}, false);

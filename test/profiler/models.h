@@ -44,7 +44,7 @@ struct ProfiledModel {
 inline ProfiledModel captured_bundles() {
   const auto data = std::make_shared<const PaddedData>(64, 8);
   ModelConfig config;
-  const Json json{{"family", "captured"}, {"path", STAGECRAFT_TEST_DATA "/captured/mixed"}};
+  const Json json{{"family", "captured"}, {"path", STAGECRAFT_CAPTURED_MODELS "/mixed"}};
   json::read_value(json, {"run.json", "/model"}, config, json::Range{});
   Model model = build_model(config, data->sample(), at::kFloat, {"run.json", "/model"});
   const std::shared_ptr<const Loss> loss = model.loss;

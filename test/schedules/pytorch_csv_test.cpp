@@ -144,7 +144,7 @@ TEST_CASE("a file's actions keep their order in both kinds of program", "[pytorc
   }
 }
 
-TEST_CASE("the order that torch 2.11 gives for 1F1B lacks a forward on the last rank", "[pytorch_csv]") {
+TEST_CASE("the order that torch gives for 1F1B lacks a forward on the last rank", "[pytorch_csv]") {
   const ScheduleProgram program = schedule_program(parse(pytorch_file("1F1B-p4-m5-v1")));
   CHECK(words(program.ranks[3]) ==
         std::vector<std::string>{"3F1", "3B0", "3F2", "3B1", "3F3", "3B2", "3F4", "3B3", "3F5", "3B4"});
@@ -163,12 +163,39 @@ TEST_CASE("ours to CSV and back is ours, for every registered schedule", "[pytor
     const PytorchSchedule compute = pytorch_schedule(program);
     CHECK(parse(to_csv(compute)) == compute);
     CHECK(schedule_program(compute) == program);
-    const PytorchSchedule all = pytorch_schedule_with_communication(program);
-    CHECK(parse(to_csv(all)) == all);
-    CHECK(schedule_program(all) == program);
-    CHECK(all.has_communication() == (program.placement.world() > 1));
-    CHECK(first_finding(check(lowered_program(all))) == "accepted");
+    for (const SendWaits waits : {SendWaits::stated, SendWaits::left_out}) {
+      const PytorchSchedule all = pytorch_schedule_with_communication(program, waits);
+      CHECK(parse(to_csv(all)) == all);
+      CHECK(schedule_program(all) == program);
+      CHECK(all.has_communication() == (program.placement.world() > 1));
+      CHECK(all.states_waits() == (program.placement.world() > 1 && waits == SendWaits::stated));
+      CHECK(first_finding(check(lowered_program(all))) == "accepted");
+    }
   }
+}
+
+TEST_CASE("each send of torch 2.15's has one wait, behind it", "[pytorch_csv]") {
+  using Catch::Matchers::ContainsSubstring;
+  const auto verdict = [](const std::string& first, const std::string& second) {
+    return first_finding(check(lowered_program(parse(first + "\n" + second + "\n"))));
+  };
+  const std::string second = "1RECV_F0,1F0,1B0,1SEND_B0,1WAIT_SEND_B0";
+  CHECK(verdict("0F0,0SEND_F0,0RECV_B0,0B0,0WAIT_SEND_F0", second) == "accepted");
+  CHECK(verdict("0F0,0SEND_F0,0WAIT_SEND_F0,0RECV_B0,0B0", second) == "accepted");
+  for (const char* wrong : {"0F0,0SEND_F0,0RECV_B0,0B0", "0F0,0WAIT_SEND_F0,0SEND_F0,0RECV_B0,0B0",
+                            "0F0,0SEND_F0,0RECV_B0,0B0,0WAIT_SEND_F0,0WAIT_SEND_F0"}) {
+    INFO(wrong);
+    CHECK_THAT(verdict(wrong, second), ContainsSubstring("activation 0"));
+  }
+  // Each waits for what the other posts behind its own wait.
+  CHECK(verdict("0F0,0SEND_F0,0RECV_B0,0B0,0F1,0SEND_F1,0WAIT_SEND_F0,0WAIT_SEND_F1,0RECV_B1,0B1",
+                "1RECV_F0,1F0,1B0,1SEND_B0,1WAIT_SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1WAIT_SEND_B1"),
+        == "accepted");
+  CHECK_THAT(verdict("0F0,0SEND_F0,0WAIT_SEND_F0,0F1,0SEND_F1,0WAIT_SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1",
+                     "1RECV_F0,1F0,1B0,1SEND_B0,1WAIT_SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1WAIT_SEND_B1"),
+             ContainsSubstring("deadlock"));
+  CHECK_THROWS_WITH(parse("0F0,0WAIT_SEND_B0\n1F0\n"), ContainsSubstring("stage 0 has no neighbour there"));
+  CHECK(parse("0F0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n").rows[0].size() == 4);
 }
 
 TEST_CASE("idle cells: everything comes in a later time step than what it needs", "[pytorch_csv]") {

@@ -488,8 +488,9 @@ def test_refusals():
     refused("two results", Pair(), numbers(8), "returns 2 tensors")
 
 
-def in_a_process(*arguments):
-    environment = {**os.environ, "PYTHONPATH": f"{SOURCE}/python"}
+def in_a_process(*arguments, before=""):
+    """`before`: a folder that Python looks into first."""
+    environment = {**os.environ, "PYTHONPATH": f"{before}:{SOURCE}/python".strip(":")}
     return subprocess.run([sys.executable, "-m", "stagecraft_capture", *arguments], capture_output=True, text=True, env=environment)
 
 
@@ -526,6 +527,13 @@ def test_command():
             assert "Traceback" not in failed.stderr and not os.path.exists(f"{folder}/x.model")
         failed = in_a_process(f"{model}:build", "--input", "1,4,4", "-o", folder)
         assert failed.returncode == 2 and "stagecraft-capture did not make it" in failed.stderr, failed.stderr
+        for version in ("2.1.0", "2.13.1+cpu", "2.99.0", "3.15.0"):
+            os.makedirs(f"{folder}/{version}/torch-{version}.dist-info")
+            with open(f"{folder}/{version}/torch-{version}.dist-info/METADATA", "w") as file:
+                file.write(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
+            failed = in_a_process(f"{model}:build", "--input", "1,4,4", "-o", f"{folder}/x.model", before=f"{folder}/{version}")
+            said = f"stagecraft-capture: this Python has torch {version.partition('+')[0]}, expected 2."
+            assert failed.returncode == 2 and failed.stderr.startswith(said) and failed.stderr.count("\n") == 1, failed.stderr
 
 
 def train(stagecraft, folder, config, run, *settings):

@@ -30,7 +30,7 @@ completes "none all all_but_last auto" explain --recompute ""
 completes "step p95" compare --choose-by ""
 completes "devices layers" replan --attribute ""
 completes "profile plan" schema p
-completes "csv csv-comms" convert plan.json --to c
+completes "csv csv-comms csv-comms-2.11" convert plan.json --to c
 completes "plan.json" check pl
 completes "plan.json" plan --profile pl
 completes "" plan --stages ""

@@ -47,6 +47,15 @@ refused() { if "$@" > refused.log 2>&1; then echo "worked, and should not: $*"; 
 refused "$cmake" -S "$source/examples/own_schedule" -B "$work/none" -DCMAKE_PREFIX_PATH="$work/moved" -DCOMPONENT=engin
 tr -s ' \n' '  ' < refused.log | grep -q 'no component "engin" here; it was installed with:'  # CMake wraps it, each version elsewhere
 
+if [ "$engine" = ON ]; then
+  # A LibTorch of another minor than the one that the archives were made with.
+  mkdir -p other/{lib,include/{ATen/core,torch/headeronly}}
+  touch other/lib/lib{c10,torch_cpu}.so other/include/ATen/core/Tensor.h
+  printf '#define TORCH_VERSION_%s\n' 'MAJOR 2' 'MINOR 1' 'PATCH 5' > other/include/torch/headeronly/version.h
+  refused "$cmake" -S "$source/examples/own_schedule" -B "$work/other" -DCMAKE_PREFIX_PATH="$work/moved" -DCOMPONENT=engine -DSTAGECRAFT_LIBTORCH="$PWD/other"
+  tr -s ' \n' '  ' < refused.log | grep -q 'other is LibTorch "2.1.5", expected 2.[0-9]*: point STAGECRAFT_LIBTORCH at one'
+fi
+
 # A build tree that PATH leads to is no package, and says why.
 PATH=$build:$PATH refused "$cmake" -S "$source/examples/own_schedule" -B "$work/unset"
 tr -s ' \n' ' ' < refused.log | grep -q 'in a build tree: install it (cmake --install'

@@ -6,7 +6,7 @@ set -uo pipefail
 source=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-unset STAGECRAFT_LIBTORCH
+unset STAGECRAFT_LIBTORCH STAGECRAFT_TORCH
 export XDG_CACHE_HOME="$work/a cache"
 tools="$XDG_CACHE_HOME/stagecraft/tools"
 bad=0
@@ -55,6 +55,12 @@ grep -qF "setup: ready" "$work/out" || complain "wheels: not ready"
 [ "$(cat "$work/found")" = "$tools/bin/cmake
 $tools/bin/ninja" ] || complain "wheels: not on the caller's PATH: $(cat "$work/found")"
 grep -qF "torch==" "$work/pip.log" || complain "LibTorch was not installed"
+
+# A torch that is asked for by name.
+: > "$work/pip.log"
+STAGECRAFT_TORCH=2.11 expect "an older torch" 0 "torch==2.11."
+grep -qF "torch==2.11." "$work/pip.log" || complain "an older torch: pip was asked for $(cat "$work/pip.log")"
+for unknown in 2.1 2.13 2.11.9 3 torch; do STAGECRAFT_TORCH=$unknown expect "torch $unknown" 2 "STAGECRAFT_TORCH is \"$unknown\", expected 2."; done
 
 : > "$work/pip.log"
 expect "second run" 0 "setup: ready"
