@@ -344,13 +344,4 @@ std::string folder_of(const std::string& path) {
   return last == std::string::npos ? "/" : path.substr(0, last + 1);
 }
 
-Fingerprint& Fingerprint::add(std::string_view bytes) {
-  for (const char c : bytes) state_ = (state_ ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  return *this;
-}
-
-std::string Fingerprint::text() const { return fmt::format("{:016x}", state_); }
-
-std::string fingerprint(std::string_view bytes) { return Fingerprint().add(bytes).text(); }
-
 }  // namespace stagecraft

@@ -96,15 +96,4 @@ void sync_folder(const std::string& path);
 /// The folder that `path` is in, "." for a plain name.
 [[nodiscard]] std::string folder_of(const std::string& path);
 
-/// FNV-1a, 64 bits, as 16 hex digits: tells apart, detects corruption, is no defence against an adversary.
-class Fingerprint {
- public:
-  Fingerprint& add(std::string_view bytes);
-  [[nodiscard]] std::string text() const;
-
- private:
-  std::uint64_t state_ = 14695981039346656037ULL;
-};
-[[nodiscard]] std::string fingerprint(std::string_view bytes);
-
 }  // namespace stagecraft

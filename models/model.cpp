@@ -1,6 +1,7 @@
 #include "stagecraft/models/model.h"
 
 #include "stagecraft/base/files.h"
+#include "stagecraft/base/fingerprint.h"
 #include "stagecraft/base/table.h"
 #include "stagecraft/models/captured/compiled_layer.h"
 #include "stagecraft/models/layers/functional.h"

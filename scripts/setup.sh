@@ -34,7 +34,7 @@ say() { [ "$quiet" = 1 ] || echo "setup: $*"; }
 # What to look for -> the package that has it. A command, a header, a Python module or a tool of LLVM (a wheel has it).
 planner_needs=(
   "cmd:g++ g++" "cmd:cmake cmake" "cmd:ninja ninja-build" "cmd:ccache ccache" "cmd:git git"
-  "inc:nlohmann/json.hpp nlohmann-json3-dev" "inc:CLI/CLI.hpp libcli11-dev" "inc:fmt/format.h libfmt-dev"
+  "inc:nlohmann/json.hpp nlohmann-json3-dev" "inc:CLI/CLI.hpp libcli11-dev" "inc:fmt/format.h libfmt-dev" "inc:xxhash.h libxxhash-dev"
   "inc:catch2/catch.hpp|catch2/catch_all.hpp catch2" "inc:rapidcheck.h librapidcheck-dev"
 )
 engine_needs=(

@@ -1,6 +1,7 @@
 #include "stagecraft/engine/metrics/manifest.h"
 
 #include "stagecraft/base/files.h"
+#include "stagecraft/base/fingerprint.h"
 #include "stagecraft/base/json.h"
 
 #include <fmt/format.h>

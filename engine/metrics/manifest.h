@@ -25,11 +25,11 @@ void describe(V& v, CheckpointFile& f) {
   v.require(is_plain_name(f.name, ".safetensors"), "name",
             "expected the name of a .safetensors file of this folder, found " + json::brief(Json(f.name)));
   v.required("bytes", f.bytes, "size", json::at_least(0));
-  v.required("hash", f.hash, "FNV-1a of the contents, 64 bits");
+  v.required("hash", f.hash, "XXH3 of the contents, 64 bits");
 }
 
 struct Manifest {
-  int format = 1;
+  int format = 2;
   std::string run;  ///< identity of the run, of all its sessions: "run.<16 random hex digits>"
   std::int64_t step = 0;
   std::int64_t epoch = 0;
@@ -47,7 +47,7 @@ struct Manifest {
 };
 template <class V>
 void describe(V& v, Manifest& m) {
-  v.required("format", m.format, "1");
+  v.required("format", m.format, "2");
   v.required("run", m.run, "the run that wrote it: it removes no other's checkpoints");
   v.required("step", m.step, "optimizer steps made", json::at_least(0));
   v.required("epoch", m.epoch, "passes over the data completed", json::at_least(0));
@@ -63,8 +63,8 @@ void describe(V& v, Manifest& m) {
   v.required("data", m.data, "fingerprint of the data");
   v.required("model", m.model, "fingerprint of the model");
   v.required("files", m.files, "one per layer with state");
-  v.required("hash", m.hash, "FNV-1a of all other keys, as compact JSON");
-  v.require(m.format == 1, "format", "expected 1; this checkpoint is of another version of Stagecraft");
+  v.required("hash", m.hash, "XXH3 of all other keys, as compact JSON");
+  v.require(m.format == 2, "format", "expected 2; this checkpoint is of another version of Stagecraft");
 }
 
 inline constexpr const char* kManifestName = "manifest.json";

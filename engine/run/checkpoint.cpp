@@ -1,6 +1,7 @@
 #include "stagecraft/engine/run/checkpoint.h"
 
 #include "stagecraft/base/files.h"
+#include "stagecraft/base/fingerprint.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/engine/run/checkpoint_folder.h"
 #include "stagecraft/models/safetensors.h"

@@ -1,6 +1,7 @@
 #include "stagecraft/engine/run/setup.h"
 
 #include "stagecraft/base/files.h"
+#include "stagecraft/base/fingerprint.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/engine/run/plan_source.h"
 #include "stagecraft/schedules/generators/registry.h"

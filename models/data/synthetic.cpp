@@ -1,6 +1,7 @@
 #include "stagecraft/models/data/synthetic.h"
 
 #include "stagecraft/base/files.h"
+#include "stagecraft/base/fingerprint.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/models/data/mix.h"
 #include "stagecraft/schedules/program/segments.h"

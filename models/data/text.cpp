@@ -1,6 +1,7 @@
 #include "stagecraft/models/data/text.h"
 
 #include "stagecraft/base/files.h"
+#include "stagecraft/base/fingerprint.h"
 #include "stagecraft/models/data/data_file.h"
 #include "stagecraft/models/data/known_format.h"
 #include "stagecraft/schedules/program/segments.h"

@@ -1,6 +1,7 @@
 #include "stagecraft/models/data/tokens.h"
 
 #include "stagecraft/base/files.h"
+#include "stagecraft/base/fingerprint.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/models/data/data_file.h"
 #include "stagecraft/models/data/token_file.h"

@@ -2,6 +2,7 @@
 
 #include "stagecraft/engine/run/checkpoint.h"
 
+#include "stagecraft/base/fingerprint.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/engine/run/checkpoint_folder.h"
 #include "stagecraft/engine/run/export.h"
@@ -112,7 +113,7 @@ TEST_CASE("what is no file in a layer's place is refused, and not read for ever"
 
 TEST_CASE("a manifest names files of its own folder, each once", "[checkpoint]") {
   const auto refusal = [](const Json& files) {
-    Json manifest = {{"format", 1},
+    Json manifest = {{"format", 2},
                      {"run", "run.0123456789abcdef"},
                      {"step", 1},
                      {"epoch", 0},

@@ -2,6 +2,7 @@
 // go on to the same bits from the newest whole checkpoint, with all its history and nothing left lying about.
 
 #include "stagecraft/base/files.h"
+#include "stagecraft/base/fingerprint.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/engine/metrics/manifest.h"
 #include "stagecraft/engine/metrics/metrics.h"
