@@ -8,6 +8,7 @@ import contextlib
 
 import torch
 from torch._ops import _get_dispatch_mode_pre_dispatch
+from torch.autograd.function import _SingleLevelFunction
 from torch.export.custom_ops import _call_custom_autograd_function_in_pre_dispatch as CALL
 from torch.fx.experimental.proxy_tensor import _fetch_proxies_and_all_constant_flag, track_tensor_tree
 from torch.utils import _pytree as pytree
@@ -18,6 +19,7 @@ PLAIN = (int, float, str, bool, type(None), torch.dtype, torch.device, torch.Ten
 
 
 KNOWN = []
+CALLED = []  # functions whose forward runs as one operator: what they call is part of it
 
 
 def name_of_class(function):
@@ -34,35 +36,65 @@ def graphable(arguments):
     return all(isinstance(a, PLAIN) for a in pytree.tree_leaves(arguments))
 
 
-def call(plain, function, arguments, named):
-    """The function's results, as one operator of the graph that is being traced."""
+def call(function, forward, arguments):
+    """What `forward` makes of the arguments, as one operator of the graph that is being traced."""
     if function is torch.utils.checkpoint.CheckpointFunction:
         raise CaptureError("torch.export follows no gradient through torch.utils.checkpoint with use_reentrant=True: give use_reentrant=False, or leave it out (a run chooses itself what it makes again)")
     mode = _get_dispatch_mode_pre_dispatch(torch._C._TorchDispatchModeKey.PROXY)
-    if mode is None or not graphable((arguments, named)):
-        return plain(function, *arguments, **named)
-    tensors = [a for a in pytree.tree_leaves((arguments, named)) if isinstance(a, torch.Tensor)]
+    if mode is None or CALLED or not graphable(arguments):
+        return forward()
+    tensors = [a for a in pytree.tree_leaves(arguments) if isinstance(a, torch.Tensor)]
     versions = [t._version for t in tensors]
     key, included = torch._C.DispatchKey.PreDispatch, torch._C._dispatch_tls_local_include_set()
     excluded = torch._C._dispatch_tls_local_exclude_set() | torch._C.DispatchKeySet(key)
-    with torch._C._ForceDispatchKeyGuard(included.remove(key), excluded):
-        made = plain(function, *arguments, **named)
+    with torch._C._ForceDispatchKeyGuard(included.remove(key), excluded), called(function):
+        made = forward()
+        # An argument that is handed on is told from the argument, as autograd does it.
+        made = pytree.tree_map_only(torch.Tensor, lambda t: t.view_as(t) if any(t is a for a in tensors) else t, made)
     if [t._version for t in tensors] != versions:
         raise CaptureError(f"{function.__qualname__}, a torch.autograd.Function, writes to its arguments; let its forward return a new tensor")
-    flat, about = pytree.tree_flatten((arguments, named))
+    flat, about = pytree.tree_flatten(arguments)
     _, proxies, _ = _fetch_proxies_and_all_constant_flag(flat, mode.tracer)
-    proxies, named_proxies = pytree.tree_unflatten(proxies, about)
-    proxy = mode.tracer.create_proxy("call_function", CALL, (name_of_class(function), *proxies), named_proxies)
+    proxy = mode.tracer.create_proxy("call_function", CALL, (name_of_class(function), *pytree.tree_unflatten(proxies, about)), {})
     return track_tensor_tree(made, proxy, constant=None, tracer=mode.tracer)
 
 
 @contextlib.contextmanager
-def as_operators():
-    """Catches Function.apply in the class that it calls itself: modules may hold `MyFunction.apply` under names of their own."""
-    base = torch.autograd.function._SingleLevelFunction
-    plain = lambda function, *given, **named: super(base, function).apply(*given, **named)
-    base.apply = classmethod(lambda function, *given, **named: call(plain, function, given, named))
+def called(function):
+    CALLED.append(function)
     try:
         yield
     finally:
-        del base.apply
+        CALLED.pop()
+
+
+def subclasses(function):
+    return {below for its in function.__subclasses__() for below in (its, *subclasses(its))}
+
+
+@contextlib.contextmanager
+def as_operators():
+    """Catches each function in its forward: modules may hold `MyFunction.apply` under names of their own, and torch 2.15's goes to C++ at once."""
+    base, own = torch.autograd.Function, {}
+
+    def catch(function):
+        """Without a setup_context of its own, forward gets a context first."""
+        contexts = 1 if function.setup_context is _SingleLevelFunction.setup_context else 0
+        holder = next(c for c in function.__mro__ if "forward" in c.__dict__)
+        plain = own.get(holder) or holder.__dict__["forward"]
+        own[function] = plain if holder is function else None
+        bound = plain.__get__(None, function)
+        function.forward = staticmethod(lambda *given: call(function, lambda: bound(*given), given[contexts:]))
+
+    for function in subclasses(base):
+        catch(function)
+    base.__init_subclass__ = classmethod(lambda function, **named: catch(function))
+    try:
+        yield
+    finally:
+        del base.__init_subclass__
+        for function, forward in own.items():
+            if forward is None:
+                del function.forward
+            else:
+                function.forward = forward

@@ -13,7 +13,8 @@ TEST_CASE("fingerprints are XXH3's, in however many pieces the bytes come", "[fi
   for (int i = 0; i < 3000; ++i) bytes += static_cast<char>(i * i % 251);
   for (const std::size_t piece : {1U, 7U, 64U, 255U, 256U, 257U, 1024U, 2999U}) {
     Fingerprint print;
-    for (std::size_t at = 0; at < bytes.size(); at += piece) print.add(std::string_view(bytes).substr(at, piece));
+    for (std::size_t at = 0; at < bytes.size(); at += piece)
+      print.add(std::string_view(bytes).substr(at, piece));
     CHECK(print.text() == fingerprint(bytes));
     CHECK(print.text() == fingerprint(bytes));
   }

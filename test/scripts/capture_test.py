@@ -280,6 +280,47 @@ class Doubled(torch.autograd.Function):
         return gradient * 2
 
 
+class RoundedToo(Rounded):
+    """Has forward and backward from another function."""
+
+
+class AsItIs(torch.autograd.Function):
+    """Hands its argument on."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 3
+
+
+class Nested(torch.autograd.Function):
+    """Calls another function, and another's forward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return Rounded.apply(x) + Rounded.forward(ctx, x * 2)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient / 2
+
+
+def made_inside(x):
+    class Inside(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 5
+
+    return Inside.apply(x)
+
+
 class Around(nn.Module):
     def __init__(self, function):
         super().__init__()
@@ -295,9 +336,18 @@ def test_custom_functions():
     blocks = lambda function: nn.Sequential(Around(function), Around(function), Around(function), nn.Linear(8, 4))
     both = lambda x: sum(ProductAndSum.apply(x, x.tanh()))
     checkpointed = lambda x: torch.utils.checkpoint.checkpoint(lambda y: y.tanh() * y, x, use_reentrant=False)
-    for name, function in (("straight through", Rounded.apply), ("two results", both), ("checkpointed activations", checkpointed)):
+    for name, function in (
+        ("straight through", Rounded.apply),
+        ("two results", both),
+        ("checkpointed activations", checkpointed),
+        ("forward of another", RoundedToo.apply),
+        ("an argument handed on", lambda x: AsItIs.apply(x) + x.sin()),
+        ("one within another", Nested.apply),
+        ("a class made by the call", made_inside),
+    ):
         layers = equal(f"autograd.Function: {name}", blocks(function), numbers(8, name="input"), 4)
         assert layers[1].graph == layers[2].graph, "equal blocks share one graph"
+    assert "forward" not in RoundedToo.__dict__ and isinstance(Rounded.__dict__["forward"], staticmethod), "functions are left as they were"
     refused("a function that writes to its argument", blocks(lambda x: Doubled.apply(x + 1)), numbers(8, name="input"), "Doubled, a torch.autograd.Function, writes to its arguments")
 
 
