@@ -6,7 +6,6 @@
 #include "stagecraft/cli/closed_set.h"
 #include "stagecraft/cli/input_program.h"
 #include "stagecraft/cli/number_ranges.h"
-#include "stagecraft/cli/old_spellings.h"
 #include "stagecraft/cli/plan_profile.h"
 #include "stagecraft/schedules/generators/registry.h"
 
@@ -23,14 +22,12 @@ constexpr const char* kInputs = "Inputs";
 constexpr const char* kStep = "The step";
 constexpr const char* kStages = "Stages";
 
-void take_micro_batches(const std::string& text, const CLI::App& verb, RequestKind kind,
-                        RequestOptions& options) {
+void take_micro_batches(const std::string& text, RequestKind kind, RequestOptions& options) {
   const bool takes_auto = kind == RequestKind::several_plans;
   if (text == "auto" && takes_auto) {
     options.every_size = true;
     return;
   }
-  if (text == "auto" && verb.get_name() == "plan") refuse_old_spelling("plan", "--micro-batches auto");
   std::string_view left = text;
   const auto number = take_number(left);
   if (!number || !left.empty() || *number < 1 || *number > kMostMicroBatches) {
@@ -150,7 +147,7 @@ void add_request_options(CLI::App& verb, RequestOptions& options, RequestKind ki
   const bool takes_auto = kind == RequestKind::several_plans;
   verb.add_option_function<std::string>(
           "--micro-batches",
-          [&verb, &options, kind](const std::string& text) { take_micro_batches(text, verb, kind, options); },
+          [&options, kind](const std::string& text) { take_micro_batches(text, kind, options); },
           takes_auto ? "micro-batches per step; auto: as many as fill --batch, of every size in the profile "
                        "(default: the config's, or 8)"
                      : "micro-batches per step (default: the config's, or 8)")

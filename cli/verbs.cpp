@@ -1,7 +1,6 @@
 #include "stagecraft/cli/commands.h"
 #include "stagecraft/cli/exit_codes.h"
 #include "stagecraft/cli/help_format.h"
-#include "stagecraft/cli/old_spellings.h"
 
 #include <CLI/CLI.hpp>
 
@@ -28,7 +27,6 @@ void add_verbs(CLI::App& app) {
   add_group(app, "Prove and look", {add_check, add_simulate, add_check_layers});
   add_group(app, "Train", {add_profile, add_train, add_report, add_export});
   add_group(app, "Convert and help", {add_convert, add_schema, add_doctor, add_completion, add_man});
-  add_old_spellings(app);
   // After the verbs, or each would repeat it.
   app.footer(
       "`stagecraft VERB --help` lists a verb's options; `stagecraft man` and `stagecraft completion "

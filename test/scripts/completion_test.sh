@@ -35,7 +35,6 @@ completes "plan.json" check pl
 completes "plan.json" plan --profile pl
 completes "" plan --stages ""
 completes "plan.json" plan --json pl  # a flag takes no value
-completes "" plan --ex  # an old spelling, which nobody needs to complete
 completes "" no-such-verb ""
 
 if command -v zsh > /dev/null; then zsh -n zsh; fi
