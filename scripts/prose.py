@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Checks the project's English where a script can, and says file:line for each finding.
+"""Checks the project's pages where a script can, and says file:line for each finding.
 
     prose.py [ROOT]
 
 1. Prose in *.md wraps at 100 columns. Tables, code, HTML and lines that are one link or one word may be longer.
-2. Rates take "per": "bytes per rank", not bytes and then the article. In every text, comment and message.
-3. Links between pages hold, their #anchors too, and so do the pages that any file names as docs/.../page.md or `docs/...`.
+2. Links between pages hold, their #anchors too, and so do the pages that any file names as docs/.../page.md or `docs/...`.
 
 Exits with 1 where it found something.
 """
@@ -17,25 +16,6 @@ from pathlib import Path
 
 WIDTH = 100
 SUFFIXES = {".md", ".h", ".cpp", ".py", ".sh"}
-
-# What a rate is of. Ordinary objects stand behind a verb ("holds a stage") or behind a word that only ends like a plural.
-UNITS = (
-    "rank stage step device micro-batch mini-batch machine second link channel layer sample token node level run parameter "
-    "boundary direction placement replica minute pair group thread core process batch segment element action file class byte"
-)
-NOT_COUNTED = set(
-    """as is has does was this its us thus unless versus class process across always less plus pass
-    allows asks begins believes blocks compares contains costs creates cross crosses decides derives divides draws ends executes expects fails fits fixes frees
-    gets gives happens helps hits holds ignores joins keeps kills leaves lets lists loads locks loses makes marks means meets misses moves
-    names needs opens owns passes picks plans posts prints proves puts reaches reads refuses requires returns runs saves says sees sends
-    sets shares shows skips splits starts stays stops takes tells tests tries uses wakes walks wants writes""".split()
-)
-GAP = r"(?: |\n[ \t]*(?:///?<?[ \t]+|#[ \t]+)?)"  # a blank, or the end of a line of text or of a comment
-RATE = re.compile(
-    rf"(?<![\w-])(?<!which )(?<!how many )(?:(?P<plural>[\w/-]+s)|(?:one|an?)(?:{GAP}(?!(?:and|as|by|for|from|in|of|on|or|to|with)\b)[a-z-]+)?|once|twice|time|bottleneck|compute)"
-    rf"(?=(?P<rate>{GAP}an?{GAP}(?P<unit>{'|'.join(UNITS.split())})\b))",
-    re.IGNORECASE,
-)
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 NAMED = re.compile(r"(?<![\w$/.-])(docs/[\w/-]+\.md)(#[\w-]+)?|`(docs/[^\s`]+)")
@@ -80,15 +60,6 @@ def too_long(text):
             yield number, f"{len(line)} columns: wrap prose at {WIDTH}"
 
 
-def rates(text):
-    for match in RATE.finditer(text):
-        plural = match["plural"]
-        if plural and plural.lower() in NOT_COUNTED:
-            continue
-        found = " ".join(re.sub(r"\n\s*(///?<?|#)?", " ", match[0] + match["rate"]).split())
-        yield text.count("\n", 0, match.start()) + 1, f'"{found}": write "per {match["unit"]}", if it is a rate'
-
-
 def anchors(page):
     """As GitHub makes them of headings."""
     found = set()
@@ -121,7 +92,7 @@ def main():
     found = 0
     for file in files:
         text = file.read_text(errors="replace")
-        findings = [*rates(text), *broken(root, file, text)] + (list(too_long(text)) if file.suffix == ".md" else [])
+        findings = list(broken(root, file, text)) + (list(too_long(text)) if file.suffix == ".md" else [])
         for number, what in sorted(set(findings)):
             print(f"{file.relative_to(root)}:{number}: {what}")
             found += 1

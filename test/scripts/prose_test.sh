@@ -19,7 +19,6 @@ words() { for _ in $(seq "$1"); do printf 'word '; done; }
 
 # The slips are put together from these, so that this file is clean itself.
 docs=docs
-article=a
 
 mkdir "$work/$docs"
 { printf '# A page\n\n'; words 20; printf '\n\n| '; words 30; printf '|\n\n```\n'; words 30; printf '\n```\n\n    '; words 30; } > "$work/$docs/page.md"
@@ -31,17 +30,6 @@ expect "ordinary text" 0 <<< "prose: no findings in 2 files"
 expect "a long line" 1 << 'END'
 long.md:2: 105 columns: wrap prose at 100
 prose: 1 findings in 1 files
-END
-
-printf 'Two bytes %s stage.\nOne list\n%s rank.\n' $article $article > "$work/rates.md"
-printf 'int x;  // threads\n        // %s rank\n' $article > "$work/rates.h"
-printf 'print("once %s step")\n' $article > "$work/rates.py"
-expect "rates" 1 << END
-rates.h:1: "threads $article rank": write "per rank", if it is a rate
-rates.md:1: "bytes $article stage": write "per stage", if it is a rate
-rates.md:2: "One list $article rank": write "per rank", if it is a rate
-rates.py:1: "once $article step": write "per step", if it is a rate
-prose: 4 findings in 3 files
 END
 
 mkdir "$work/$docs"
