@@ -24,31 +24,11 @@ CommandResult run(const char* verb, std::vector<std::string> arguments) {
 
 const std::string kPytorch = STAGECRAFT_TEST_DATA "/pytorch/";
 
-const char* const kCompute = "0F0,0F1,,0B0,,0B1\r\n,1F0,1B0,1F1,1B1\r\n";
 const char* const kText =
     "stagecraft program 1\nschedule custom\nkind train\nstages 0 1\ngroups 2\n"
     "rank 0: L0 F0 L1 F1 B0 B1 S0 P0\nrank 1: L0 F0 B0 L1 F1 P0 B1 S0\n";
 
 }  // namespace
-
-TEST_CASE("convert goes through all forms and back", "[convert]") {
-  const ScratchFolder folder;
-  const std::string text = folder.write("a.txt", kText);
-  const std::string json = folder.path("a.json");
-  const std::string csv = folder.path("a.csv");
-  const std::string comms = folder.path("comms.csv");
-  REQUIRE(run("convert", {text, "-o", json}).code == 0);
-  REQUIRE(run("convert", {json, "-o", csv}).code == 0);
-  CHECK(read_text_file(csv) == kCompute);
-  REQUIRE(run("convert", {csv, "-o", comms, "--to", "csv-comms"}).code == 0);
-  CHECK(read_text_file(comms) ==
-        "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\r\n"
-        "1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1\r\n");
-  CHECK(run("convert", {comms}).out == kText);  // text by default
-  CHECK(run("convert", {comms, "--to", "csv"}).out == kCompute);
-  CHECK(run("convert", {kPlan, "--to", "csv", "--micro-batches", "1"}).out ==
-        "0F0,,,,,,,0B0\r\n,1F0,,,,,1B0\r\n,,2F0,,,2B0\r\n,,,3F0,3B0\r\n");
-}
 
 TEST_CASE("no verb writes over a run's records", "[convert]") {
   const ScratchFolder folder;
