@@ -3,7 +3,6 @@
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/fingerprint.h"
 #include "stagecraft/base/table.h"
-#include "stagecraft/models/captured/compiled_layer.h"
 #include "stagecraft/models/layers/functional.h"
 #include "stagecraft/models/libtorch_error.h"
 #include "stagecraft/models/random.h"
@@ -283,7 +282,6 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
     try {
       LayerPtr layer = list.layers[i].layer.make(site);
       if (layer == nullptr) throw InternalError("what makes it gives a null pointer");
-      if (list.compiled != nullptr) layer = list.compiled->in_place_of(std::move(layer), site);
       model.layers.push_back(std::move(layer));
       model.residual_layers += ends_residual(*model.layers.back());
       boundary = dry_forward(*model.layers.back(), boundary, precision);

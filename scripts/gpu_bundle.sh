@@ -49,7 +49,7 @@ work=$(mktemp -d)
 part=""
 trap 'rm -rf "$work" ${part:+"$part"}' EXIT
 bundle=$work/stagecraft_gpu
-mkdir -p "$bundle"/{bin,lib,scripts/gpu,scripts/bench,python/stagecraft_capture,python/stagecraft_tools}
+mkdir -p "$bundle"/{bin,lib,scripts/gpu,scripts/bench}
 
 for binary in "${binaries[@]}"; do
   strip -o "$bundle/bin/${binary##*/}" "$binary"
@@ -105,8 +105,6 @@ cp "$root"/scripts/gpu/*.py "$root"/scripts/gpu/{look.sh,probe.cu} "$bundle/scri
 rm "$bundle/scripts/gpu/make_plans.py"
 cp "$root"/scripts/bench/{gpu,measuring,pipelining}.py "$bundle/scripts/bench/"
 cp "$root"/scripts/{pytorch_data,pytorch_reference,pytorch_models}.py "$bundle/scripts/"
-cp "$root"/python/stagecraft_capture/{__init__,own_gpt,errors}.py "$bundle/python/stagecraft_capture/"
-cp "$root"/python/stagecraft_tools/{__init__.py,refusal.py,torch_versions.py,torch_versions.txt} "$bundle/python/stagecraft_tools/"
 if command -v nvcc > /dev/null || PATH=/usr/local/cuda/bin:$PATH command -v nvcc > /dev/null; then
   gencode=()
   for arch in 80 90; do gencode+=(-gencode "arch=compute_$arch,code=sm_$arch"); done

@@ -127,12 +127,6 @@ bool drops(const Step& step) {
   return step.own == Step::Own::dropout || step.own == Step::Own::dropout_apply;
 }
 
-bool trains_with_code(const Graph& graph) {
-  const auto is_code = [](const Step& step) { return step.own == Step::Own::compiled; };
-  return std::ranges::any_of(graph.forward, is_code) || std::ranges::any_of(graph.backward_input, is_code) ||
-         std::ranges::any_of(graph.backward_weight, is_code);
-}
-
 c10::IValue taken(std::vector<c10::IValue>& frame, std::size_t slot, bool last) {
   return last ? std::move(frame[slot]) : frame[slot];
 }
@@ -533,16 +527,6 @@ const Graph* Replay::compiled_for(std::int64_t b, c10::Device device) const {
     return nullptr;
   const auto graph = by_size_->find(b);
   return graph == by_size_->end() ? nullptr : graph->second.get();
-}
-
-bool Replay::runs_code(std::int64_t b, c10::Device device) const {
-  const Graph* graph = compiled_for(b, device);
-  return graph != nullptr && trains_with_code(*graph);
-}
-
-bool Replay::has_code() const {
-  return by_size_ != nullptr &&
-         std::ranges::any_of(*by_size_, [](const auto& graph) { return trains_with_code(*graph.second); });
 }
 
 void Replay::check_fit(std::int64_t b, c10::Device device) const {

@@ -134,9 +134,6 @@ class Replay {
   /// Throws InputError where compiled code is required and there is none for forwards of this size, device and
   /// thread.
   void check_fit(std::int64_t b, c10::Device device) const;
-  /// Whether training micro-batches of this size run code on this device and thread, and of any size.
-  [[nodiscard]] bool runs_code(std::int64_t b, c10::Device device) const;
-  [[nodiscard]] bool has_code() const;
   /// Valid while this is. Any thread; compiled code fits those that compute with as many threads as it does.
   [[nodiscard]] const Programs& at(std::int64_t b, c10::Device device,
                                    MatrixProducts products = MatrixProducts::blas) const;

@@ -1,6 +1,5 @@
 #include "stagecraft/models/families/gpt.h"
 
-#include "stagecraft/models/captured/compiled_layer.h"
 #include "stagecraft/models/layers/attention.h"
 #include "stagecraft/models/layers/embedding.h"
 #include "stagecraft/models/layers/feed_forward.h"
@@ -10,27 +9,7 @@
 
 #include <fmt/format.h>
 
-#include <memory>
-
 namespace stagecraft {
-namespace {
-
-/// What stagecraft-capture --gpt takes, and what it names the folder's model by.
-std::string numbers(const GptConfig& c) {
-  return fmt::format("blocks={},width={},heads={},feed_forward={},dropout={:g},attention_dropout={:g}",
-                     c.blocks, c.hidden_size, c.heads,
-                     c.feed_forward > 0 ? c.feed_forward : 4 * c.hidden_size, c.dropout, c.attention_dropout);
-}
-
-CompiledLayers compiled_layers(const GptConfig& config, const ModelSite& site) {
-  const std::string command =
-      fmt::format("stagecraft-capture --gpt {} --sequence {} --vocabulary {} --compile MICRO_BATCH -o {}",
-                  numbers(config), site.sample.shape.front(), site.sample.classes, config.compiled);
-  return {config.compiled, config.reader, "gpt " + numbers(config), command};
-}
-
-}  // namespace
-
 void describe(Fields& f, GptConfig& c) {
   f.optional("blocks", c.blocks, "transformer blocks", json::at_least(1));
   f.optional("width", c.hidden_size, "of the residual stream", json::at_least(1));
@@ -39,7 +18,6 @@ void describe(Fields& f, GptConfig& c) {
              json::at_least(0));
   f.optional("dropout", c.dropout, "of embeddings and residual branches", json::from_up_to(0, 1));
   f.optional("attention_dropout", c.attention_dropout, "of attention weights", json::from_up_to(0, 1));
-  f.optional("compiled", c.compiled, kCompiledLayersDoc);
   f.require(c.heads > 0 && c.hidden_size % c.heads == 0, "heads",
             fmt::format("width {} is not a multiple of heads {}", c.hidden_size, c.heads));
 }
@@ -72,13 +50,6 @@ LayerList expand(const GptConfig& config, const ModelSite& site) {
   }
   list.layers.push_back({LayerNormSpec{}, "norm"});
   list.layers.push_back({LinearSpec{sample.classes, false}, "head"});
-  if (!config.compiled.empty()) {
-    list.compiled = std::make_shared<const CompiledLayers>(compiled_layers(config, site));
-    const auto [note, runs] =
-        list.compiled->require_folder({site.place.file, site.place.pointer + "/compiled"});
-    list.note = note;
-    list.compiled_for = runs;
-  }
   return list;
 }
 

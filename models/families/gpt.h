@@ -1,10 +1,8 @@
 #pragma once
 
-#include "stagecraft/models/captured/model_folder.h"
 #include "stagecraft/models/families/registry.h"
 
 #include <cstdint>
-#include <string>
 
 namespace stagecraft {
 
@@ -18,8 +16,6 @@ struct GptConfig {
   std::int64_t feed_forward = 0;  ///< 0: 4 * hidden_size
   double dropout = 0;             ///< embeddings and residual branches
   double attention_dropout = 0;   ///< attention weights
-  std::string compiled{};         ///< folder of its compiled layers; empty: none
-  captured::FolderReader reader{};
 };
 void describe(Fields& f, GptConfig& c);
 [[nodiscard]] LayerList expand(const GptConfig& config, const ModelSite& site);

@@ -19,8 +19,6 @@
 
 namespace stagecraft {
 
-struct CompiledLayers;
-
 /// A model's layers.
 struct LayerList {
   std::string name;               ///< of the model: "gpt 4x128"
@@ -32,8 +30,7 @@ struct LayerList {
   std::vector<std::int64_t> shorter{};  ///< as in Model
   std::string why_no_loss{};  ///< what the data lack for the one that it would bring; empty: it has none
   std::string note{};         ///< as in Model
-  std::optional<CompiledFor> compiled_for{};         ///< likewise
-  std::shared_ptr<const CompiledLayers> compiled{};  ///< that compute in place of the list's; null: none
+  std::optional<CompiledFor> compiled_for{};  ///< likewise
 };
 
 /// What a family is made for.

@@ -17,7 +17,6 @@ from .compile import compile_graphs, write
 from .errors import CaptureError, NotEqualError
 from .folder import Captured, graph_name, write_folder
 from .keep import BUDGET
-from .own_gpt import LAYERS
 from .precision import NARROW, narrow_statistics
 from .small_twin import same_structure
 from .source import load, small_twin
@@ -28,7 +27,6 @@ def parse(given=None):
     parser = argparse.ArgumentParser(prog="stagecraft-capture", description=__doc__, allow_abbrev=False)
     parser.add_argument("source", nargs="?", metavar="FILE.py:NAME", help="a module, or a function that returns one")
     parser.add_argument("--hf", metavar="CONFIG_OR_FOLDER", help="a config.json of transformers, or a folder with one and perhaps weights")
-    parser.add_argument("--gpt", metavar="NUMBERS", help="Stagecraft's own family gpt, as in blocks=8,width=256,heads=8, for runs of it with compiled layers (model.compiled); its weights are the run's")
     parser.add_argument("--architecture", metavar="CLASS", help="with --hf: the class of transformers, as BertForMaskedLM (default: the config's)")
     parser.add_argument("--input", metavar="SIZES", help="sizes of one sample of numbers: 3,224,224")
     parser.add_argument("--sequence", type=positive_number, metavar="N", help="tokens of one sample")
@@ -52,10 +50,8 @@ def parse(given=None):
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="the model folder to write")
     add_traceback(parser)
     arguments = parser.parse_args(given)
-    if sum(map(bool, (arguments.source, arguments.hf, arguments.gpt))) != 1:
-        parser.error("give either FILE.py:NAME, --hf CONFIG_OR_FOLDER, or --gpt NUMBERS")
-    if arguments.gpt:
-        as_the_family(parser, arguments)
+    if bool(arguments.source) == bool(arguments.hf):
+        parser.error("give either FILE.py:NAME or --hf CONFIG_OR_FOLDER")
     if arguments.architecture and not arguments.hf:
         parser.error("--architecture is for --hf")
     if arguments.full and arguments.dtype == "float32":
@@ -67,18 +63,6 @@ def parse(given=None):
     if arguments.threads < 1 or (arguments.threads != 1 and not arguments.compile):
         parser.error("--threads is for --compile, and at least 1")
     return arguments
-
-
-def as_the_family(parser, arguments):
-    """Cuts a GPT of --gpt as the library does."""
-    if not (arguments.sequence and arguments.vocabulary and arguments.compile):
-        parser.error("--gpt needs --sequence, --vocabulary and --compile")
-    if arguments.layers != "auto" or arguments.loss or arguments.field or arguments.lengths:
-        parser.error("--gpt is cut as the library cuts it, and has neither a loss of its own nor fields nor lengths")
-    if arguments.full:
-        parser.error("--full is not for --gpt: its norms stay float32, as the library has them")
-    arguments.layers = LAYERS
-    arguments.full = "LayerNorm" if arguments.dtype in NARROW else None
 
 
 def number_from(least, text):
@@ -270,11 +254,11 @@ def capture_into(output, arguments):
         lines += [f"samples of {length}:", *said_of_length]
     if not arguments.allow_inexact:
         refuse_unequal(whole, shorter)
-    name = getattr(module, "stated_name", type(getattr(module, "wrapped", module)).__name__)
+    name = type(getattr(module, "wrapped", module)).__name__
     with tempfile.TemporaryDirectory(prefix="stagecraft-") if arguments.compile else contextlib.nullcontext() as folder:
         made, said_of_code = compiled_for(arguments, [part for each in (whole, *shorter.values()) for part in each.model.parts], folder) if arguments.compile else (None, [])
         more = (lambda path: write(made, path)) if made else (lambda path: None)
-        write_folder(output.aside, name, whole, shorter, getattr(module, "write_companions", None), not (arguments.no_weights or arguments.gpt), more)
+        write_folder(output.aside, name, whole, shorter, getattr(module, "write_companions", None), not arguments.no_weights, more)
     output.publish()
     print(f"{name}: {len(layers)} layers, {len({graph_name(layer.graph) for layer in layers})} graphs, captured in {time.monotonic() - begin:.1f} s")
     table(layers)

@@ -14,7 +14,6 @@ from .batch import Field, drawn, parse_field, sizes_in
 from .errors import CaptureError, missing
 from .losses import USUAL, WithLoss, usual
 from .no_weights import as_on_cpu, parameters_without_numbers
-from .own_gpt import gpt
 from .precision import NARROW, narrow_as_asked
 from .small_twin import small_config
 from .users_code import first_look, refuse_result, refuse_untrainable, refuse_unusual, running, unwrapped
@@ -106,7 +105,7 @@ def load(arguments):
         return loaded
     torch.manual_seed(arguments.seed)
     with parameters_without_numbers() if arguments.no_weights else contextlib.nullcontext():
-        module = gpt(arguments.gpt, arguments.vocabulary, arguments.sequence) if arguments.gpt else from_file(arguments.source)
+        module = from_file(arguments.source)
     narrow_as_asked(module, arguments)
     mode = as_on_cpu(module) if arguments.no_weights else None
     refuse_unusual(module)

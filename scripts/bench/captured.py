@@ -13,7 +13,6 @@ them; and torchvision's ResNet-18 on images of 3 x 64 x 64, micro-batches of 8, 
   plain   one rank, against a plain loop over micro-batches
   keep    one rank, captured with --keep cheap, against the same captured with --keep all
   own     one rank, a module equal to the library's own GPT, captured, against that (configs/bench_gpt.json; with --models gpt alone)
-  own_compiled   one rank, the library's own GPT with compiled layers (stagecraft-capture --gpt), against the same without; --dropout P for both
   compiled   one rank, with the folder's compiled code (stagecraft-capture --compile), against the same interpreted
 Theirs has a fused optimizer and one thread per rank; with --compile its stages are under torch.compile. Both sides of a row take turns of a few steps, A B B A, the other stopped, bound
 to a core per rank. Printed: medians, the median of the ratios ours/theirs (below 1 Stagecraft is faster), their spread, and the
@@ -45,7 +44,6 @@ LLAMA = {"model_type": "llama", "hidden_size": 512, "intermediate_size": 1376, "
          "num_key_value_heads": 8, "vocab_size": 1024, "max_position_embeddings": 256, "tie_word_embeddings": False}
 GPT2 = {"model_type": "gpt2", "n_embd": 256, "n_layer": 8, "n_head": 8, "vocab_size": 1024, "n_positions": 128, "resid_pdrop": 0.0,
         "embd_pdrop": 0.0, "attn_pdrop": 0.0, "tie_word_embeddings": False}
-OWN = ("own", "own_compiled")  # rows of the library's own GPT
 TEXT = {"llama": LLAMA, "gpt2": GPT2}
 SIZES = {"llama": {"samples": 4, "sequence": 128}, "gpt2": {"samples": 4, "sequence": 128}, "resnet": {"samples": 8, "image": [3, 64, 64]},
          "gpt": {"samples": 4, "sequence": 128}}
@@ -194,21 +192,8 @@ def own_config(arguments, folder, model):
     return file
 
 
-def own_with(arguments, folder, compiled):
-    """The library's own GPT with dropout, with compiled layers or without."""
-    model = {**read_json(ROOT / "configs/bench_gpt.json")["model"], "dropout": arguments.dropout, "attention_dropout": arguments.dropout}
-    if compiled:
-        model["compiled"] = str(folder / "gpt.code")
-        numbers = ",".join(f"{name}={value}" for name, value in model.items() if name not in ("family", "compiled"))
-        run("scripts/stagecraft-capture", "--gpt", numbers, "--sequence", SIZES["gpt"]["sequence"], "--vocabulary", 512, "--compile", SIZES["gpt"]["samples"], "-o", model["compiled"])
-    (folder / str(compiled)).mkdir()
-    return own_config(arguments, folder / str(compiled), model)
-
-
 def config_of(arguments, model, folder, data, keep=None, code=False):
     keep = keep or arguments.keep
-    if "own_compiled" in arguments.rows:
-        return own_with(arguments, folder, compiled=True)
     if model == "gpt":
         return own_config(arguments, folder, {"family": "captured", "path": str(capture(model, folder, keep, code=False)), "accumulate": arguments.accumulate})
     samples = SIZES[model]["samples"]
@@ -234,14 +219,14 @@ def compare(arguments, model, folder, table):
     bench.profile(30)
     rows = []
     for row in arguments.rows:
-        ranks = 1 if row in ("plain", "keep", *OWN, "compiled") else 2
+        ranks = 1 if row in ("plain", "keep", "own", "compiled") else 2
         file, plan = bench.plan(row, "1f1b" if ranks == 1 else row, ranks=ranks, stages=ranks * STAGES_A_RANK.get(row, 1))
         command, lines = bench.train(row, file, ranks_of(plan))
         theirs_lines, peer_name = folder / f"{model}.{row}.jsonl", arguments.theirs if ranks > 1 else "plain loop"
         theirs = [sys.executable, __file__, "--peer", model, str(ranks), str(int(arguments.compile)), arguments.theirs, str(data), str(theirs_lines)]
-        if row in ("keep", *OWN):
-            peer_name = {"keep": "ours, all kept", "own": "the library's own", "own_compiled": "not compiled"}[row]
-            config = {"keep": lambda: config_of(arguments, model, folder, data, "all"), "own": lambda: own_config(arguments, folder, None), "own_compiled": lambda: own_with(arguments, folder, compiled=False)}[row]()
+        if row in ("keep", "own"):
+            peer_name = {"keep": "ours, all kept", "own": "the library's own"}[row]
+            config = {"keep": lambda: config_of(arguments, model, folder, data, "all"), "own": lambda: own_config(arguments, folder, None)}[row]()
             theirs, theirs_lines = one_rank(arguments, config, folder / f"{model}.beside", row)
         if row == "compiled":
             theirs, theirs_lines, peer_name = command, lines, "ours, interpreted"
@@ -261,21 +246,20 @@ def compare(arguments, model, folder, table):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=SIZES, default=["llama", "gpt2", "resnet"])
-    parser.add_argument("--rows", nargs="+", choices=["1f1b", "zb_h1", "zb_v", "pipedream", "plain", "keep", *OWN, "compiled"], default=["1f1b", "zb_h1", "plain"])
+    parser.add_argument("--rows", nargs="+", choices=["1f1b", "zb_h1", "zb_v", "pipedream", "plain", "keep", "own", "compiled"], default=["1f1b", "zb_h1", "plain"])
     parser.add_argument("--pairs", type=int, default=7, help="of turns, behind each ratio")
     parser.add_argument("--steps", type=int, default=3, help="behind each turn's median; one more is dropped")
     parser.add_argument("--accumulate", choices=["exact", "fused"], default="exact")
     parser.add_argument("--keep", choices=["cheap", "all"], default="cheap", help="ours")
     parser.add_argument("--matrix-products", choices=["blas", "onednn"], default="blas", help="ours")
     parser.add_argument("--theirs", choices=["1f1b", "interleaved"], default="1f1b", help="their schedule on two ranks; interleaved is of text models")
-    parser.add_argument("--dropout", type=float, default=0.1, help="of row own_compiled")
     parser.add_argument("--compile", action="store_true", help="theirs, by torch.compile")
     parser.add_argument("--binary", type=Path, default=ROOT / "build/stagecraft")
     parser.add_argument("--json", type=Path, help="write every pair's figures there")
     arguments = parser.parse_args()
-    own = set(OWN) & set(arguments.rows)
-    if ("gpt" in arguments.models) != bool(own) or (own and len(arguments.models + arguments.rows) > 2):
-        parser.error(f"--models gpt goes with --rows {' or '.join(OWN)}, alone")
+    own = "own" in arguments.rows
+    if ("gpt" in arguments.models) != own or (own and len(arguments.models + arguments.rows) > 2):
+        parser.error("--models gpt goes with --rows own, alone")
     if arguments.theirs == "interleaved" and not set(arguments.models) <= set(TEXT):
         parser.error("--theirs interleaved goes with the models " + ", ".join(TEXT))
     machine, rows = describe_machine(), []
