@@ -1,7 +1,7 @@
-#include "stagecraft/base/printable.h"
 #include "stagecraft/base/table.h"
 #include "stagecraft/engine/report/report.h"
 #include "stagecraft/schedules/pictures/svg.h"
+#include "stagecraft/schedules/pictures/svg_writer.h"
 
 #include <fmt/format.h>
 
@@ -20,24 +20,6 @@ th { color: #57606a; font-weight: 600; } th:first-child, td:first-child, td.l, t
 td small { color: #57606a; } svg { max-width: 100%; height: auto; }
 @media (prefers-color-scheme: dark) { body { background: #fff; } }
 )";
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : printable(text)) {
-    if (c == '<') {
-      out += "&lt;";
-    } else if (c == '>') {
-      out += "&gt;";
-    } else if (c == '&') {
-      out += "&amp;";
-    } else if (c == '"') {
-      out += "&quot;";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
 
 std::string row_of(const std::vector<std::string>& cells, const char* tag = "td") {
   std::string row = "<tr>";
@@ -183,7 +165,7 @@ std::string report_html(const RunReport& report, const RunFiles& run) {
       "<!doctype html>\n<html lang=\"en\"><head><meta "
       "charset=\"utf-8\"><title>{0}</title><style>{1}</style></head>"
       "<body>\n<h1>{0}</h1>\n<p class=\"sub\">{2} stages, {3} micro-batches per step, {4} steps{5}</p>\n{6}",
-      escaped(title), kStyle, report.stages, report.micro_batches, report.steps,
+      pictures::escape(title), kStyle, report.stages, report.micro_batches, report.steps,
       samples_per_second_words(report), paragraphs(remarks_of(report)));
   html += "<h2>Step</h2>\n" + html_step_table(report);
   html +=
