@@ -28,10 +28,9 @@ struct LayerState {
 [[nodiscard]] Tensors autograd(const at::Tensor& output, const at::Tensor& grad_output, const Tensors& of);
 
 /// Asserts for a layer and an input (double, or tokens):
-/// - the forward is the reference's, with and without `kept`, and modifies neither input nor parameters;
+/// - the forward is the reference's;
 /// - backward_input and backward_weight are autograd's gradients of the reference, and leave nothing kept;
-/// - two micro-batches with their halves apart (I I W W) accumulate the bits of I W I W;
-/// - without input gradient, the weights' are the same; the meta device gives the same shapes.
+/// - in training, all that check_gradients (models/check_gradients.h) holds of it.
 void check_layer(const Layer& layer, const at::Tensor& input, const Context& context,
                  const Reference& reference);
 
