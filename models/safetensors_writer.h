@@ -1,6 +1,7 @@
 #pragma once
 
-// Writes a safetensors file tensor by tensor, so that memory holds one of them, however large the file is.
+// Writes safetensors files (safetensors.h): tensor by tensor, so that memory holds one of them, however large the
+// file is, or whole.
 
 #include "stagecraft/base/storage.h"
 #include "stagecraft/models/safetensors_header.h"
@@ -12,6 +13,8 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace stagecraft {
@@ -31,5 +34,24 @@ struct StreamedTensor {
 void write_safetensors_streamed(const std::string& path, std::vector<StreamedTensor> tensors,
                                 const std::map<std::string, std::string>& metadata,
                                 const std::function<void(std::uint64_t bytes)>& written);
+
+/// A file's bytes in pieces, of which the tensors' are their own memory. Names must differ and not be
+/// "__metadata__". Tensors that are not dense or not on the CPU are copied for it.
+class SafetensorsImage {
+ public:
+  explicit SafetensorsImage(const std::vector<std::pair<std::string, at::Tensor>>& tensors,
+                            const std::map<std::string, std::string>& metadata = {});
+  /// Valid while this is.
+  [[nodiscard]] std::vector<std::string_view> pieces() const;
+
+ private:
+  std::string header_;  ///< with its length in front
+  std::vector<at::Tensor> dense_;
+};
+
+/// Replaces `path` atomically with the image.
+void write_safetensors(const std::string& path,
+                       const std::vector<std::pair<std::string, at::Tensor>>& tensors,
+                       const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace stagecraft

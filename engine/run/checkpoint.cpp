@@ -5,6 +5,7 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/engine/run/checkpoint_folder.h"
 #include "stagecraft/models/safetensors.h"
+#include "stagecraft/models/safetensors_writer.h"
 #include "stagecraft/schedules/generators/registry.h"
 
 #include <c10/util/accumulate.h>

@@ -5,7 +5,7 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/engine/run/checkpoint.h"
 #include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/stored_safetensors.h"
+#include "stagecraft/models/safetensors.h"
 
 #include <ATen/ops/isfinite.h>
 #include <fmt/format.h>

@@ -4,7 +4,7 @@
 // the bytes of those tensors that it asks for, and of the others none.
 
 #include "stagecraft/models/captured/value_type.h"
-#include "stagecraft/models/stored_safetensors.h"
+#include "stagecraft/models/safetensors.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -7,7 +7,7 @@
 #include "stagecraft/models/data/known_format.h"
 #include "stagecraft/models/data/npy.h"
 #include "stagecraft/models/data/stored_array.h"
-#include "stagecraft/models/stored_safetensors.h"
+#include "stagecraft/models/safetensors.h"
 
 #include <ATen/ops/tensor.h>
 #include <c10/core/InferenceMode.h>

@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/files.h"
 #include "stagecraft/models/safetensors.h"
+#include "stagecraft/models/safetensors_writer.h"
 #include "test/cli/train_cases.h"
 #include "test/models/captured_folder.h"
 #include "test/support/catch.h"

@@ -7,6 +7,7 @@
 #include "stagecraft/engine/run/checkpoint_folder.h"
 #include "stagecraft/engine/run/export.h"
 #include "stagecraft/models/safetensors.h"
+#include "stagecraft/models/safetensors_writer.h"
 #include "test/engine/trainer_cases.h"
 #include "test/support/catch.h"
 

@@ -4,6 +4,7 @@
 #include "stagecraft/engine/metrics/metrics.h"
 #include "stagecraft/engine/run/run_dir.h"
 #include "stagecraft/models/safetensors.h"
+#include "stagecraft/models/safetensors_writer.h"
 #include "test/engine/trainer_cases.h"
 #include "test/support/catch.h"
 

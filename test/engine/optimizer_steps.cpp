@@ -5,6 +5,7 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/engine/run/training_inputs.h"
 #include "stagecraft/models/safetensors.h"
+#include "stagecraft/models/safetensors_writer.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>

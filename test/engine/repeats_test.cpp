@@ -6,6 +6,7 @@
 #include "stagecraft/engine/run/training_inputs.h"
 #include "stagecraft/models/captured/operators.h"
 #include "stagecraft/models/safetensors.h"
+#include "stagecraft/models/safetensors_writer.h"
 #include "test/models/captured_folder.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"

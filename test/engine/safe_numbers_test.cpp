@@ -12,6 +12,7 @@
 #include "stagecraft/engine/run/train.h"
 #include "stagecraft/engine/run/trainer.h"
 #include "stagecraft/models/safetensors.h"
+#include "stagecraft/models/safetensors_writer.h"
 #include "stagecraft/schedules/generators/registry.h"
 #include "stagecraft/schedules/generators/schedule.h"
 #include "test/support/catch.h"

@@ -5,6 +5,7 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/json.h"
+#include "stagecraft/models/safetensors_writer.h"
 #include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge.h"
 #include "test/fuzz/scratch_folder.h"

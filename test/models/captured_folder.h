@@ -6,6 +6,7 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/models/captured/graph_file.h"
 #include "stagecraft/models/safetensors.h"
+#include "stagecraft/models/safetensors_writer.h"
 #include "test/support/scratch_folder.h"
 
 #include <ATen/core/Tensor.h>

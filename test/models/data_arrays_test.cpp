@@ -3,6 +3,7 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/models/data/arrays.h"
 #include "stagecraft/models/safetensors.h"
+#include "stagecraft/models/safetensors_writer.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 

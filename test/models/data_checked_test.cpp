@@ -10,6 +10,7 @@
 #include "stagecraft/models/losses/cross_entropy.h"
 #include "stagecraft/models/losses/mean_squared_error.h"
 #include "stagecraft/models/safetensors.h"
+#include "stagecraft/models/safetensors_writer.h"
 #include "test/support/built_in.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"

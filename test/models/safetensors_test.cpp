@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/files.h"
+#include "stagecraft/models/safetensors_writer.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>
