@@ -25,16 +25,6 @@ void run_all(const std::vector<PipelineCase>& cases) {
 
 }  // namespace
 
-TEST_CASE("a pipeline equals the oracle to the bit, a few of each kind", "[equality_some]") {
-  std::vector<PipelineCase> some;
-  for (const int stages : {1, 2, 3, 4}) {
-    const auto all = all_cases(stages);
-    // A stride prime to the sizes of all dimensions visits every value of each.
-    for (std::size_t i = static_cast<std::size_t>(stages); i < all.size(); i += 35) some.push_back(all[i]);
-  }
-  run_all(some);
-}
-
 TEST_CASE("every schedule is compared, at every number of ranks, on the placement it is for",
           "[equality_fast]") {
   for (const int ranks : {1, 2, 3, 4}) {

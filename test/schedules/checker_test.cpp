@@ -12,7 +12,6 @@
 #include <rapidcheck.h>
 
 #include <algorithm>
-#include <ctime>
 #include <limits>
 #include <map>
 
@@ -464,19 +463,6 @@ TEST_CASE("prove says everything at once", "[checker]") {
     CHECK(contains(what, "deadlock: "));
     CHECK(contains(what, "\n    rank 0 waits at ["));
     CHECK(contains(what, "\n    rank 1 waits at ["));
-  }
-}
-
-TEST_CASE("time of a long program", "[.speed]") {
-  for (const int m : {1000, 10'000}) {
-    const auto program = one_f_one_b(8, m);
-    const std::clock_t begin = std::clock();
-    const Proof proof = check(program);
-    const double ms = 1e3 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
-    std::size_t actions = 0;
-    for (const auto& list : program.ranks) actions += list.size();
-    fmt::print("{} actions: {:.1f} ms of processor time\n", actions, ms);
-    CHECK(proof.accepted());
   }
 }
 
