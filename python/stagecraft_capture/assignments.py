@@ -10,6 +10,7 @@ import torch
 
 from .errors import CaptureError
 from .in_place import storage, written_by
+from .torch_private import TensorBase
 
 ATEN = torch.ops.aten
 
@@ -17,7 +18,7 @@ ATEN = torch.ops.aten
 @contextlib.contextmanager
 def data_as_detached():
     """`x.data` is x.detach(): an operator, where torch.export would see a tensor from nowhere."""
-    plain = torch._C.TensorBase.data
+    plain = TensorBase.data
     torch.Tensor.data = property(lambda tensor: tensor.detach(), plain.__set__, plain.__delete__)
     try:
         yield

@@ -4,7 +4,6 @@ import contextlib
 from dataclasses import dataclass, field
 
 import torch
-from torch._subclasses import FakeTensorMode
 
 from .composite import dependencies
 from .constants import constant_values, settle_constants
@@ -26,6 +25,7 @@ from .sizes import RUN, exported_at_sizes
 from .small_twin import structure
 from .split import split
 from .state import examined
+from .torch_private import FakeTensorMode
 
 
 @dataclass

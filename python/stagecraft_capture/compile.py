@@ -181,7 +181,7 @@ class Compiler:
 
     def __init__(self, folder, threads):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
-        from torch._inductor import cpp_builder, cpu_vec_isa, exc
+        from .torch_private import CompiledCode, aot_compile, cpp_builder, cpu_vec_isa, inductor_errors  # seconds
 
         self.capability = torch.backends.cpu.get_cpu_capability()
         if self.capability not in MARCH:
@@ -195,7 +195,7 @@ class Compiler:
             raise CaptureError("--compile needs a C++ compiler (g++ 11 or newer) that can build vector code against this torch")
         # The code is linked with no library of LibTorch: a program has them already, and libtorch.so would bring CUDA's.
         ctypes.CDLL(f"{torch.__path__[0]}/lib/libtorch_cpu.so", ctypes.RTLD_GLOBAL)
-        self.threads, self.known, self.fails = threads, {}, exc.InductorError
+        self.threads, self.known, self.compile, self.runner, self.fails = threads, {}, aot_compile, CompiledCode, inductor_errors.InductorError
 
     def portable(self, flags):
         compiled, linked = flags
@@ -213,10 +213,10 @@ class Compiler:
     def made(self, module, inputs):
         with torch.no_grad():
             try:
-                path = torch._inductor.aot_compile(module, tuple(inputs), options={"aot_inductor.link_libtorch": False, "cpp.threads": self.threads})
+                path = self.compile(module, tuple(inputs), options={"aot_inductor.link_libtorch": False, "cpp.threads": self.threads})
             except self.fails:  # what it cannot compile stays steps
                 return None
-            code = torch._C._aoti.AOTIModelContainerRunnerCpu(path, 1)
+            code = self.runner(path, 1)
             difference = compared(code.run(list(inputs)), module(*inputs), inputs)
             if difference is None or not gains(code, module, inputs):
                 return None

@@ -28,6 +28,7 @@ from .quick import quick
 from .reach import Snapshot
 from .real_strides import real_strides
 from .stack_traces import with_users_frames
+from .torch_private import HigherOrderOperator
 
 
 ATEN = torch.ops.aten
@@ -120,7 +121,7 @@ def drop_broadcasts(graph):
 def refuse_branches(graph):
     """torch.cond, torch.while_loop and the like, which hold graphs of their own."""
     for node in graph.nodes:
-        if isinstance(node.target, torch._ops.HigherOrderOperator):
+        if isinstance(node.target, HigherOrderOperator):
             raise CaptureError(f"{place_of(node)}: torch.{node.target} takes branches that depend on the batch's numbers, which runs do not; {BY_TENSORS}")
 
 

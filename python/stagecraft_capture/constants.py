@@ -4,10 +4,10 @@ import hashlib
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_leaves
 
 from .composite import dependencies
 from .cut import add_constants, constant_only, derived
+from .torch_private import pytree
 
 
 def digest(tensor):
@@ -99,7 +99,7 @@ class Large:
         if self.numbers[node] == self.numbers_of_few[other]:
             return True
         wanted = self.made_of(node)
-        takes = sum(t.numel() * t.element_size() for n in wanted for t in tree_leaves(n.meta.get("val")) if isinstance(t, torch.Tensor))
+        takes = sum(t.numel() * t.element_size() for n in wanted for t in pytree.tree_leaves(n.meta.get("val")) if isinstance(t, torch.Tensor))
         return takes <= MAY_TAKE and torch.equal(self.values(wanted)[node], expected)
 
 

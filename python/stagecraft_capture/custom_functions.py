@@ -7,13 +7,22 @@ than it does in PyTorch. As one operator the function is called again when its l
 import contextlib
 
 import torch
-from torch._ops import _get_dispatch_mode_pre_dispatch
-from torch.autograd.function import _SingleLevelFunction
-from torch.export.custom_ops import _call_custom_autograd_function_in_pre_dispatch as CALL
-from torch.fx.experimental.proxy_tensor import _fetch_proxies_and_all_constant_flag, track_tensor_tree
-from torch.utils import _pytree as pytree
 
 from .errors import CaptureError
+from .torch_private import (
+    DispatchKey,
+    DispatchKeySet,
+    ForceDispatchKeyGuard,
+    ModeKey,
+    SingleLevelFunction,
+    call_custom_function,
+    excluded_keys,
+    fetch_proxies,
+    included_keys,
+    pre_dispatch_mode,
+    pytree,
+    track_tensor_tree,
+)
 
 PLAIN = (int, float, str, bool, type(None), torch.dtype, torch.device, torch.Tensor)
 
@@ -23,7 +32,7 @@ CALLED = []  # functions whose forward runs as one operator: what they call is p
 
 
 def name_of_class(function):
-    """Under which CALL finds the class: an attribute of this module, so that classes inside of functions and of files are found too."""
+    """Under which the operator finds the class: an attribute of this module, so that classes inside of functions and of files are found too."""
     at = next((k for k, known in enumerate(KNOWN) if known is function), len(KNOWN))
     if at == len(KNOWN):
         KNOWN.append(function)
@@ -40,22 +49,22 @@ def call(function, forward, arguments):
     """What `forward` makes of the arguments, as one operator of the graph that is being traced."""
     if function is torch.utils.checkpoint.CheckpointFunction:
         raise CaptureError("torch.export follows no gradient through torch.utils.checkpoint with use_reentrant=True: give use_reentrant=False, or leave it out (a run chooses itself what it makes again)")
-    mode = _get_dispatch_mode_pre_dispatch(torch._C._TorchDispatchModeKey.PROXY)
+    mode = pre_dispatch_mode(ModeKey.PROXY)
     if mode is None or CALLED or not graphable(arguments):
         return forward()
     tensors = [a for a in pytree.tree_leaves(arguments) if isinstance(a, torch.Tensor)]
     versions = [t._version for t in tensors]
-    key, included = torch._C.DispatchKey.PreDispatch, torch._C._dispatch_tls_local_include_set()
-    excluded = torch._C._dispatch_tls_local_exclude_set() | torch._C.DispatchKeySet(key)
-    with torch._C._ForceDispatchKeyGuard(included.remove(key), excluded), called(function):
+    key, included = DispatchKey.PreDispatch, included_keys()
+    excluded = excluded_keys() | DispatchKeySet(key)
+    with ForceDispatchKeyGuard(included.remove(key), excluded), called(function):
         made = forward()
         # An argument that is handed on is told from the argument, as autograd does it.
         made = pytree.tree_map_only(torch.Tensor, lambda t: t.view_as(t) if any(t is a for a in tensors) else t, made)
     if [t._version for t in tensors] != versions:
         raise CaptureError(f"{function.__qualname__}, a torch.autograd.Function, writes to its arguments; let its forward return a new tensor")
     flat, about = pytree.tree_flatten(arguments)
-    _, proxies, _ = _fetch_proxies_and_all_constant_flag(flat, mode.tracer)
-    proxy = mode.tracer.create_proxy("call_function", CALL, (name_of_class(function), *pytree.tree_unflatten(proxies, about)), {})
+    _, proxies, _ = fetch_proxies(flat, mode.tracer)
+    proxy = mode.tracer.create_proxy("call_function", call_custom_function, (name_of_class(function), *pytree.tree_unflatten(proxies, about)), {})
     return track_tensor_tree(made, proxy, constant=None, tracer=mode.tracer)
 
 
@@ -79,7 +88,7 @@ def as_operators():
 
     def catch(function):
         """Without a setup_context of its own, forward gets a context first."""
-        contexts = 1 if function.setup_context is _SingleLevelFunction.setup_context else 0
+        contexts = 1 if function.setup_context is SingleLevelFunction.setup_context else 0
         holder = next(c for c in function.__mro__ if "forward" in c.__dict__)
         plain = own.get(holder) or holder.__dict__["forward"]
         own[function] = plain if holder is function else None

@@ -4,10 +4,10 @@ import re
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
 
 from .errors import CaptureError, place_of
 from .graph_text import fit
+from .torch_private import OpOverload, pytree
 
 
 class Unlike(CaptureError):
@@ -32,7 +32,7 @@ class Name(str):
 
 
 def target_of(node):
-    return str(node.target).removeprefix("aten.").removesuffix(".default") if isinstance(node.target, torch._ops.OpOverload) else getattr(node.target, "__name__", str(node.target))
+    return str(node.target).removeprefix("aten.").removesuffix(".default") if isinstance(node.target, OpOverload) else getattr(node.target, "__name__", str(node.target))
 
 
 def types_of(node):

@@ -5,13 +5,15 @@ import contextlib
 
 import torch
 
+from .torch_private import DispatchKey
+
 ATEN = torch.ops.aten
 PACKETS = [
     *(getattr(ATEN, f"{kind}{n}d") for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)),
     *(ATEN.upsample_linear1d, ATEN.upsample_bilinear2d, ATEN.upsample_trilinear3d, ATEN.upsample_bicubic2d),
     *(ATEN.hardshrink, ATEN.softshrink, ATEN.multi_margin_loss, ATEN.multilabel_margin_loss_forward),
 ]
-IN_PYTHON = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
+IN_PYTHON = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from .batch import SAMPLES
 from .errors import OURS, TORCH, CaptureError, place_of
 from .nodes import is_element
+from .torch_private import FakeTensor
 
 BY_TENSORS = "decide by sizes or settings, or compute both ways and choose with torch.where"
 
@@ -49,7 +50,7 @@ def said(error):
 
 def fails_in_eager_mode(module, inputs):
     """What the module raises without torch.export, or None."""
-    if any(isinstance(t, torch._subclasses.FakeTensor) or len(t) > SAMPLES for t in inputs.values()):  # so many may need more memory than there is
+    if any(isinstance(t, FakeTensor) or len(t) > SAMPLES for t in inputs.values()):  # so many may need more memory than there is
         return None
     try:
         with torch.no_grad():

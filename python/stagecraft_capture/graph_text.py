@@ -11,6 +11,7 @@ from .errors import CaptureError, place_of
 from .nodes import name_of
 from .noise import DRAWS, is_random
 from .split import mask_of
+from .torch_private import OpOverload
 
 TYPES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "i64", torch.int32: "i32", torch.bool: "bool"}
 
@@ -119,7 +120,7 @@ def steps(nodes, names, read, streams, again=frozenset(), draws=True):
     for node in nodes:
         if node.target is operator.getitem:
             continue
-        if not isinstance(node.target, torch._ops.OpOverload):
+        if not isinstance(node.target, OpOverload):
             raise CaptureError(f"{place_of(node)}: {node.target} is no operator of ATen; write it with tensors alone")
         remade = made_again(node, names, read) if node in again else None
         if remade is not None:

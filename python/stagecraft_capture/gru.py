@@ -8,6 +8,8 @@ import contextlib
 
 import torch
 
+from .torch_private import VF
+
 
 def step(of_input, hidden, w_hh, b_hh):
     """`of_input`: the input's part of all three gates."""
@@ -48,10 +50,10 @@ def by_steps(given, hidden, weights, biased, layers, dropout, train, bidirection
 @contextlib.contextmanager
 def grus_by_steps():
     """torch.nn.GRU takes these steps in place of ATen's operator."""
-    plain = torch._VF.gru
+    plain = VF.gru
     packed = lambda given: isinstance(given[3], (list, tuple))
-    torch._VF.gru = lambda *given: plain(*given) if packed(given) else by_steps(*given)
+    VF.gru = lambda *given: plain(*given) if packed(given) else by_steps(*given)
     try:
         yield
     finally:
-        del torch._VF.gru
+        del VF.gru

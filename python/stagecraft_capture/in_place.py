@@ -7,6 +7,7 @@ read later.
 import torch
 
 from .as_eager import BY_RESULT
+from .torch_private import OpOverload
 
 LEAVE = {"set_", "resize_", "resize_as_"}
 
@@ -18,7 +19,7 @@ def storage(node):
 
 def written_by(node):
     """The nodes whose tensors an operator writes to; batch norm's statistics among them, also where it only reads them."""
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, OpOverload):
         return []
     schema, found = node.target._schema, []
     statistics = "batch_norm" in schema.name or "instance_norm" in schema.name
@@ -31,7 +32,7 @@ def written_by(node):
 
 def functional(target):
     """The overload that returns a new tensor, or None."""
-    if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
+    if not isinstance(target, OpOverload) or not target._schema.is_mutable:
         return None
     if target in BY_RESULT:
         return BY_RESULT[target]
@@ -58,7 +59,7 @@ def keeps_type(node):
 
 def without_out(graph):
     """Writes of `out=` become copies: autograd has no derivative of such a write, and a copy is one that is known here."""
-    for node in [n for n in graph.nodes if n.op == "call_function" and "out" in n.kwargs and isinstance(n.target, torch._ops.OpOverload)]:
+    for node in [n for n in graph.nodes if n.op == "call_function" and "out" in n.kwargs and isinstance(n.target, OpOverload)]:
         packet, arguments = node.target.overloadpacket, [a.name for a in node.target._schema.arguments if not a.is_out]
         plain = (getattr(packet, name) for name in packet.overloads())
         found = next((o for o in plain if not o._schema.is_mutable and [a.name for a in o._schema.arguments] == arguments), None)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import fx
-from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
 from .eager_kernels import eager_kernels
 from .errors import CaptureError, place_in, place_of
@@ -17,6 +16,7 @@ from .quick import quick_without_modules
 from .real_strides import real_strides
 from .real_types import real_types
 from .simplify import simplify
+from .torch_private import aot_export_joint
 
 
 CLONE = torch.ops.aten.clone.default
@@ -115,7 +115,7 @@ def trace(piece, composite, examples, tensors, training=True):
     try:
         with contextlib.ExitStack() as stack, eager_kernels(), real_strides(), quick_without_modules(), torch.set_grad_enabled(training):
             module = module_of_piece(piece, named, orders)
-            graph = aot_export_joint_with_descriptors(stack, module, tuple(arguments), _disable_torch_fn_metadata_mode=True).graph_module.graph
+            graph = aot_export_joint(stack, module, tuple(arguments), _disable_torch_fn_metadata_mode=True).graph_module.graph
     except Exception as error:
         place = place_in(error) or place_of(piece.nodes[-1])  # the former in a backward of the user's own
         raise CaptureError(f"{place}: cannot be differentiated: {said(error)}; write it in operators of torch that have a derivative, or under torch.no_grad()") from error

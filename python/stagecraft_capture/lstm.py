@@ -10,6 +10,7 @@ import contextlib
 import torch
 
 from .noise import LIBRARY
+from .torch_private import VF
 
 ATEN = torch.ops.aten
 GIVEN = "Tensor x, Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh, Tensor hx, Tensor cx, bool reverse"
@@ -93,11 +94,11 @@ def by_layers(given, states, weights, biased, layers, dropout, train, bidirectio
 @contextlib.contextmanager
 def lstms_by_layers():
     """torch.nn.LSTM calls the kernel's operator in place of ATen's."""
-    plain = torch._VF.lstm
+    plain = VF.lstm
     enabled = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled  # torch.export disables it
     packed = lambda given: isinstance(given[3], (list, tuple))
-    torch._VF.lstm = lambda *given: by_layers(*given) if enabled and not packed(given) and by_one_dnn(*given[:3]) else plain(*given)
+    VF.lstm = lambda *given: by_layers(*given) if enabled and not packed(given) and by_one_dnn(*given[:3]) else plain(*given)
     try:
         yield
     finally:
-        del torch._VF.lstm
+        del VF.lstm

@@ -3,7 +3,8 @@
 import contextlib
 
 import torch
-from torch._subclasses import FakeTensor, FakeTensorMode
+
+from .torch_private import FakeTensor, FakeTensorMode
 
 
 @contextlib.contextmanager

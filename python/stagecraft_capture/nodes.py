@@ -4,13 +4,15 @@ import operator
 
 import torch
 
+from .torch_private import OpOverload
+
 # Operators whose result shares its first argument's memory.
 VIEWS = {"view", "_unsafe_view", "t", "transpose", "permute", "unsqueeze", "squeeze", "expand", "slice", "select", "split", "split_with_sizes", "unbind", "chunk"}
 
 
 def name_of(node):
     """ "addmm" of aten::addmm, "" of what is no operator."""
-    return node.target._schema.name.removeprefix("aten::") if isinstance(node.target, torch._ops.OpOverload) else ""
+    return node.target._schema.name.removeprefix("aten::") if isinstance(node.target, OpOverload) else ""
 
 
 def is_element(node):

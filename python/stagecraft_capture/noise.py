@@ -7,6 +7,7 @@ file they are operators of Stagecraft's own; in an exported graph those of here 
 import torch
 
 from .nodes import name_of
+from .torch_private import OpOverload
 
 LIBRARY = torch.library.Library("stagecraft", "DEF")
 LIBRARY.define("bernoulli(SymInt[] size, float p, ScalarType dtype) -> Tensor")
@@ -34,7 +35,7 @@ def draw_of(node):
 
 def is_random(node):
     """Whether the operator, or the fused attention, draws random numbers."""
-    if not isinstance(node.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in node.target.tags:
+    if not isinstance(node.target, OpOverload) or torch.Tag.nondeterministic_seeded not in node.target.tags:
         return False
     schema = node.target._schema.arguments  # attention has its own dropout, where it has any
     at = next((i for i, a in enumerate(schema) if a.name == "dropout_p"), None)

@@ -4,11 +4,11 @@ import contextlib
 from unittest import mock
 
 import torch
-from torch._decomp.decompositions_for_rng import PhiloxStateTracker
-from torch.fx import _lazy_graph_module, _symbolic_trace
+
+from .torch_private import PhiloxStateTracker, lazy_graph_module, symbolic_trace
 
 
-def patched_but_of_modules(patcher, kind, name, new, deduplicate=True, patch=_symbolic_trace._Patcher.patch_method):
+def patched_but_of_modules(patcher, kind, name, new, deduplicate=True, patch=symbolic_trace._Patcher.patch_method):
     if kind is not torch.nn.Module:
         patch(patcher, kind, name, new, deduplicate)
 
@@ -16,7 +16,7 @@ def patched_but_of_modules(patcher, kind, name, new, deduplicate=True, patch=_sy
 @contextlib.contextmanager
 def quick():
     """No Python is written for graphs that nobody calls, and no state of random numbers is made that no graph holds."""
-    with _lazy_graph_module._use_lazy_graph_module(True), mock.patch.object(PhiloxStateTracker, "reset"):
+    with lazy_graph_module._use_lazy_graph_module(True), mock.patch.object(PhiloxStateTracker, "reset"):
         yield
 
 
@@ -24,5 +24,5 @@ def quick():
 def quick_without_modules():
     """And of functions that call no module with parameters: torch.nn.Module itself stays as it is. To change it makes Python look through all classes
     of modules that there are, thousands where transformers is imported."""
-    with quick(), mock.patch.object(_symbolic_trace._Patcher, "patch_method", patched_but_of_modules):
+    with quick(), mock.patch.object(symbolic_trace._Patcher, "patch_method", patched_but_of_modules):
         yield

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from .errors import OURS, TORCH
+from .torch_private import FakeTensor
 
 PLAIN = (int, float, complex, str, bytes, bool, type(None))
 SEQUENCES = (list, tuple, set, frozenset, collections.deque)
@@ -66,7 +67,7 @@ class Stated:
 
 
 def is_fake(tensor):
-    return isinstance(tensor, torch._subclasses.FakeTensor) or tensor.is_meta or torch.nn.parameter.is_lazy(tensor)
+    return isinstance(tensor, FakeTensor) or tensor.is_meta or torch.nn.parameter.is_lazy(tensor)
 
 
 def leaf_of(value, values, **about):

@@ -5,6 +5,7 @@ import operator
 import torch
 
 from .nodes import name_of
+from .torch_private import unset_fake_temporarily
 
 NORMS = {
     f"{name}{ending}"
@@ -23,7 +24,7 @@ def real_types(graph):
 def correct(node):
     """The dtypes of its results. Sizes and strides are right."""
     real = lambda n: torch.zeros(n.meta["val"].shape, dtype=n.meta["val"].dtype)
-    with torch.no_grad(), torch._subclasses.fake_tensor.unset_fake_temporarily():
+    with torch.no_grad(), unset_fake_temporarily():
         made = node.target(*torch.fx.map_arg(node.args, real), **torch.fx.map_arg(node.kwargs, real))
     typed = lambda fake, found: fake if fake is None or found is None or fake.dtype == found.dtype else fake.to(found.dtype)
     node.meta["val"] = tuple(map(typed, node.meta["val"], made))

@@ -8,13 +8,13 @@ import itertools
 from dataclasses import dataclass
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from .composite import copied, export, same_graph
 from .differences import first_difference, of_forwards, of_sizes
 from .errors import CaptureError
 from .export_errors import place_of_error, said
 from .no_weights import mode_of
+from .torch_private import pytree
 
 FEW = (2, 3)  # two make a line, the third must lie on it
 RUN = FEW[-1]  # of these sizes, the one that graphs are run at
@@ -52,7 +52,7 @@ class Exports:
 
 def many_for(composite):
     """A number of samples that is no other size in the model, which an operator could take it for."""
-    sizes = {size for node in composite.graph.nodes for t in tree_leaves(node.meta.get("val")) if isinstance(t, torch.Tensor) for size in t.shape}
+    sizes = {size for node in composite.graph.nodes for t in pytree.tree_leaves(node.meta.get("val")) if isinstance(t, torch.Tensor) for size in t.shape}
     return next(n for n in itertools.count(MANY, STEP) if n not in sizes)
 
 

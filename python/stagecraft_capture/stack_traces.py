@@ -6,9 +6,8 @@ import sys
 import traceback
 from unittest import mock
 
-from torch.fx import proxy
-
 from .errors import OURS, TORCH
+from .torch_private import proxy
 
 
 class UsersFrames:

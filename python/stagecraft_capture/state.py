@@ -9,8 +9,6 @@ import traceback
 from dataclasses import dataclass, field
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from .changed_lines import line_that_changes
 from .errors import CaptureError
@@ -18,6 +16,7 @@ from .export_errors import place_of_error, said
 from .hooks import hooks_noted, refuse_backward_hooks
 from .memory import refuse_shared_parameters
 from .reach import Snapshot, Stated, is_fake, is_users
+from .torch_private import TorchDispatchMode, pytree, reset_dynamo
 
 
 class Lines(TorchDispatchMode):
@@ -202,7 +201,7 @@ def examined(module, batch, b=2):
         finally:
             start.restore()
             module.train(was_training)
-            torch._dynamo.reset()  # torch.cond compiles in eager mode, and torch.export would take that
+            reset_dynamo()  # torch.cond compiles in eager mode, and torch.export would take that
     for what, state in python_draws().items():
         if state != draws[what]:
             place = line_that_changes(lambda: python_draws()[what], lambda: module(**batch.at(b)))
@@ -261,7 +260,7 @@ def may_be_left_out(before, after):
 
 def same_results(a, b):
     """Whether two forwards made the same tensors."""
-    a, b = tree_leaves(a), tree_leaves(b)
+    a, b = pytree.tree_leaves(a), pytree.tree_leaves(b)
     return len(a) == len(b) and all(x.shape == y.shape and torch.equal(x, y) for x, y in zip(a, b) if isinstance(x, torch.Tensor))
 
 

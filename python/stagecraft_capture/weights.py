@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from torch._subclasses import FakeTensor
-
 from .graph_text import type_text
 from .precision import master_of
+from .torch_private import FakeTensor
 
 
 @dataclass

@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 
 #include <new>
+#include <string>
 
 namespace stagecraft {
 namespace {
@@ -24,6 +25,13 @@ std::exception_ptr thrown(const Work& work) {
   return nullptr;
 }
 
+/// LibTorch 2.15 names the operator first, 2.11 does not.
+std::string without_operator(std::string message) {
+  const std::size_t at = message.find("mm: ");
+  if (at != std::string::npos) message.erase(at, 4);
+  return message;
+}
+
 void mismatch() { (void)at::mm(at::zeros({2, 3}), at::zeros({4, 5})); }
 
 TEST_CASE("LibTorch's errors are one line, and their stack is kept for the log", "[libtorch_error]") {
@@ -32,14 +40,15 @@ TEST_CASE("LibTorch's errors are one line, and their stack is kept for the log",
   const std::exception_ptr error = without_stack(raw, "layer \"head\"");
   const Failure failure = failure_of(error);
   CHECK(failure.code == exit_code::kDefect);
-  CHECK(failure.message == "layer \"head\": mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)");
+  CHECK(without_operator(failure.message) ==
+        "layer \"head\": mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)");
   CHECK_THAT(whole_error(error), ContainsSubstring("frame #"));
 }
 
 TEST_CASE("places go before an error, the innermost last, whatever its kind", "[libtorch_error]") {
   const std::exception_ptr inner = thrown([] { named([] { return "layer"; }, mismatch); });
   const std::exception_ptr outer = with_place(inner, "rank 1");
-  CHECK_THAT(failure_of(outer).message, Catch::Matchers::StartsWith("rank 1: layer: mat1"));
+  CHECK_THAT(without_operator(failure_of(outer).message), Catch::Matchers::StartsWith("rank 1: layer: mat1"));
   CHECK_THAT(whole_error(outer), ContainsSubstring("frame #"));
   const std::exception_ptr refused = with_place(std::make_exception_ptr(RefusedError("too large")), "rank 1");
   CHECK(failure_of(refused).code == exit_code::kRefused);
