@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/machine_memory.h"
 #include "stagecraft/base/table.h"
+#include "stagecraft/models/small_blocks.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -60,14 +61,13 @@ class CountingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::kCPU)};
-    c10::DataPtr block = memory_for(bytes);
-    auto* const base = static_cast<std::byte*>(block.release_context());
+    auto* const base = static_cast<std::byte*>(memory_for(bytes));
     auto* const header = new (base) Header{nullptr, static_cast<std::int64_t>(bytes)};
     if (charged != nullptr) {
       header->counters = *charged;
       header->counters->charge(header->bytes);
     }
-    return {base + kHeaderSize, base + kHeaderSize, &release, block.device()};
+    return {base + kHeaderSize, base + kHeaderSize, &release, c10::Device(c10::kCPU)};
   }
 
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -77,10 +77,16 @@ class CountingAllocator final : public c10::Allocator {
   }
 
  private:
-  /// Throws c10::OutOfMemoryError that says how much there would have been.
-  static c10::DataPtr memory_for(std::size_t bytes) {
+  [[nodiscard]] static std::size_t size_for(std::size_t bytes) {
+    return small_blocks::size_of(bytes + kHeaderSize);
+  }
+
+  /// With room for the header. Throws c10::OutOfMemoryError that says how much there would have been.
+  static void* memory_for(std::size_t bytes) {
+    const std::size_t size = size_for(bytes);
+    if (void* const kept = small_blocks::take(size)) return kept;
     try {
-      return inner().allocate(bytes + kHeaderSize);
+      return inner().allocate(size).release_context();
     } catch (const c10::Error&) {
       const Bytes asked{static_cast<std::int64_t>(bytes)};
       const auto limit = tightest(memory_limits());
@@ -100,8 +106,9 @@ class CountingAllocator final : public c10::Allocator {
     void* const base = static_cast<std::byte*>(data) - kHeaderSize;
     auto* const header = static_cast<Header*>(base);
     if (header->counters != nullptr) header->counters->discharge(header->bytes);
+    const std::size_t size = size_for(static_cast<std::size_t>(header->bytes));
     header->~Header();
-    inner().raw_deleter()(base);
+    if (!small_blocks::keep(base, size, inner().raw_deleter())) inner().raw_deleter()(base);
   }
 };
 

@@ -1,10 +1,13 @@
 #include "stagecraft/models/counting_allocator.h"
 
+#include "stagecraft/models/small_blocks.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/CPUAllocator.h>
 
+#include <cstdint>
+#include <cstdlib>
 #include <thread>
 #include <vector>
 
@@ -110,6 +113,44 @@ TEST_CASE("raw allocations are counted too, as oneDNN makes them for its scratch
   allocator.raw_deallocate(memory);
   CHECK(account.live() == Bytes{0});
   CHECK(at::gelu(kilobytes(4)).numel() == 1024);
+}
+
+TEST_CASE("small tensors get the memory that a tensor of about their size gave back",
+          "[counting_allocator]") {
+  CHECK(small_blocks::size_of(1) == 128);
+  CHECK(small_blocks::size_of(129) == 256);
+  CHECK(small_blocks::size_of(64 << 10) == 64 << 10);
+  CHECK(small_blocks::size_of((64 << 10) + 1) == (64 << 10) + 1);
+  const auto freed = [](std::int64_t bytes) {
+    const at::Tensor tensor = at::empty({bytes}, at::kByte);
+    tensor.fill_(7);  // all of it is there
+    return tensor.data_ptr();
+  };
+  void* const before = freed(1000);
+  const at::Tensor second = at::empty({1500}, at::kByte);
+  CHECK(second.data_ptr() == before);
+  CHECK(at::empty({1500}, at::kByte).data_ptr() != before);
+  // Sizes around every step of the sizes that are kept, twice each, so that kept blocks are filled.
+  for (std::int64_t bytes = 1; bytes < 200'000; bytes += bytes < 300 ? 1 : bytes / 7) {
+    (void)freed(bytes);
+    CHECK(reinterpret_cast<std::uintptr_t>(freed(bytes)) % 64 == 0);
+  }
+}
+
+TEST_CASE("a thread keeps little of what others made, and nothing when it ends", "[counting_allocator]") {
+  std::vector<at::Tensor> made;
+  made.reserve(20'000);
+  for (int i = 0; i < 20'000; ++i) made.push_back(at::empty({1000}, at::kByte));  // 20 MB
+  std::thread([&] { made.clear(); }).join();
+  CHECK(at::ones({1000}, at::kByte).sum().item<std::int64_t>() == 1000);
+  void* block = nullptr;
+  for (int kept = 0; kept < 10'000; ++kept) {
+    block = std::malloc(1024);
+    if (!small_blocks::keep(block, 1024, std::free)) break;
+    REQUIRE(kept < 4096);  // of 1 KiB each
+  }
+  std::free(block);
+  while (void* const taken = small_blocks::take(1024)) std::free(taken);
 }
 
 }  // namespace stagecraft
