@@ -1,5 +1,7 @@
 #include "stagecraft/schedules/generators/assembly.h"
 
+#include "stagecraft/schedules/program/consecutive.h"
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -11,11 +13,13 @@ ProgramHeader training_header(const std::string& schedule, const ScheduleRequest
 }
 
 WorkloadRequest workload_request(const ScheduleRequest& request) {
+  const int micro_batches = std::accumulate(request.group_sizes.begin(), request.group_sizes.end(), 0);
   return {.placement = request.placement,
-          .micro_batches = std::accumulate(request.group_sizes.begin(), request.group_sizes.end(), 0),
+          .micro_batches = micro_batches,
           .costs = request.costs,
           .recompute = request.recompute,
-          .priced_as = request.priced_as};
+          .priced_as = request.priced_as,
+          .goes_on = !request.clip && can_be_followed(request.placement, micro_batches)};
 }
 
 ScheduleRequest pipeline_request(const ScheduleRequest& whole, int replica) {
@@ -24,6 +28,7 @@ ScheduleRequest pipeline_request(const ScheduleRequest& whole, int replica) {
   one.placement = std::move(pipeline.placement);
   const int replicas = whole.placement.replicas(StageId{0});
   one.group_sizes = {own_count(whole.group_sizes.front(), replica, replicas)};
+  one.clip = !workload_request(whole).goes_on;
   if (!whole.priced_as.empty()) {
     for (Rank& rank : pipeline.ranks) rank = whole.priced_as[rank.index()];
   }

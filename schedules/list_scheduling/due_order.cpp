@@ -1,11 +1,10 @@
 #include "stagecraft/schedules/list_scheduling/due_order.h"
 
 #include "stagecraft/schedules/list_scheduling/bank.h"
+#include "stagecraft/schedules/list_scheduling/rank_clocks.h"
 
 #include <algorithm>
 #include <array>
-#include <functional>
-#include <queue>
 #include <utility>
 
 namespace stagecraft {
@@ -26,23 +25,23 @@ struct Lane {
   std::size_t weight = 0;        // the next of them
   Ticks free_at = 0;
   Ticks work_left = 0;
-  Ticks first = kNever;
   bool waits = false;  // for what is not on its way yet
 };
 
 class DueOrder {
  public:
-  DueOrder(const Workload& workload, const KeepLimit& limit, const Policy& policy, Ticks latest_end)
+  DueOrder(const Workload& workload, const KeepLimit& limit, const Policy& policy, Ticks most)
       : workload_(workload),
         policy_(policy),
-        latest_end_(latest_end),
+        spans_(workload, most),
         bank_(workload, limit),
         lanes_(to_size(workload.placement.world())),
         orders_(lanes_.size()),
         filler_(workload.placement.ranks.size()),
-        done_{std::vector<bool>(workload.placement.ranks.size() * to_size(workload.micro_batches)), {}},
+        done_{std::vector<char>(workload.placement.ranks.size() * to_size(workload.micro_batches)), {}},
         ready_{std::vector<Ticks>(done_[0].size(), kNever), {}},
-        lane_free_(to_size(workload.lanes), 0) {
+        lane_free_(to_size(workload.lanes), 0),
+        wakeups_(lanes_.size()) {
     done_[1] = done_[0];
     ready_[1] = ready_[0];
     std::fill_n(ready_[0].begin(), workload.micro_batches, 0);
@@ -71,27 +70,22 @@ class DueOrder {
   }
 
   std::optional<ListSchedule> run() {
-    for (std::size_t r = 0; r < lanes_.size(); ++r) events_.emplace(0, r);
-    while (!events_.empty()) {
-      const std::size_t rank = events_.top().second;
-      events_.pop();
-      Lane& lane = lanes_[rank];
-      if (lane.free_at + lane.work_left > latest_end_) return std::nullopt;
-      if (act(rank)) {
-        if (lane.work_left > 0 || left(lane)) events_.emplace(lane.free_at, rank);
+    while (const auto rank = wakeups_.next()) {
+      (void)wakeups_.take(*rank);
+      Lane& lane = lanes_[*rank];
+      if (spans_.exceeds(*rank, lane.free_at + lane.work_left)) return std::nullopt;
+      if (act(*rank)) {
+        if (lane.work_left > 0 || left(lane)) wakeups_.at(*rank, lane.free_at);
       } else {
         lane.waits = true;
       }
     }
-    ListSchedule schedule;
+    std::vector<Ticks> ends;
     for (const Lane& lane : lanes_) {
       if (left(lane)) return std::nullopt;
-      if (lane.first == kNever) continue;
-      schedule.value.makespan = std::max(schedule.value.makespan, lane.free_at);
-      schedule.value.longest_span = std::max(schedule.value.longest_span, lane.free_at - lane.first);
+      ends.push_back(lane.free_at);
     }
-    schedule.orders = std::move(orders_);
-    return schedule;
+    return ListSchedule{std::move(orders_), spans_.value(ends)};
   }
 
  private:
@@ -102,7 +96,7 @@ class DueOrder {
     return compute.op == Op::backward_input ? policy_.priorities.input[at] : policy_.priorities.weight[at];
   }
   [[nodiscard]] bool done(const Compute& compute) const {
-    return done_[part(compute)][workload_.at(compute.stage, compute.micro_batch)];
+    return done_[part(compute)][workload_.at(compute.stage, compute.micro_batch)] != 0;
   }
   /// When it could begin if its rank were free; never while what it needs has not begun.
   [[nodiscard]] Ticks ready(const Compute& compute) const {
@@ -150,7 +144,8 @@ class DueOrder {
       if (weights) {
         const Compute& weight = lane.weights[lane.weight];
         const Ticks takes = workload_.duration(weight);
-        if (takes / 100 * policy_.patience <= gap || when + lane.work_left > policy_.patient_until) {
+        if (takes / 100 * policy_.patience <= gap ||
+            spans_.span(rank, when + lane.work_left) > policy_.patient_until) {
           start(rank, weight, lane.free_at);
           return true;
         }
@@ -178,7 +173,7 @@ class DueOrder {
   void start(std::size_t rank, const Compute compute, Ticks begin) {
     Lane& lane = lanes_[rank];
     const auto [op, stage, mb] = compute;
-    lane.first = std::min(lane.first, begin);
+    spans_.begin(rank, compute, begin);
     const Ticks end = lane.free_at = begin + workload_.duration(compute);
     lane.work_left -= workload_.duration(compute);
     orders_[rank].push_back(compute);
@@ -188,7 +183,7 @@ class DueOrder {
       ++filler(compute).weights;
       return;
     }
-    done_[part(compute)][workload_.at(stage, mb)] = true;
+    done_[part(compute)][workload_.at(stage, mb)] = 1;
     if (op == Op::forward) {
       ++filler(compute).forwards;
       if (stage.value == workload_.placement.stages() - 1) {
@@ -209,29 +204,28 @@ class DueOrder {
 
   void deliver(std::size_t part, std::size_t at, Ticks arrival, std::size_t receiver) {
     ready_[part][at] = arrival;
-    if (std::exchange(lanes_[receiver].waits, false)) events_.emplace(lanes_[receiver].free_at, receiver);
+    if (std::exchange(lanes_[receiver].waits, false)) wakeups_.at(receiver, lanes_[receiver].free_at);
   }
 
   const Workload& workload_;
   const Policy& policy_;
-  Ticks latest_end_;
+  Spans spans_;
   Bank bank_;
   std::vector<Lane> lanes_;  // [rank]
   Orders orders_;
   std::vector<Filler> fillers_;
   std::vector<std::vector<std::size_t>> filler_;  // [stage][replica]
-  std::array<std::vector<bool>, 2> done_;         // forwards, input gradients; by Workload::at
+  std::array<std::vector<char>, 2> done_;         // forwards, input gradients; by Workload::at
   std::array<std::vector<Ticks>, 2> ready_;
   std::vector<Ticks> lane_free_;
-  using Event = std::pair<Ticks, std::size_t>;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  Wakeups wakeups_;
 };
 
 }  // namespace
 
 std::optional<ListSchedule> due_order_within(const Workload& workload, const KeepLimit& limit,
-                                             const Policy& policy, Ticks latest_end) {
-  return DueOrder(workload, limit, policy, latest_end).run();
+                                             const Policy& policy, Ticks most) {
+  return DueOrder(workload, limit, policy, most).run();
 }
 
 }  // namespace stagecraft

@@ -1,10 +1,9 @@
 #include "stagecraft/schedules/list_scheduling/list_scheduler.h"
 
 #include "stagecraft/schedules/list_scheduling/bank.h"
+#include "stagecraft/schedules/list_scheduling/rank_clocks.h"
 
 #include <algorithm>
-#include <functional>
-#include <queue>
 #include <tuple>
 #include <utility>
 
@@ -20,53 +19,45 @@ struct ReplicaProgress : StageReplica {
 
 class Machine {
  public:
-  Machine(const Workload& workload, const KeepLimit& limit, const Policy& policy, Ticks latest_end)
+  Machine(const Workload& workload, const KeepLimit& limit, const Policy& policy, Ticks most)
       : workload_(workload),
         policy_(policy),
-        latest_end_(latest_end),
         replicas_(to_size(workload.placement.world())),
         orders_(replicas_.size()),
+        spans_(workload, most),
         free_at_(replicas_.size(), 0),
-        first_(replicas_.size(), kNever),
         work_left_(replicas_.size(), 0),
         bank_(workload, limit),
         input_ready_(workload.placement.ranks.size() * to_size(workload.micro_batches), kNever),
         gradient_ready_(input_ready_),
-        lane_free_(to_size(workload.lanes), 0) {
+        lane_free_(to_size(workload.lanes), 0),
+        wakeups_(replicas_.size()) {
     const Placement& placement = workload.placement;
+    std::vector<std::size_t> actions(replicas_.size(), 0);
     for (const StageReplica& at : stage_replicas(placement, workload.micro_batches)) {
       replicas_[at.rank.index()].push_back({at});
+      actions[at.rank.index()] += 3 * to_size(at.count);
       const Workload::Times& times = workload.times[at.stage.index()][to_size(at.replica)];
       work_left_[at.rank.index()] += at.count * (times.forward + times.input + times.weight);
     }
-    for (int s = 0; s < placement.stages(); ++s) {
+    for (std::size_t r = 0; r < replicas_.size(); ++r) orders_[r].reserve(actions[r]);
+    std::fill_n(input_ready_.begin(), workload.micro_batches, 0);
+    for (int s = 0; s < placement.stages() && !workload.recompute.empty(); ++s) {
       const StageId stage{s};
       for (int mb = 0; mb < workload.micro_batches; ++mb) {
         const Rank rank = placement.rank_of(stage, MicroBatch{mb});
         work_left_[rank.index()] += workload.recompute_time(stage, MicroBatch{mb});
-        if (s == 0) input_ready_[workload.at(stage, MicroBatch{mb})] = 0;
       }
     }
   }
 
   std::optional<ListSchedule> run() {
-    for (std::size_t r = 0; r < replicas_.size(); ++r) events_.emplace(0, r);
-    while (!events_.empty()) {
-      const auto [now, rank] = events_.top();
-      events_.pop();
-      if (free_at_[rank] > now) continue;
-      if (now + work_left_[rank] > latest_end_) return std::nullopt;
-      now_ = now;
-      act(rank, now);
+    while (const auto rank = wakeups_.next()) {
+      now_ = wakeups_.take(*rank);
+      if (spans_.exceeds(*rank, now_ + work_left_[*rank])) return std::nullopt;
+      act(*rank, now_);
     }
-    ListSchedule schedule;
-    for (std::size_t r = 0; r < replicas_.size(); ++r) {
-      if (orders_[r].empty()) continue;
-      schedule.value.makespan = std::max(schedule.value.makespan, free_at_[r]);
-      schedule.value.longest_span = std::max(schedule.value.longest_span, free_at_[r] - first_[r]);
-    }
-    schedule.orders = std::move(orders_);
-    return schedule;
+    return ListSchedule{std::move(orders_), spans_.value(free_at_)};
   }
 
  private:
@@ -82,9 +73,11 @@ class Machine {
   void act(std::size_t rank, Ticks now) {
     Choice best;
     Choice coming;  // the first of what will be there soon
+    Ticks next = kNever;
     const auto offer = [&](ReplicaProgress& replica, Op op, int kind, MicroBatch micro_batch, Ticks priority,
                            Ticks ready) {
       const Choice choice{{priority, kind, -replica.stage.value}, &replica, op, micro_batch, ready};
+      if (ready > now) next = std::min(next, ready);
       Choice& than = ready <= now ? best : coming;
       if (than.replica == nullptr || choice.key < than.key) than = choice;
     };
@@ -111,14 +104,15 @@ class Machine {
               now);
       }
     }
-    if (best.replica == nullptr) return;  // whatever arrives wakes the rank
-    const Ticks duration = workload_.duration({best.op, best.replica->stage, best.micro_batch});
+    if (best.replica == nullptr) return wakeups_.at(rank, next);  // or what is sent to it by then
+    const Compute compute{best.op, best.replica->stage, best.micro_batch};
+    const Ticks duration = workload_.duration(compute);
     if (coming.replica != nullptr && coming.key < best.key &&
         coming.ready - now < duration / 100 * policy_.patience + duration % 100 * policy_.patience / 100 &&
-        coming.ready + work_left_[rank] <= policy_.patient_until) {
-      return;
+        spans_.span(rank, coming.ready + work_left_[rank]) <= policy_.patient_until) {
+      return wakeups_.at(rank, next);
     }
-    first_[rank] = std::min(first_[rank], now);
+    spans_.begin(rank, compute, now);
     work_left_[rank] -= duration;
     start(rank, best, now + duration);
   }
@@ -129,7 +123,7 @@ class Machine {
     const std::size_t at = workload_.at(stage, mb);
     orders_[rank].push_back({choice.op, stage, mb});
     free_at_[rank] = end;
-    events_.emplace(end, rank);
+    wakeups_.at(rank, end);
     bank_.take(Rank{rank}, {choice.op, stage, mb});
     const bool last = stage.value == workload_.placement.stages() - 1;
     switch (choice.op) {
@@ -163,24 +157,22 @@ class Machine {
     ready[workload_.at(to, mb)] = arrival;
     const std::size_t receiver = workload_.placement.rank_of(to, mb).index();
     const Ticks begin = std::max(now_, arrival - recompute);
-    if (begin >= free_at_[receiver]) events_.emplace(begin, receiver);  // else it looks when it is free
+    wakeups_.at(receiver, std::max(begin, free_at_[receiver]));
   }
 
   const Workload& workload_;
   const Policy& policy_;
-  Ticks latest_end_;
   std::vector<std::vector<ReplicaProgress>> replicas_;  // [rank]
   Orders orders_;
+  Spans spans_;
   std::vector<Ticks> free_at_;
-  std::vector<Ticks> first_;  // start; never until then
   std::vector<Ticks> work_left_;
   Bank bank_;
   std::vector<Ticks> input_ready_;  // by Workload::at
   std::vector<Ticks> gradient_ready_;
   std::vector<Ticks> lane_free_;
   Ticks now_ = 0;
-  using Event = std::pair<Ticks, std::size_t>;  // a rank may have something to do
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  Wakeups wakeups_;
 };
 
 }  // namespace
@@ -190,15 +182,15 @@ Orders list_schedule(const Workload& workload, const KeepLimit& limit, const Pol
 }
 
 std::optional<ListSchedule> list_schedule_within(const Workload& workload, const KeepLimit& limit,
-                                                 const Policy& policy, Ticks latest_end) {
+                                                 const Policy& policy, Ticks most) {
   if (!workload.recompute.empty()) {
     // A rank learns of a gradient when it is sent, and in a replay has begun to recompute by then.
     ListSchedule schedule = *Machine(workload, limit, policy, kNever).run();
     schedule.value = *replay(workload, schedule.orders);
-    if (schedule.value.makespan > latest_end) return std::nullopt;
+    if (schedule.value.step > most) return std::nullopt;
     return schedule;
   }
-  return Machine(workload, limit, policy, latest_end).run();
+  return Machine(workload, limit, policy, most).run();
 }
 
 }  // namespace stagecraft

@@ -27,6 +27,15 @@ using Ticks = std::int64_t;
 /// When what does not happen, or has not yet, happens.
 inline constexpr Ticks kNever = std::numeric_limits<Ticks>::max();
 
+/// How good orders are; less is better. The order of the members counts.
+struct OrdersValue {
+  /// What is minimized: the time to the end of the last rank; or, where ranks go on from step to step, the longest
+  /// span that a rank takes from what its first action needs to its last action.
+  Ticks step = 0;
+  Ticks other = 0;  ///< the other of the two
+  auto operator<=>(const OrdersValue&) const = default;
+};
+
 /// What is to be ordered: forwards, input gradients and weight gradients of `micro_batches` on every stage.
 /// Where a forward is repeated, that belongs to the input gradient and comes first in it: only the rest waits
 /// for the gradient from the stage behind.
@@ -59,7 +68,18 @@ struct Workload {
   std::vector<std::vector<Hop>> gradient{};
   int lanes = 0;
   RecomputeSettings recompute{};
+  bool goes_on =
+      false;  ///< ranks begin the next step when they have ended their own list, wherever the others are
   bool operator==(const Workload&) const = default;
+
+  [[nodiscard]] OrdersValue value(Ticks makespan, Ticks longest_span) const {
+    return goes_on ? OrdersValue{longest_span, makespan} : OrdersValue{makespan, longest_span};
+  }
+  /// When the span begins of a rank that begins with `first`: its activation comes when the rank asks for it.
+  [[nodiscard]] Ticks span_begin(const Compute& first, Ticks begin) const {
+    const bool received = first.op == Op::forward && first.stage.value > 0;
+    return received ? begin - forward_hop(StageId{first.stage.value - 1}, first.micro_batch).time : begin;
+  }
 
   /// Where the values of one action kind lie in arrays over all stages and micro-batches.
   [[nodiscard]] std::size_t at(StageId stage, MicroBatch micro_batch) const {
@@ -87,8 +107,9 @@ struct Workload {
   [[nodiscard]] Ticks repeated_time(StageId stage, MicroBatch micro_batch) const;
 };
 
-/// No order takes less: of a rank, its work and the way of a micro-batch to its first stage.
-[[nodiscard]] Ticks least_makespan(const Workload& workload);
+/// No order's OrdersValue::step is less: of a rank, its work and, where not all ranks go on, the way of a micro-batch
+/// to its first stage.
+[[nodiscard]] Ticks least_step(const Workload& workload);
 
 struct WorkloadRequest {
   Placement placement{};
@@ -96,7 +117,8 @@ struct WorkloadRequest {
   const CostTable* costs = nullptr;  ///< not owned
   RecomputeSettings recompute{};     ///< [stage]; empty: none
   std::vector<Rank>
-      priced_as{};  ///< [rank] whose speed and links in `costs` are its own; empty: each its own
+      priced_as{};       ///< [rank] whose speed and links in `costs` are its own; empty: each its own
+  bool goes_on = false;  ///< Workload::goes_on
 };
 
 /// From the request's costs: compute divided by the rank's speed, transfers over the network between the
@@ -142,16 +164,8 @@ struct Policy {
   /// The part of an action's time, in percent, that a rank would rather idle than start it, when a transfer
   /// under way brings it one of higher priority by then.
   int patience = 0;
-  /// A rank idles for that only where it could still end by then.
+  /// A rank idles for that only where its OrdersValue::step could still be so little.
   Ticks patient_until = kNever;
-};
-
-/// How good orders are: first the time to the end of the last rank, then the longest that any rank takes from
-/// its first action to its last (what counts where steps follow each other without a barrier).
-struct OrdersValue {
-  Ticks makespan = 0;
-  Ticks longest_span = 0;
-  auto operator<=>(const OrdersValue&) const = default;
 };
 
 /// Within a stage and replica every kind of action goes in micro-batch order.
@@ -166,13 +180,13 @@ struct ListSchedule {
   OrdersValue value{};  ///< what replay() says of them
 };
 
-/// The same, given up as soon as it is sure to end later than `latest_end`.
+/// The same, given up as soon as its OrdersValue::step is sure to be above `most`.
 [[nodiscard]] std::optional<ListSchedule> list_schedule_within(const Workload& workload,
                                                                const KeepLimit& limit, const Policy& policy,
-                                                               Ticks latest_end);
+                                                               Ticks most);
 
 /// Orders carried out as they stand; nothing if they deadlock. `latest`, if given, gets the latest start of
-/// every action that does not lengthen the makespan.
+/// every action that does not add to OrdersValue::step.
 [[nodiscard]] std::optional<OrdersValue> replay(const Workload& workload, const Orders& orders,
                                                 Priorities* latest = nullptr);
 

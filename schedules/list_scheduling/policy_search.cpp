@@ -65,7 +65,7 @@ class PolicySearch {
       room_.push_back(static_cast<int>(std::clamp<std::int64_t>(held, 1, workload.micro_batches)));
     }
     period_ = std::max<Ticks>(1, std::ranges::max(work) / workload.micro_batches);
-    least_ = least_makespan(workload);
+    least_ = least_step(workload);
   }
 
   std::vector<ListSchedule> run() {
@@ -292,11 +292,11 @@ class PolicySearch {
     const auto value = replay(workload_, seed, &latest);
     if (!value) return;
     pattern.due = {std::move(latest.forward), std::move(latest.input), {}};
-    pattern.due[2].assign(pattern.due[0].size(), 2 * value->makespan);
+    pattern.due[2].assign(pattern.due[0].size(), 2 * std::max(value->step, value->other));
     pattern.share = ahead(seed);
     pattern.in_order = true;
     // A rank may be idle as long as its work would let it end with the others: when that is, nobody knows.
-    const Ticks step = std::max<Ticks>(1, (value->makespan - least_) / kSteps);
+    const Ticks step = std::max<Ticks>(1, (value->step - least_) / kSteps);
     Ticks best = kNever;
     Ticks best_until = kNever;
     const auto attempt_with = [&](int patience, Ticks until) {
@@ -304,8 +304,8 @@ class PolicySearch {
       pattern.patience = patience;
       pattern.patient_until = until;
       attempt(pattern);
-      if (pool_.empty() || pool_.front().schedule.value.makespan >= best) return;
-      best = pool_.front().schedule.value.makespan;
+      if (pool_.empty() || pool_.front().schedule.value.step >= best) return;
+      best = pool_.front().schedule.value.step;
       best_until = until;
     };
     attempt_with(0, kNever);
@@ -324,9 +324,9 @@ class PolicySearch {
                   .share = pattern.share,
                   .patience = pattern.patience,
                   .patient_until = pattern.patient_until};
-    const Ticks latest = pool_.size() < kPool ? kNever : pool_.back().schedule.value.makespan;
-    auto schedule = pattern.in_order ? due_order_within(workload_, limit_, policy, latest)
-                                     : list_schedule_within(workload_, limit_, policy, latest);
+    const Ticks most = pool_.size() < kPool ? kNever : pool_.back().schedule.value.step;
+    auto schedule = pattern.in_order ? due_order_within(workload_, limit_, policy, most)
+                                     : list_schedule_within(workload_, limit_, policy, most);
     if (!schedule) return;
     const auto place = std::ranges::lower_bound(pool_, schedule->value, {},
                                                 [](const Member& member) { return member.schedule.value; });
@@ -350,7 +350,7 @@ class PolicySearch {
   std::vector<Leg> legs_;
   std::vector<int> room_;  // [stage] the most micro-batches there is room for
   Ticks period_ = 1;
-  Ticks least_ = 0;  // no order can take less
+  Ticks least_ = 0;  // no order's step is less
   std::int64_t made_ = 0;
   std::vector<Member> pool_;  // best first
 };

@@ -1,4 +1,5 @@
 #include "stagecraft/schedules/list_scheduling/list_scheduler.h"
+#include "stagecraft/schedules/list_scheduling/rank_clocks.h"
 
 #include <algorithm>
 #include <utility>
@@ -22,7 +23,7 @@ class Run {
   }
 
   std::optional<OrdersValue> carry_out() {
-    std::vector<Ticks> first(orders_.size(), kNever);
+    Spans spans(workload_, kNever);
     std::vector<std::size_t> runnable;
     for (std::size_t r = orders_.size(); r-- > 0;) runnable.push_back(r);
     done_.reserve(actions_);
@@ -38,7 +39,7 @@ class Run {
                                  ? workload_.recompute_time(compute.stage, compute.micro_batch)
                                  : 0;
         const Ticks begin = std::max(free_at_[rank], ready - before);
-        first[rank] = std::min(first[rank], begin);
+        spans.begin(rank, compute, begin);
         free_at_[rank] = begin + workload_.duration(compute);
         done_.emplace_back(rank, next_[rank]++);
         if (const int receiver = finish(compute, free_at_[rank]); receiver >= 0)
@@ -46,20 +47,18 @@ class Run {
       }
     }
     if (done_.size() != actions_) return std::nullopt;
-    OrdersValue value;
-    for (std::size_t r = 0; r < orders_.size(); ++r) {
-      if (orders_[r].empty()) continue;
-      value.makespan = std::max(value.makespan, free_at_[r]);
-      value.longest_span = std::max(value.longest_span, free_at_[r] - first[r]);
-    }
+    const OrdersValue value = spans.value(free_at_);
+    deadlines_.resize(orders_.size());
+    for (std::size_t r = 0; r < orders_.size(); ++r)
+      deadlines_[r] = value.step + free_at_[r] - spans.span(r, free_at_[r]);
     return value;
   }
 
   /// Against the order in which `carry_out` went.
-  Priorities latest_starts(Ticks makespan) const {
+  Priorities latest_starts() const {
     const std::vector<Ticks> none(input_ready_.size(), 0);
     Priorities latest{none, none, none};
-    std::vector<Ticks> next_start(orders_.size(), makespan);
+    std::vector<Ticks> next_start = deadlines_;
     for (auto it = done_.rbegin(); it != done_.rend(); ++it) {
       const auto [rank, index] = *it;
       const Compute& compute = orders_[rank][index];
@@ -122,6 +121,7 @@ class Run {
   std::size_t actions_ = 0;
   std::vector<std::size_t> next_;
   std::vector<Ticks> free_at_;
+  std::vector<Ticks> deadlines_;    // [rank] when it may end
   std::vector<Ticks> input_ready_;  // by Workload::at
   std::vector<Ticks> gradient_ready_;
   std::vector<Ticks> lane_free_;
@@ -159,9 +159,9 @@ class Best {
     candidates_.insert(worse, std::move(candidate));
     if (candidates_.size() > kFollowed) candidates_.pop_back();
   }
-  /// What ends later is not among the best.
-  [[nodiscard]] Ticks latest_end() const {
-    return candidates_.size() < kFollowed ? kNever : candidates_.back().value.makespan;
+  /// A step above that is not among the best.
+  [[nodiscard]] Ticks most() const {
+    return candidates_.size() < kFollowed ? kNever : candidates_.back().value.step;
   }
   [[nodiscard]] std::vector<Candidate>& candidates() { return candidates_; }
 
@@ -178,7 +178,7 @@ void improve(const Workload& workload, const KeepLimit& limit, Candidate& best) 
     (void)replay(workload, best.orders, &policy.priorities);
     for (const int patience : {0, 50, 100}) {
       policy.patience = patience;
-      auto schedule = list_schedule_within(workload, limit, policy, best.value.makespan);
+      auto schedule = list_schedule_within(workload, limit, policy, best.value.step);
       if (!schedule || schedule->value >= best.value) continue;
       best.value = schedule->value;
       best.orders = std::move(schedule->orders);
@@ -214,7 +214,7 @@ Priorities by_rule(const Workload& workload, const PriorityRule& rule) {
 std::optional<OrdersValue> replay(const Workload& workload, const Orders& orders, Priorities* latest) {
   Run run(workload, orders);
   const auto value = run.carry_out();
-  if (value && latest != nullptr) *latest = run.latest_starts(value->makespan);
+  if (value && latest != nullptr) *latest = run.latest_starts();
   return value;
 }
 
@@ -222,13 +222,14 @@ Orders best_orders(const Workload& workload, const KeepLimit& limit, const std::
   Best best;
   std::vector<std::vector<int>> shares{{}};
   for (const Orders& seed : seeds) {
-    shares.push_back(shares_of(workload, seed));
-    if (const auto value = replay(workload, seed)) best.add({*value, seed, shares.back()});
+    std::vector<int> share = shares_of(workload, seed);
+    if (const auto value = replay(workload, seed)) best.add({*value, seed, share});
+    if (std::ranges::find(shares, share) == shares.end()) shares.push_back(std::move(share));
   }
   for (const std::vector<int>& share : shares) {
     for (const PriorityRule& rule : kRules) {
       const Policy policy{.priorities = by_rule(workload, rule), .share = share};
-      auto schedule = list_schedule_within(workload, limit, policy, best.latest_end());
+      auto schedule = list_schedule_within(workload, limit, policy, best.most());
       if (schedule) best.add({schedule->value, std::move(schedule->orders), share});
     }
   }

@@ -37,6 +37,7 @@ Workload workload_of(const WorkloadRequest& request) {
   work.placement = request.placement;
   if (any_recompute(request.recompute)) work.recompute = request.recompute;
   work.micro_batches = request.micro_batches;
+  work.goes_on = request.goes_on;
   const std::vector<std::vector<Rank>>& ranks = work.placement.ranks;
   const CostTable even = unit_costs(work.placement.stages(), work.placement.world());
   const CostTable& costs = request.costs == nullptr ? even : *request.costs;
@@ -91,7 +92,7 @@ Workload workload_of(const WorkloadRequest& request) {
   return work;
 }
 
-Ticks least_makespan(const Workload& workload) {
+Ticks least_step(const Workload& workload) {
   std::vector<Ticks> work(to_size(workload.placement.world()), 0);
   std::vector<Ticks> begin(work.size(), kNever);
   for (int i = 0; i < workload.micro_batches; ++i) {
@@ -109,7 +110,7 @@ Ticks least_makespan(const Workload& workload) {
   }
   Ticks least = 0;
   for (std::size_t r = 0; r < work.size(); ++r) {
-    if (begin[r] != kNever) least = std::max(least, begin[r] + work[r]);
+    if (begin[r] != kNever) least = std::max(least, (workload.goes_on ? 0 : begin[r]) + work[r]);
   }
   return least;
 }

@@ -16,7 +16,7 @@ struct Move {
   std::size_t rank = 0;
   std::size_t from = 0;
   std::size_t to = 0;
-  double makespan = 0;  ///< as estimated
+  double seconds = 0;  ///< as estimated
 };
 
 class CriticalSearch {
@@ -33,8 +33,8 @@ class CriticalSearch {
 
   Found run() {
     graph_.take(best_.orders);
-    if (!graph_.evaluate()) return std::move(best_);
-    double least = graph_.makespan();
+    if (!graph_.settle()) return std::move(best_);
+    double least = graph_.seconds();
     Orders least_orders = graph_.orders();
     if (!fits(problem_, least_orders)) return std::move(best_);
     const std::int64_t cost =
@@ -45,11 +45,12 @@ class CriticalSearch {
       if (now_ % kAsk == 0 && limits_.go_on && !limits_.go_on(best_.price.seconds)) break;
       find_moves();
       if (moves_.empty() || !step(least)) break;
-      if (graph_.makespan() < least) {
+      if (graph_.seconds() < least) {
         Orders orders = graph_.orders();
         const Price& price = pricing_.run(orders);
         if (price.finishes() && fits(problem_, orders, pricing_.extra_slots())) {
-          least = graph_.makespan();
+          (void)graph_.settle();
+          least = graph_.seconds();
           barren = 0;
           if (price.seconds < best_.price.seconds) best_ = {orders, price};
           least_orders = std::move(orders);
@@ -58,7 +59,7 @@ class CriticalSearch {
       if (++barren < kPatience) continue;
       barren = 0;
       graph_.take(least_orders);
-      (void)graph_.evaluate();
+      (void)graph_.settle();
       std::ranges::fill(no_earlier_, 0);
       std::ranges::fill(no_later_, 0);
     }
@@ -89,7 +90,7 @@ class CriticalSearch {
       for (std::size_t k = first + 1; k <= std::min(last, first + kEndReach); ++k) offer(rank, first, k);
       for (std::size_t k = std::max(last, first + kEndReach) - kEndReach; k < last; ++k) offer(rank, last, k);
     }
-    std::ranges::stable_sort(moves_, {}, &Move::makespan);
+    std::ranges::stable_sort(moves_, {}, &Move::seconds);
   }
 
   /// As far of the way as what is on it allows.
@@ -104,7 +105,7 @@ class CriticalSearch {
     for (const Move& move : moves_) {
       const std::size_t node = graph_.node(move.rank, move.from);
       const auto& until = move.to < move.from ? no_earlier_ : no_later_;
-      if (until[node] > now_ && move.makespan >= least) continue;
+      if (until[node] > now_ && move.seconds >= least) continue;
       if (++tries > kTries) break;
       if (make(move)) return true;
     }

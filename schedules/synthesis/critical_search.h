@@ -8,6 +8,9 @@
 // unless it takes a recent one back (tabu search: Glover, ORSA J. Computing 1, 1989). What would need more
 // memory than there is is not moved.
 //
+// Where ranks go on from step to step, the whole is the longest time of a rank from its start to its end, for starts
+// that a step before leaves (OrderGraph::settle).
+//
 // Transfers take their time and no link here, slots none: what is found is priced before it counts.
 
 #include "stagecraft/schedules/synthesis/local_search.h"

@@ -14,7 +14,11 @@ std::size_t part_of(Op op) { return op == Op::forward ? kForward : is_input_part
 }  // namespace
 
 OrderGraph::OrderGraph(const Problem& problem)
-    : problem_(problem), lists_(to_size(problem.ranks())), flush_(lists_.size(), 0), next_(lists_.size()) {
+    : problem_(problem),
+      lists_(to_size(problem.ranks())),
+      flush_(lists_.size(), 0),
+      starts_(lists_.size(), 0),
+      next_(lists_.size()) {
   const int last = problem.last_stage().value;
   nodes_.resize(kNodeParts * to_size(problem.stages()) * to_size(problem.micro_batches()));
   known_.resize(nodes_.size());
@@ -63,6 +67,7 @@ void OrderGraph::take(const Orders& orders) {
     }
     for (std::size_t i = 0; i < list.size(); ++i) nodes_[list[i]].place = i;
   }
+  std::ranges::fill(starts_, 0);
 }
 
 Order OrderGraph::order(std::size_t rank) const {
@@ -91,7 +96,7 @@ bool OrderGraph::evaluate() {
     for (std::size_t& place = next_[rank]; place < list.size(); ++place) {
       Node& node = nodes_[list[place]];
       if (node.needs != kNone && known_[node.needs] == 0) break;
-      node.head = std::max(end_before(rank, place), arrival(node));
+      node.head = std::max(end_before(rank, place, node), arrival(node));
       known_[list[place]] = 1;
       done_.push_back(list[place]);
       if (node.feeds != kNone && nodes_[node.feeds].rank != rank)
@@ -99,13 +104,40 @@ bool OrderGraph::evaluate() {
     }
   }
   if (done_.size() != nodes_.size()) return false;
-  makespan_ = 0;
+  seconds_ = 0;
   for (auto it = done_.rbegin(); it != done_.rend(); ++it) {
     Node& node = nodes_[*it];
     node.tail = std::max(after(node.rank, node.place), onward(node));
-    makespan_ = std::max(makespan_, node.head + node.seconds + node.tail);
+    seconds_ = std::max(seconds_, node.head + node.seconds + node.tail);
   }
   return true;
+}
+
+bool OrderGraph::settle() {
+  constexpr int kSteps = 4;
+  if (!evaluate()) return false;
+  if (!problem_.goes_on()) return true;
+  double least = std::numeric_limits<double>::infinity();
+  for (int step = 0; step < kSteps && evaluate(); ++step) {
+    double longest = 0;
+    next_starts_ = starts_;
+    for (std::size_t r = 0; r < lists_.size(); ++r) {
+      if (lists_[r].empty()) continue;
+      const Node& first = nodes_[lists_[r].front()];
+      const Node& last = nodes_[lists_[r].back()];
+      starts_[r] = first.head - asked_before(first);  // when it need not be there sooner
+      next_starts_[r] = last.head + last.seconds + flush_[r];
+      longest = std::max(longest, next_starts_[r] - starts_[r]);
+    }
+    if (longest < least) {
+      least = longest;
+      best_starts_ = starts_;
+    }
+    const double first = *std::ranges::min_element(next_starts_);
+    for (std::size_t r = 0; r < lists_.size(); ++r) starts_[r] = next_starts_[r] - first;
+  }
+  starts_ = best_starts_;
+  return evaluate();
 }
 
 const std::vector<std::size_t>& OrderGraph::critical_path(Draws& draws) {
@@ -115,13 +147,13 @@ const std::vector<std::size_t>& OrderGraph::critical_path(Draws& draws) {
   for (const auto& list : lists_) {
     if (list.empty()) continue;
     const Node& last = nodes_[list.back()];
-    if (last.head + last.seconds + last.tail < makespan_ - kSame) continue;
+    if (last.head + last.seconds + last.tail < seconds_ - kSame) continue;
     if (draws.below(++ways) == 0) node = list.back();
   }
   while (node != kNone) {
     path_.push_back(node);
     const Node& here = nodes_[node];
-    const bool by_rank = here.place > 0 && end_before(here.rank, here.place) >= here.head - kSame;
+    const bool by_rank = here.place > 0 && end_before(here.rank, here.place, here) >= here.head - kSame;
     const bool by_stage = here.needs != kNone && arrival(here) >= here.head - kSame;
     if (by_rank && (!by_stage || draws.below(2) == 0)) {
       node = lists_[here.rank][here.place - 1];
@@ -165,7 +197,7 @@ double OrderGraph::estimate(std::size_t rank, std::size_t from, std::size_t to) 
     return from < to ? list[place + 1] : list[place - 1];
   };
   heads_.clear();
-  double now = end_before(rank, first);
+  double now = end_before(rank, first, nodes_[moved_to(first)]);
   for (std::size_t place = first; place <= last; ++place) {
     const Node& node = nodes_[moved_to(place)];
     heads_.push_back(std::max(now, arrival(node)));

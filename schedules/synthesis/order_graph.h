@@ -2,12 +2,13 @@
 
 // An order as the graph of what each computation waits for: the one before it on its rank, and the neighbour
 // stage's, with the transfer between. Heads, the longest way to each, and tails, the longest from its end to
-// the end of the step, tell what a change makes of the makespan without another pass.
+// the end of the step, tell what a change makes of the step without another pass.
 
 #include "stagecraft/base/draws.h"
 #include "stagecraft/schedules/synthesis/problem.h"
 
 #include <cstddef>
+#include <limits>
 #include <vector>
 
 namespace stagecraft::synthesis {
@@ -29,8 +30,13 @@ class OrderGraph {
 
   /// Finds heads and tails; false where the orders deadlock. What follows is about the last that it found.
   bool evaluate();
-  /// Of the step, as if transfers had links of their own.
-  [[nodiscard]] double makespan() const { return makespan_; }
+  /// Of the step, as if transfers had links of their own: the makespan; or, where ranks go on from step to step, the
+  /// longest that one takes from its start to its end. No time from one step to the next is longer, whatever the
+  /// starts.
+  [[nodiscard]] double seconds() const { return seconds_; }
+  /// Where ranks go on: takes for their starts those of the next few steps for which seconds() is least. False where the
+  /// orders deadlock.
+  bool settle();
   /// Nodes of a longest way, first one first; which, where there are several, is drawn.
   [[nodiscard]] const std::vector<std::size_t>& critical_path(Draws& draws);
 
@@ -38,13 +44,14 @@ class OrderGraph {
   /// that it must stay behind or before; without a deadlock where nothing is recomputed.
   [[nodiscard]] std::size_t reach(std::size_t rank, std::size_t from, std::size_t to) const;
   /// The longest way through what a move to a place within reach changes, other ranks taken as they are: of
-  /// neighbours that change places no more than the makespan then, of others about that.
+  /// neighbours that change places no more than seconds() then, of others about that.
   [[nodiscard]] double estimate(std::size_t rank, std::size_t from, std::size_t to);
   /// Needs a new evaluate().
   void move(std::size_t rank, std::size_t from, std::size_t to);
 
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+  static constexpr double kNothing = -std::numeric_limits<double>::infinity();
   struct Node {
     Compute compute{};
     std::size_t rank = 0;
@@ -64,21 +71,28 @@ class OrderGraph {
   void connect(std::size_t from, std::size_t to, double hop);
   /// When what it waits for of another stage is there.
   [[nodiscard]] double arrival(const Node& node) const {
-    if (node.needs == kNone) return 0;
+    if (node.needs == kNone) return kNothing;
     const Node& other = nodes_[node.needs];
     return other.head + other.seconds + other.until_needed;
   }
   /// What must follow its end, by way of another stage.
   [[nodiscard]] double onward(const Node& node) const {
-    return node.feeds == kNone ? 0 : node.until_needed + nodes_[node.feeds].seconds + nodes_[node.feeds].tail;
+    return node.feeds == kNone ? kNothing
+                               : node.until_needed + nodes_[node.feeds].seconds + nodes_[node.feeds].tail;
   }
-  [[nodiscard]] double end_before(std::size_t rank, std::size_t place) const {
-    if (place == 0) return 0;
+  /// When the rank is free for a node that would be at `place`.
+  [[nodiscard]] double end_before(std::size_t rank, std::size_t place, const Node& node) const {
+    if (place == 0) return starts_[rank] + asked_before(node);
     const Node& before = nodes_[lists_[rank][place - 1]];
     return before.head + before.seconds;
   }
+  /// A rank that begins with what it gets asks for it first.
+  [[nodiscard]] double asked_before(const Node& first) const {
+    const bool received = problem_.goes_on() && first.compute.op == Op::forward && first.needs != kNone;
+    return received ? nodes_[first.needs].until_needed : 0;
+  }
   [[nodiscard]] double after(std::size_t rank, std::size_t place) const {
-    if (place + 1 == lists_[rank].size()) return flush_[rank];
+    if (place + 1 == lists_[rank].size()) return flush_[rank] - starts_[rank];
     const Node& next = nodes_[lists_[rank][place + 1]];
     return next.seconds + next.tail;
   }
@@ -87,7 +101,8 @@ class OrderGraph {
   std::vector<Node> nodes_;
   std::vector<std::vector<std::size_t>> lists_;  // [rank] nodes in order
   std::vector<double> flush_;                    // [rank] behind its last computation
-  double makespan_ = 0;
+  std::vector<double> starts_;                   // [rank] when its first may begin
+  double seconds_ = 0;
   // Kept for their memory.
   std::vector<std::size_t> done_;  // nodes, each behind what it waits for
   std::vector<std::size_t> next_;  // [rank]
@@ -95,6 +110,7 @@ class OrderGraph {
   std::vector<char> known_;
   std::vector<std::size_t> path_;
   std::vector<double> heads_;
+  std::vector<double> best_starts_, next_starts_;
 };
 
 }  // namespace stagecraft::synthesis

@@ -31,7 +31,8 @@ Workload workload_for(const Problem& problem) {
   return workload_of({.placement = problem.placement(),
                       .micro_batches = problem.micro_batches(),
                       .costs = &problem.costs(),
-                      .recompute = problem.recompute()});
+                      .recompute = problem.recompute(),
+                      .goes_on = problem.goes_on()});
 }
 
 /// A rank prefers what stands earlier in its order.

@@ -141,21 +141,29 @@ TEST_CASE("orders by time reckon with the recomputes", "[recompute]") {
   int better = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     for (const char* name : {"zb_h1", "zb_h2", "interleaved_zb", "zb_v", "v_half", "v_min"}) {
-      const Schedule& schedule = find_schedule(name);
-      ScheduleRequest request{.placement = schedule.place(3, schedule.virtual_stages), .group_sizes = {8}};
-      const CostTable costs = test::RandomCosts(seed).table(request.placement.stages(), 3, true);
-      request.costs = &costs;
-      ScheduleProgram without = schedule.generate(request);
-      request.recompute.assign(request.placement.ranks.size(), Recompute::all);
-      insert_recomputes(without, request.recompute);
-      const double known = simulate(lower(schedule.generate(request)), costs).makespan.value;
-      const double unknown = simulate(lower(without), costs).makespan.value;
-      INFO(name << ", seed " << seed);
-      CHECK(known <= unknown * (1 + 1e-9));
-      better += known < unknown;
+      for (const bool clip : {false, true}) {
+        const Schedule& schedule = find_schedule(name);
+        ScheduleRequest request{
+            .placement = schedule.place(3, schedule.virtual_stages), .group_sizes = {8}, .clip = clip};
+        const CostTable costs = test::RandomCosts(seed).table(request.placement.stages(), 3, true);
+        request.costs = &costs;
+        ScheduleProgram without = schedule.generate(request);
+        request.recompute.assign(request.placement.ranks.size(), Recompute::all);
+        insert_recomputes(without, request.recompute);
+        const auto step = [&](const ScheduleProgram& program) {
+          const LoweredProgram lowered = lower(program);
+          return (clip ? simulate(lowered, costs).makespan : Simulator(lowered).cycle(costs)).value;
+        };
+        const double known = step(schedule.generate(request));
+        const double unknown = step(without);
+        INFO(name << ", seed " << seed << (clip ? ", the norm agreed on" : ", ranks going on"));
+        // Orders that go on go by the longest span, which the cycle may be a little below.
+        CHECK(known <= unknown * (1 + (clip ? 1e-9 : 1e-3)));
+        better += known < unknown;
+      }
     }
   }
-  CHECK(better > 50);
+  CHECK(better > 100);
 }
 
 }  // namespace stagecraft

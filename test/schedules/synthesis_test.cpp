@@ -74,7 +74,7 @@ TEST_CASE("moves along the critical path deadlock nothing and never make a resul
       const synthesis::Found start{orders, pricing.run(orders)};
       synthesis::OrderGraph graph(problem);
       graph.take(orders);
-      REQUIRE(graph.evaluate());
+      REQUIRE(graph.settle());
       Draws draws(seed + 1);
       for (int k = 0; k < 20; ++k) {
         const std::size_t rank = draws.below(orders.size());
@@ -87,7 +87,7 @@ TEST_CASE("moves along the critical path deadlock nothing and never make a resul
         REQUIRE(graph.evaluate());
         // Of neighbours neither waits for the other by way of other ranks.
         if (from + 1 == to || to + 1 == from) {
-          CHECK(estimate <= graph.makespan() + 1e-9);
+          CHECK(estimate <= graph.seconds() + 1e-9);
           ++estimated;
         }
       }
