@@ -21,7 +21,6 @@ OrderGraph::OrderGraph(const Problem& problem)
       next_(lists_.size()) {
   const int last = problem.last_stage().value;
   nodes_.resize(kNodeParts * to_size(problem.stages()) * to_size(problem.micro_batches()));
-  known_.resize(nodes_.size());
   for (int s = 0; s <= last; ++s) {
     const StageId stage{s};
     for (int i = 0; i < problem.micro_batches(); ++i) {
@@ -29,7 +28,7 @@ OrderGraph::OrderGraph(const Problem& problem)
       for (const Op op : {Op::forward, Op::backward_input, Op::backward_weight}) {
         Node& node = nodes_[at(part_of(op), stage, mb)];
         node.compute = {op, stage, mb};
-        node.rank = problem.replica(stage, mb).rank.index();
+        node.rank = static_cast<Index>(problem.replica(stage, mb).rank.index());
         node.seconds = problem.seconds(node.compute);
         if (op == Op::backward_input) node.seconds += problem.recompute_seconds(stage, mb);
       }
@@ -51,7 +50,7 @@ OrderGraph::OrderGraph(const Problem& problem)
   for (const TimedReplica& replica : problem.replicas()) flush_[replica.rank.index()] += replica.step;
 }
 
-void OrderGraph::connect(std::size_t from, std::size_t to, double hop) {
+void OrderGraph::connect(Index from, Index to, double hop) {
   nodes_[from].feeds = to;
   nodes_[from].until_needed = hop;
   nodes_[to].needs = from;
@@ -65,9 +64,10 @@ void OrderGraph::take(const Orders& orders) {
       list.push_back(at(part_of(c.op), c.stage, c.micro_batch));
       if (c.op == Op::backward) list.push_back(at(kWeight, c.stage, c.micro_batch));
     }
-    for (std::size_t i = 0; i < list.size(); ++i) nodes_[list[i]].place = i;
+    for (std::size_t i = 0; i < list.size(); ++i) nodes_[list[i]].place = static_cast<Index>(i);
   }
   std::ranges::fill(starts_, 0);
+  forget();
 }
 
 Order OrderGraph::order(std::size_t rank) const {
@@ -84,9 +84,35 @@ Orders OrderGraph::orders() const {
 }
 
 bool OrderGraph::evaluate() {
+  if (!find_heads()) return false;
+  find_tails();
+  seconds_ = 0;
+  for (std::size_t r = 0; r < lists_.size(); ++r) {
+    if (lists_[r].empty()) continue;
+    const Node& last = nodes_[lists_[r].back()];
+    seconds_ = std::max(seconds_, last.head + last.seconds + flush_[r] - starts_[r]);
+  }
+  return true;
+}
+
+void OrderGraph::forget() {
+  for (Node& node : nodes_) node.done = kNone;
   done_.clear();
+  moved_.clear();
+  tails_known_ = false;
+}
+
+/// What is done before anything that moved stays.
+bool OrderGraph::find_heads() {
+  std::size_t kept = done_.size();
+  for (const auto& [rank, first, last] : moved_) {
+    for (std::size_t place = first; place <= last; ++place)
+      kept = std::min<std::size_t>(kept, nodes_[lists_[rank][place]].done);
+  }
+  for (std::size_t i = kept; i < done_.size(); ++i) nodes_[done_[i]].done = kNone;
+  done_.resize(kept);
   std::ranges::fill(next_, 0);
-  std::ranges::fill(known_, 0);
+  for (const Index node : done_) ++next_[nodes_[node].rank];
   runnable_.clear();
   for (std::size_t r = lists_.size(); r-- > 0;) runnable_.push_back(r);
   while (!runnable_.empty()) {
@@ -95,30 +121,39 @@ bool OrderGraph::evaluate() {
     const auto& list = lists_[rank];
     for (std::size_t& place = next_[rank]; place < list.size(); ++place) {
       Node& node = nodes_[list[place]];
-      if (node.needs != kNone && known_[node.needs] == 0) break;
+      if (node.needs != kNone && nodes_[node.needs].done == kNone) break;
       node.head = std::max(end_before(rank, place, node), arrival(node));
-      known_[list[place]] = 1;
+      node.done = static_cast<Index>(done_.size());
       done_.push_back(list[place]);
       if (node.feeds != kNone && nodes_[node.feeds].rank != rank)
         runnable_.push_back(nodes_[node.feeds].rank);
     }
   }
-  if (done_.size() != nodes_.size()) return false;
-  seconds_ = 0;
-  for (auto it = done_.rbegin(); it != done_.rend(); ++it) {
-    Node& node = nodes_[*it];
-    node.tail = std::max(after(node.rank, node.place), onward(node));
-    seconds_ = std::max(seconds_, node.head + node.seconds + node.tail);
+  return done_.size() == nodes_.size();
+}
+
+/// What is done behind all that moved keeps its tail.
+void OrderGraph::find_tails() {
+  std::size_t changed = tails_known_ ? 0 : done_.size();
+  for (const auto& [rank, first, last] : moved_) {
+    for (std::size_t place = first; place <= last; ++place)
+      changed = std::max<std::size_t>(changed, nodes_[lists_[rank][place]].done + 1);
   }
-  return true;
+  for (std::size_t i = changed; i-- > 0;) {
+    Node& node = nodes_[done_[i]];
+    node.tail = std::max(after(node.rank, node.place), onward(node));
+  }
+  moved_.clear();
+  tails_known_ = true;
 }
 
 bool OrderGraph::settle() {
   constexpr int kSteps = 4;
-  if (!evaluate()) return false;
-  if (!problem_.goes_on()) return true;
+  if (!problem_.goes_on()) return evaluate();
   double least = std::numeric_limits<double>::infinity();
-  for (int step = 0; step < kSteps && evaluate(); ++step) {
+  for (int step = 0; step < kSteps; ++step) {
+    forget();
+    if (!find_heads()) return false;
     double longest = 0;
     next_starts_ = starts_;
     for (std::size_t r = 0; r < lists_.size(); ++r) {
@@ -137,12 +172,13 @@ bool OrderGraph::settle() {
     for (std::size_t r = 0; r < lists_.size(); ++r) starts_[r] = next_starts_[r] - first;
   }
   starts_ = best_starts_;
+  forget();
   return evaluate();
 }
 
 const std::vector<std::size_t>& OrderGraph::critical_path(Draws& draws) {
   path_.clear();
-  std::size_t node = kNone;
+  Index node = kNone;
   std::size_t ways = 0;
   for (const auto& list : lists_) {
     if (list.empty()) continue;
@@ -221,7 +257,9 @@ void OrderGraph::move(std::size_t rank, std::size_t from, std::size_t to) {
   } else {
     std::rotate(place(to), place(from), place(from + 1));
   }
-  for (std::size_t i = std::min(from, to); i <= std::max(from, to); ++i) nodes_[list[i]].place = i;
+  const Stretch moved{rank, std::min(from, to), std::max(from, to)};
+  for (std::size_t i = moved.first; i <= moved.last; ++i) nodes_[list[i]].place = static_cast<Index>(i);
+  moved_.push_back(moved);
 }
 
 }  // namespace stagecraft::synthesis

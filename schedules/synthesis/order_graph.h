@@ -8,6 +8,7 @@
 #include "stagecraft/schedules/synthesis/problem.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
@@ -28,7 +29,8 @@ class OrderGraph {
   [[nodiscard]] std::size_t rank(std::size_t node) const { return nodes_[node].rank; }
   [[nodiscard]] std::size_t place(std::size_t node) const { return nodes_[node].place; }
 
-  /// Finds heads and tails; false where the orders deadlock. What follows is about the last that it found.
+  /// Finds heads and tails, of those that moves since the last time can have changed; false where the orders deadlock.
+  /// What follows is about the last that it found.
   bool evaluate();
   /// Of the step, as if transfers had links of their own: the makespan; or, where ranks go on from step to step, the
   /// longest that one takes from its start to its end. No time from one step to the next is longer, whatever the
@@ -50,25 +52,36 @@ class OrderGraph {
   void move(std::size_t rank, std::size_t from, std::size_t to);
 
  private:
-  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+  using Index = std::uint32_t;
+  static constexpr Index kNone = static_cast<Index>(-1);
   static constexpr double kNothing = -std::numeric_limits<double>::infinity();
   struct Node {
     Compute compute{};
-    std::size_t rank = 0;
-    std::size_t place = 0;
+    Index rank = 0;
+    Index place = 0;
+    Index needs = kNone;      ///< the neighbour stage's that it waits for
+    Index feeds = kNone;      ///< and the one that waits for it
+    Index done = kNone;       ///< its place in `done_`
+    double until_needed = 0;  ///< from its end until the one that waits can begin
     double seconds = 0;
-    std::size_t needs = kNone;  ///< the neighbour stage's that it waits for
-    std::size_t feeds = kNone;  ///< and the one that waits for it
-    double until_needed = 0;    ///< from its end until that can begin
     double head = 0;
     double tail = 0;
   };
 
-  [[nodiscard]] std::size_t at(std::size_t part, StageId stage, MicroBatch mb) const {
-    return (part * to_size(problem_.stages()) + stage.index()) * to_size(problem_.micro_batches()) +
-           mb.index();
+  /// Places of a rank in which computations have moved.
+  struct Stretch {
+    std::size_t rank, first, last;
+  };
+
+  [[nodiscard]] Index at(std::size_t part, StageId stage, MicroBatch mb) const {
+    return static_cast<Index>(
+        (part * to_size(problem_.stages()) + stage.index()) * to_size(problem_.micro_batches()) + mb.index());
   }
-  void connect(std::size_t from, std::size_t to, double hop);
+  void connect(Index from, Index to, double hop);
+  bool find_heads();
+  void find_tails();
+  /// Everything is to be found anew.
+  void forget();
   /// When what it waits for of another stage is there.
   [[nodiscard]] double arrival(const Node& node) const {
     if (node.needs == kNone) return kNothing;
@@ -99,15 +112,16 @@ class OrderGraph {
 
   const Problem& problem_;
   std::vector<Node> nodes_;
-  std::vector<std::vector<std::size_t>> lists_;  // [rank] nodes in order
-  std::vector<double> flush_;                    // [rank] behind its last computation
-  std::vector<double> starts_;                   // [rank] when its first may begin
+  std::vector<std::vector<Index>> lists_;  // [rank] nodes in order
+  std::vector<double> flush_;              // [rank] behind its last computation
+  std::vector<double> starts_;             // [rank] when its first may begin
+  std::vector<Index> done_;                // nodes whose heads are known, each behind what it waits for
+  std::vector<Stretch> moved_;             // since the tails were found
+  bool tails_known_ = false;               // but for what has moved
   double seconds_ = 0;
   // Kept for their memory.
-  std::vector<std::size_t> done_;  // nodes, each behind what it waits for
   std::vector<std::size_t> next_;  // [rank]
   std::vector<std::size_t> runnable_;
-  std::vector<char> known_;
   std::vector<std::size_t> path_;
   std::vector<double> heads_;
   std::vector<double> best_starts_, next_starts_;
