@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/v_blocks.h"
 
 #include <fmt/format.h>
 
@@ -13,6 +14,14 @@ std::vector<int> warmups_of(const Schedule& schedule, int ranks) {
   std::vector<int> extras{0, 1, 2};
   if (ranks > 2) extras.push_back(ranks);
   return extras;
+}
+
+bool is_v(const Placement& placement) {
+  try {
+    return virtual_stages(placement, PlacementKind::v, "auto").virtual_stages == 2;
+  } catch (const InputError&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -36,6 +45,13 @@ Synthesis synthesize_over_schedules(SynthesisRequest request) {
         break;
       }
     }
+  }
+  if (!request.keeping && is_v(request.placement)) {
+    const VirtualStages shape = virtual_stages(request.placement, PlacementKind::v, "auto");
+    request.keeping = [shape, workload = workload_of({.placement = request.placement,
+                                                      .micro_batches = request.micro_batches})](int kept) {
+      return v_block_orders(workload, shape, kept);
+    };
   }
   return synthesize(request);
 }

@@ -6,6 +6,7 @@
 
 #include "stagecraft/schedules/generators/assembly.h"
 #include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/v_blocks.h"
 #include "stagecraft/schedules/generators/v_turns.h"
 #include "stagecraft/schedules/list_scheduling/policy_search.h"
 
@@ -57,8 +58,8 @@ class Cycle {
 };
 
 /// Idle time before each next part of one leg: forwards down the ranks and back up, input gradients down and
-/// back up. A pattern may fit only with some.
-using Lags = std::array<Ticks, 4>;
+/// back up; and before the first input gradient. A pattern may fit only with some.
+using Lags = std::array<Ticks, 5>;
 
 using Pattern = std::vector<std::vector<Part>>;  ///< [position]
 
@@ -91,7 +92,7 @@ std::optional<Pattern> place(const Workload& workload, const VirtualStages& shap
   std::vector<Ticks> input_end(to_size(last) + 1);
   for (int s = last; s >= 0; --s) {
     const Ticks hop = s == last ? 0 : workload.backward_hop(StageId{s + 1}, mb).time;
-    const Ticks lag = s == last ? 0 : lags[s >= shape.ranks ? 2 : 3];
+    const Ticks lag = lags[s == last ? 4 : s >= shape.ranks ? 2 : 3];
     end = add(position_of(s), Op::backward_input, StageId{s}, *end + hop + lag);
     if (!end) return std::nullopt;
     input_end[to_size(s)] = *end;
@@ -150,8 +151,10 @@ std::vector<FoundPattern> patterns(const Workload& workload, const VirtualStages
   std::vector<FoundPattern> found;
   for (int stretch = 50; stretch < 75 && found.empty(); ++stretch) {
     const Ticks period = (busiest * stretch + 49) / 50;
-    for (int choice = 0; choice < 81; ++choice) {
-      const Lags lags{choice / 27 * half, choice / 9 % 3 * half, choice / 3 % 3 * half, choice % 3 * half};
+    const Ticks turns[] = {0, period / 3, period / 2};
+    for (int choice = 0; choice < 243; ++choice) {
+      const Lags lags{choice / 27 % 3 * half, choice / 9 % 3 * half, choice / 3 % 3 * half, choice % 3 * half,
+                      turns[choice / 81]};
       auto pattern = place(workload, shape, replica, period, lags);
       if (!pattern) continue;
       FoundPattern one{.period = period};
@@ -217,6 +220,8 @@ Orders v_orders(const char* schedule, const ScheduleRequest& request, int (*micr
   equal.costs = nullptr;
   equal.recompute.clear();
   std::vector<Orders> seeds = pattern_orders(workload_of(equal), shape, capacity);
+  for (Orders& orders : v_block_orders(workload_of(equal), shape, static_cast<int>(capacity)))
+    seeds.push_back(std::move(orders));
   const auto add_patterns = [&](const WorkloadRequest& of) {
     for (Orders& orders : pattern_orders(workload_of(of), shape, capacity))
       seeds.push_back(std::move(orders));

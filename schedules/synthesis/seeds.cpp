@@ -105,6 +105,22 @@ void Seeds::add_lists() {
   add_within("list schedule", [&](const KeepLimit& limit) { return best_orders(workload_, limit); });
 }
 
+void Seeds::add_keeping(const std::function<std::vector<Orders>(int micro_batches)>& keeping) {
+  if (!problem_.capacity()) return;
+  constexpr int kMore = 2;  // where less is kept for weight gradients, there is room for more
+  const KeepLimit limit = limit_of(1);
+  std::int64_t room = std::int64_t{problem_.stages()} * problem_.micro_batches();
+  for (int r = 0; r < problem_.ranks(); ++r) {
+    const auto& replicas = problem_.replicas_of(Rank{r});
+    std::int64_t kept = 0;
+    for (const std::size_t i : replicas) kept += limit.forward[problem_.replicas()[i].stage.index()];
+    room = std::min(room, limit.capacity[to_size(r)] * static_cast<std::int64_t>(replicas.size()) / kept);
+  }
+  for (int more = 0; more <= kMore; ++more) {
+    for (const Orders& orders : keeping(static_cast<int>(room) + more)) (void)add("blocks", orders);
+  }
+}
+
 void Seeds::add_shared(const std::function<bool()>& go_on) {
   constexpr int kMost = 4;
   const std::vector<int> chunks = chunks_of(problem_.placement());

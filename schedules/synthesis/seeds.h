@@ -32,6 +32,8 @@ class Seeds {
   /// List schedules by general rules: "list schedule".
   void add_lists();
 
+  /// Under a cap, the orders `keeping` about as many micro-batches of its stages as a rank has room for: "blocks".
+  void add_keeping(const std::function<std::vector<Orders>(int micro_batches)>& keeping);
   /// List schedules in which a stage may hold so many micro-batches and no more: a rank's first stages some,
   /// its later ones others. While `go_on`.
   void add_shared(const std::function<bool()>& go_on);

@@ -82,6 +82,7 @@ class Synthesizer {
 
   void collect_seeds() {
     for (const auto& [name, orders] : library_) seeds_.add_schedule(name, orders);
+    if (request_.keeping) seeds_.add_keeping(request_.keeping);
     seeds_.add_one_at_a_time();
     seeds_.add_lists();
     for (const auto& [name, orders] : library_) {

@@ -15,6 +15,7 @@
 // The literature has the parts: zero-bubble schedules from list scheduling and an integer program (Qi et al.,
 // arXiv 2401.10241, section 3), orders searched for under a memory cap (OptPipe, arXiv 2510.05186).
 
+#include "stagecraft/schedules/program/orders.h"
 #include "stagecraft/schedules/program/program.h"
 #include "stagecraft/schedules/program/recompute.h"
 #include "stagecraft/schedules/synthesis/lower_bound.h"
@@ -54,6 +55,9 @@ struct SynthesisRequest {
   RecomputeSettings recompute{};     ///< [stage] given, not searched for
   SynthesisBudget budget{};
   std::vector<NamedProgram> library{};  ///< the first of equals wins
+  /// Orders to begin with in which no rank keeps more than so many micro-batches of its stages, from their forward to
+  /// their weight gradient; may be empty.
+  std::function<std::vector<Orders>(int micro_batches)> keeping{};
 };
 
 /// A schedule of the library on the request's placement, as it is.

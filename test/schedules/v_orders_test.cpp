@@ -4,6 +4,7 @@
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/generators/library.h"
 #include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/v_blocks.h"
 #include "stagecraft/schedules/generators/v_turns.h"
 #include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/program/step_program.h"
@@ -191,6 +192,37 @@ TEST_CASE("one forward, one backward on a V is an order in 1F1B's memory", "[v_o
       CHECK(most_kept(program) <= 2 * ranks + 1);
     }
   }
+}
+
+TEST_CASE("blocks on a V are orders in the memory that is given, and squeezed", "[v_orders]") {
+  int made = 0;
+  for (int ranks = 2; ranks <= 9; ++ranks) {
+    const Placement placement = Placement::zigzag(ranks, 2);
+    for (const int micro_batches : {1, 2, ranks, 2 * ranks + 1}) {
+      const Workload workload =
+          workload_of({.placement = placement, .micro_batches = micro_batches, .goes_on = true});
+      const Ticks unit = workload.times[0][0].forward;
+      for (int capacity = 2; capacity < 2 * ranks; ++capacity) {
+        INFO(ranks << " ranks, " << micro_batches << " micro-batches, " << capacity << " kept");
+        Ticks least = kNever;
+        for (const Orders& orders :
+             v_block_orders(workload, virtual_stages(placement, PlacementKind::v, "v_blocks"), capacity)) {
+          const auto value = replay(workload, orders);
+          REQUIRE(value.has_value());
+          least = std::min(least, value->step);
+          const ScheduleProgram program = synchronous_program(
+              make_header("custom", SegmentKind::train, placement, {micro_batches}), orders, false);
+          CHECK(check(lower(program)).accepted());
+          CHECK(most_kept(program) <= capacity);
+          ++made;
+        }
+        // As much as 1F1B keeps hides all but what a micro-batch takes on its way.
+        if (least != kNever && capacity == 2 * ranks - 1)
+          CHECK(least <= unit * (6 * micro_batches + 4 * ranks));
+      }
+    }
+  }
+  CHECK(made > 300);
 }
 
 }  // namespace stagecraft
