@@ -15,6 +15,7 @@ namespace stagecraft {
 /// are at the begin and the end is then squeezed out (Qi et al., "Pipeline Parallelism with Controllable Memory", arXiv
 /// 2405.15362, sections 3 and 4). The fastest few in slots, fastest first; none where no block fits, or
 /// where there is 1F1B's memory, of which such blocks make no use.
-[[nodiscard]] std::vector<Orders> v_block_orders(const Workload& workload, const VirtualStages& shape, int capacity);
+[[nodiscard]] std::vector<Orders> v_block_orders(const Workload& workload, const VirtualStages& shape,
+                                                 int capacity);
 
 }  // namespace stagecraft
