@@ -90,14 +90,27 @@ std::int32_t PathHooks::last_link() const {
 }
 
 CriticalPath PathHooks::longest() const {
-  const auto last = std::max_element(state_.clock.begin(), state_.clock.end());
-  return to(Rank{static_cast<std::size_t>(last - state_.clock.begin())});
+  CriticalPath path = between(kNothing, {last_link()});
+  path.length = Seconds{std::ranges::max(state_.clock)};
+  return path;
 }
 
-CriticalPath PathHooks::to(Rank rank) const {
-  CriticalPath path = between(kNothing, rank_[rank.index()]);
-  path.length = Seconds{state_.clock[rank.index()]};
-  return path;
+Circuit PathHooks::turn() const {
+  // Ranks, then lanes: where each one's chain has come from.
+  const std::size_t ranks = rank_.size();
+  std::vector<int> passed(ranks + lane_.size(), -1);
+  std::vector<std::int32_t> links;
+  auto place = static_cast<std::size_t>(std::ranges::max_element(state_.clock) - state_.clock.begin());
+  while (passed[place] < 0) {
+    passed[place] = static_cast<int>(links.size());
+    std::int32_t link = links.emplace_back(place < ranks ? rank_[place] : lane_[place - ranks]);
+    if (link == kNothing) break;  // nothing took time there
+    while (links_[at(link)].before != kNothing) link = links_[at(link)].before;
+    const Link& first = links_[at(link)];
+    place = first.from.valid() ? first.from.index() : ranks + at(code_.routes[at(first.operand)].lane);
+  }
+  links.erase(links.begin(), links.begin() + passed[place]);
+  return {between(kNothing, links), static_cast<int>(links.size())};
 }
 
 std::optional<Circuit> PathHooks::circuit() const {
@@ -115,29 +128,31 @@ std::optional<Circuit> PathHooks::circuit() const {
     while (step > 0 && at(before) < step_ends_[step - 1]) --step;
     for (const Crossing& later : crossings) {
       if (later.rank != links_[at(link)].from || !later.rank.valid()) continue;
-      return Circuit{between(before, later.link), static_cast<int>(later.step - step)};
+      return Circuit{between(before, {later.link}), static_cast<int>(later.step - step)};
     }
     crossings.push_back({links_[at(link)].from, before, step});
   }
   return std::nullopt;
 }
 
-CriticalPath PathHooks::between(std::int32_t first, std::int32_t link) const {
+CriticalPath PathHooks::between(std::int32_t first, const std::vector<std::int32_t>& links) const {
   std::vector<Computing> computing(code_.stage_replicas.size());
   std::vector<int> transfers(code_.routes.size());
   std::vector<int> meetings(code_.collectives.size());
-  for (; link != first; link = links_[at(link)].before) {
-    const std::size_t operand = at(links_[at(link)].operand);
-    switch (links_[at(link)].kind) {
-      case Link::Kind::compute:
-        ++(computing[operand / part_count].*kCounts[operand % part_count]);
-        break;
-      case Link::Kind::transfer:
-        ++transfers[operand];
-        break;
-      case Link::Kind::collective:
-        ++meetings[operand];
-        break;
+  for (std::int32_t link : links) {
+    for (; link != first; link = links_[at(link)].before) {
+      const std::size_t operand = at(links_[at(link)].operand);
+      switch (links_[at(link)].kind) {
+        case Link::Kind::compute:
+          ++(computing[operand / part_count].*kCounts[operand % part_count]);
+          break;
+        case Link::Kind::transfer:
+          ++transfers[operand];
+          break;
+        case Link::Kind::collective:
+          ++meetings[operand];
+          break;
+      }
     }
   }
   CriticalPath path;

@@ -32,8 +32,9 @@ class PathHooks : public Hooks {
 
   /// After the run: the chain that ended last.
   [[nodiscard]] CriticalPath longest() const;
-  /// The one at whose end the rank ended.
-  [[nodiscard]] CriticalPath to(Rank rank) const;
+  /// After one step that took all ranks equally long, from where they were in step: a chain that leads from the
+  /// beginning to the end of one step or more, and comes back to where it began.
+  [[nodiscard]] Circuit turn() const;
   /// After several: of the chain that ended last what lies between the beginnings of two steps on one rank. None if
   /// the runs were too few.
   [[nodiscard]] std::optional<Circuit> circuit() const;
@@ -47,8 +48,8 @@ class PathHooks : public Hooks {
     Rank from;             ///< whose clock it began at; none: a lane's
   };
   std::int32_t add(Link::Kind kind, std::size_t operand, std::int32_t before, Rank from);
-  /// From `link` back to `first`, which is left out.
-  [[nodiscard]] CriticalPath between(std::int32_t first, std::int32_t link) const;
+  /// From each of `links` back to `first`, which is left out; all together.
+  [[nodiscard]] CriticalPath between(std::int32_t first, const std::vector<std::int32_t>& links) const;
   [[nodiscard]] std::int32_t last_link() const;
 
   const Instructions& code_;

@@ -61,6 +61,12 @@ struct RunState {
     std::fill(lane_free.begin(), lane_free.end(), 0.0);
     go_on();
   }
+  /// Each rank and each lane is where it was beside the others, and the first of the ranks at zero.
+  void begin_at_zero() {
+    const double first = *std::min_element(clock.begin(), clock.end());
+    for (double& time : clock) time -= first;
+    for (double& time : lane_free) time -= first;
+  }
   /// The same program once more, from where each rank and each lane is.
   void go_on() { std::fill(latest.begin(), latest.end(), Rank{}); }
 };

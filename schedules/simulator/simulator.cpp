@@ -104,6 +104,7 @@ class Simulator::Impl {
       : program_(program),
         part_(std::move(part)),
         code_(simulator::flatten(program)),
+        followed_(can_be_followed(program)),
         state_(code_, program.ranks.size()) {
     result_.ranks.resize(program.ranks.size());
     for (const auto& actions : program.ranks) actions_ += actions.size();
@@ -125,36 +126,32 @@ class Simulator::Impl {
 
   Seconds cycle(const CostTable& costs, Links links) {
     price(costs, links);
+    if (prices_.shared_link_count == 0 && followed_) return settle();
     Hooks none;
     pass(none);
-    if (starters_end_last() || !can_be_followed(program_)) return makespan();
-    if (prices_.shared_link_count > 0) return cycle_on_shared_links(costs);
-    return settle(none, [] {});
+    if (starters_end_last() || !followed_) return makespan();
+    return cycle_on_shared_links(costs);
   }
 
   CriticalPath critical_path(const CostTable& costs) {
     price(costs, Links::priced);
-    simulator::PathHooks hooks(code_, state_);
-    state_.begin();
-    simulator::run_in_order(code_, prices_, state_, hooks);
-    return hooks.longest();
+    return longest();
   }
 
   Circuit critical_circuit(const CostTable& costs) {
     price(costs, Links::priced);
+    if (!followed_) return {longest(), 1};
+    (void)settle();
     simulator::PathHooks hooks(code_, state_);
-    state_.begin();
-    simulator::run_in_order(code_, prices_, state_, hooks);
-    hooks.end_step();
-    if (!can_be_followed(program_)) return {hooks.longest(), 1};
-    if (starters_end_last()) return {hooks.to(program_.placement.ranks.front().front()), 1};
-    (void)settle(hooks, [&] { hooks.end_step(); });
+    if (settled_) {
+      go_on(hooks);
+      return hooks.turn();
+    }
     // With as many steps more as there are ranks, a chain has come by one of them twice.
-    for (std::size_t more = 0; more <= state_.clock.size(); ++more) {
-      if (auto circuit = hooks.circuit()) return std::move(*circuit);
-      state_.go_on();
-      simulator::run_in_order(code_, prices_, state_, hooks);
+    for (std::size_t more = 0; more <= state_.clock.size() + 1; ++more) {
+      go_on(hooks);
       hooks.end_step();
+      if (auto circuit = hooks.circuit()) return std::move(*circuit);
     }
     return {};
   }
@@ -190,32 +187,62 @@ class Simulator::Impl {
   }
 
   [[nodiscard]] std::size_t actions() const { return actions_; }
+  [[nodiscard]] std::int64_t passes() const { return passes_; }
 
  private:
   static constexpr int kMostSteps = 16;
   static constexpr double kEqual = 1e-12;
 
-  /// Behind a first step: further ones, each from where the one before has left the ranks. Once one takes all of them
-  /// equally long, so does every one behind it. Returns how long.
-  template <class H, class EndStep>
-  Seconds settle(H& hooks, const EndStep& end_step) {
-    std::vector<double> before = state_.clock;
+  /// Steps, each from where the one before has left the ranks. Once one takes all of them equally long, so does every
+  /// one behind it. Returns how long. It begins where other costs have left them, so that few steps will do.
+  Seconds settle() {
+    Hooks none;
+    if (settled_) {
+      state_.begin_at_zero();
+    } else {
+      pass(none);
+      if (starters_end_last()) {
+        settled_ = true;
+        return makespan();
+      }
+    }
+    before_ = state_.clock;
     double halfway = 0;
     for (int step = 2; step <= kMostSteps; ++step) {
-      state_.go_on();
-      simulator::run_in_order(code_, prices_, state_, hooks);
-      end_step();
+      go_on(none);
       double least = std::numeric_limits<double>::infinity();
       double most = 0;
-      for (std::size_t r = 0; r < before.size(); ++r) {
-        least = std::min(least, state_.clock[r] - before[r]);
-        most = std::max(most, state_.clock[r] - before[r]);
-        before[r] = state_.clock[r];
+      for (std::size_t r = 0; r < before_.size(); ++r) {
+        least = std::min(least, state_.clock[r] - before_[r]);
+        most = std::max(most, state_.clock[r] - before_[r]);
+        before_[r] = state_.clock[r];
       }
-      if (most - least <= most * kEqual) return Seconds{most};
+      if (most - least <= most * kEqual) {
+        settled_ = true;
+        return Seconds{most};
+      }
       if (step == kMostSteps / 2) halfway = makespan().value;
     }
+    if (settled_) {  // what is a mean depends on the beginning
+      settled_ = false;
+      return settle();
+    }
     return (makespan() - Seconds{halfway}) / (kMostSteps / 2.0);
+  }
+
+  template <class H>
+  void go_on(H& hooks) {
+    state_.go_on();
+    simulator::run_in_order(code_, prices_, state_, hooks);
+    ++passes_;
+  }
+
+  CriticalPath longest() {
+    simulator::PathHooks hooks(code_, state_);
+    settled_ = false;
+    state_.begin();
+    go_on(hooks);
+    return hooks.longest();
   }
 
   /// Then nothing of the next step can begin before all of this one is over: the first stage comes first in it.
@@ -240,11 +267,13 @@ class Simulator::Impl {
 
   template <class H>
   void pass(H& hooks) {
+    settled_ = false;
     if (prices_.shared_link_count == 0) {
       state_.begin();
-      simulator::run_in_order(code_, prices_, state_, hooks);
+      go_on(hooks);
       return;
     }
+    ++passes_;
     if (!contention_) contention_.emplace(code_, program_.ranks.size());
     contention_->run(prices_, state_, hooks);
   }
@@ -303,9 +332,14 @@ class Simulator::Impl {
   const LoweredProgram& program_;
   const std::optional<PartOf> part_;
   const Instructions code_;
+  const bool followed_;  // by another step without a wait
   std::size_t actions_ = 0;
+  std::int64_t passes_ = 0;
   Prices prices_;
   simulator::RunState state_;
+  bool settled_ =
+      false;  // its ranks are in step: with the costs it comes from, the next step takes all equally long
+  std::vector<double> before_;
   std::optional<simulator::Contention> contention_;  // made when a network first has shared links
   /// So many steps and twice as many.
   struct Several {
@@ -343,6 +377,7 @@ std::vector<Seconds> Simulator::sample(const CostTable& costs, const Jitter& jit
   return impl_->sample(costs, jitter);
 }
 std::size_t Simulator::actions() const { return impl_->actions(); }
+std::int64_t Simulator::passes() const { return impl_->passes(); }
 
 Simulation simulate(const LoweredProgram& program, const CostTable& costs, Timeline* timeline) {
   return Simulator(program).run(costs, timeline);

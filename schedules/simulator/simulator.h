@@ -66,6 +66,8 @@ class Simulator {
 
   /// Actions carried out a run, transfers and buffer bookkeeping included.
   [[nodiscard]] std::size_t actions() const;
+  /// Times that all of them were carried out so far, but for those on shared links of several steps.
+  [[nodiscard]] std::int64_t passes() const;
 
  private:
   class Impl;
