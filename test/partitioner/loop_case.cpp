@@ -1,15 +1,20 @@
 #include "test/partitioner/loop_case.h"
 
+#include "stagecraft/partitioner/planning/plan_maker.h"
+#include "stagecraft/schedules/checker/peak_forms.h"
 #include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <set>
+#include <utility>
 
 namespace stagecraft::test {
 namespace {
@@ -133,6 +138,10 @@ LoopCase large_case(const std::string& schedule, std::uint64_t seed) {
   return case_of(schedule, seed, {40, 350, 4, 16});
 }
 
+LoopCase medium_case(const std::string& schedule, std::uint64_t seed) {
+  return case_of(schedule, seed, {40, 90, 4, 6});
+}
+
 LoopCase small_case(const std::string& schedule, std::uint64_t seed) {
   return case_of(schedule, seed, {12, 40, 2, 6});
 }
@@ -156,7 +165,6 @@ Samples::Samples(const LoopCase& one, int count, std::uint64_t seed) {
   all.emplace_back(by(time), "even time");
   all.emplace_back(by(kept), "even kept");
   all.emplace_back(by(weights), "even weights");
-  const std::size_t even = all.size();
   for (int i = 0; i < count; ++i) {
     if (i % 2 == 0) {
       std::set<int> cuts;
@@ -183,14 +191,64 @@ Samples::Samples(const LoopCase& one, int count, std::uint64_t seed) {
     }
     all.emplace_back(std::move(cuts), i % 4 == 1 ? "near even" : "near mixture");
   }
-  (void)even;
+  for (auto& [cuts, kind] : all) add(one, std::move(cuts), kind);
+  std::ranges::sort(samples_, {}, &Sample::memory);
+}
+
+void Samples::add(const LoopCase& one, std::vector<int> cuts, const char* kind) {
   PlanRequest request = one.request;
   request.stages.reset();
-  for (auto& [cuts, kind] : all) {
-    request.cuts = cuts;
-    const PlanResult priced = make_plan(one.profile, one.cluster, request);
-    samples_.push_back({std::move(cuts), priced.best.step(), priced.best.memory(), kind});
+  request.cuts = cuts;
+  const PlanResult priced = make_plan(one.profile, one.cluster, request);
+  samples_.push_back({std::move(cuts), priced.best.step(), priced.best.memory(), kind});
+}
+
+void Samples::add_least(const LoopCase& one) {
+  const planning::PlanMaker maker(one.profile, one.cluster, one.request);
+  const planning::Layout layout = planning::straight_layout(
+      maker.schedule().placement, *one.request.virtual_stages, one.cluster.devices());
+  const LoweredProgram program = lower(maker.schedule().generate(maker.schedule_request(
+      layout, {one.request.micro_batches}, RecomputeSettings(to_size(layout.stages())))));
+  const PeakForms forms(program);
+  std::vector<int> cuts = samples_.front().cuts;
+  const auto needs = [&] {
+    double sum = 0;  // of powers: that of the rank that needs most counts
+    for (std::size_t rank = 0; rank < forms.ranks(); ++rank) {
+      std::vector<const StageCosts*> held;
+      for (const StageId stage : forms.stages(rank)) {
+        const int first = stage.value == 0 ? 0 : cuts[stage.index() - 1];
+        held.push_back(
+            &maker.costs_of(first, stage.index() == cuts.size() ? maker.layers() : cuts[stage.index()]));
+      }
+      sum += std::pow(static_cast<double>(forms.peak(rank, held, Bytes{}).value) * 1e-9, 16);
+    }
+    return sum;
+  };
+  const auto valid = [&] {
+    int before = 0;
+    return cuts.back() < maker.cuttable() &&
+           std::ranges::all_of(cuts, [&](int cut) { return std::exchange(before, cut) < cut; });
+  };
+  double least = needs();
+  for (bool again = true; again;) {
+    again = false;
+    for (std::size_t low = 0; low < cuts.size(); ++low) {
+      for (std::size_t high = low; high < cuts.size(); ++high) {
+        for (const int by : {4, -4, 2, -2, 1, -1}) {
+          const std::vector<int> kept = cuts;
+          for (std::size_t c = low; c <= high; ++c) cuts[c] += by;
+          const double now = valid() ? needs() : std::numeric_limits<double>::infinity();
+          if (now < least * (1 - 1e-9)) {
+            least = now;
+            again = true;
+          } else {
+            cuts = kept;
+          }
+        }
+      }
+    }
   }
+  add(one, std::move(cuts), "least met");
   std::ranges::sort(samples_, {}, &Sample::memory);
 }
 

@@ -57,6 +57,31 @@ TEST_CASE("a plan of a loop or a V is no slower than any of 200 cuts that fit, n
   CHECK(under_caps >= plans / 2);
 }
 
+TEST_CASE("cuts of loops are found where few fit", "[loop_cuts]") {
+  int tight = 0;
+  for (const char* schedule : {"interleaved_1f1b", "looped_bfs"}) {
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+      LoopCase one = medium_case(schedule, seed);
+      one.request.search.cut_work = 200'000'000;
+      Samples samples(one, 40, seed);
+      const Bytes before = samples.memory_at(0);
+      samples.add_least(one);
+      one.cluster.memory = samples.memory_at(0);
+      INFO(schedule << ", " << one.name << ", cap " << one.cluster.memory->value << ", before "
+                    << before.value);
+      tight += one.cluster.memory->value * 100 < before.value * 99 ? 1 : 0;
+      try {
+        const PlanResult result = make_plan(one.profile, one.cluster, one.request);
+        CHECK(result.best.memory() <= *one.cluster.memory);
+        CHECK(result.best.step().value <= samples.best(one.cluster.memory)->step.value * (1 + 1e-9));
+      } catch (const NoPlanFits& error) {
+        FAIL_CHECK(error.what());
+      }
+    }
+  }
+  CHECK(tight >= 4);
+}
+
 TEST_CASE("a finer chain is planned no worse than a coarser one of the same model", "[loop_cuts]") {
   for (const char* schedule : {"interleaved_1f1b", "zb_v"}) {
     INFO(schedule);
