@@ -166,16 +166,16 @@ std::string plan_text(const PlanResult& result, const Profile& profile, const Cl
   }
   if (result.best.search) line("searched", search_text(*result.best.search));
   if (plan.capacity) line("memory", format_bytes(*plan.capacity) + " per device, reserve taken off");
-  if (!result.others.empty() || !result.infeasible.empty()) {
+  if (!result.others.empty() || !result.infeasible.empty() || !result.not_found.empty()) {
     out += fmt::format("\n{}", candidates_table(result));
     constexpr std::size_t kReasons = 3;
-    const std::size_t shown = std::min(kReasons, result.infeasible.size());
-    for (std::size_t i = 0; i < shown; ++i) {
-      out += fmt::format("  does not fit: {}\n", result.infeasible[i]);
-    }
-    if (const std::size_t more = result.infeasible.size() - shown; more > 0) {
-      out += fmt::format("  nor do {} more (--json has all)\n", more);
-    }
+    const auto reasons = [&](const std::vector<std::string>& all, const char* what, const char* more) {
+      const std::size_t shown = std::min(kReasons, all.size());
+      for (std::size_t i = 0; i < shown; ++i) out += fmt::format("  {}: {}\n", what, all[i]);
+      if (all.size() > shown) out += fmt::format("  {} {} more (--json has all)\n", more, all.size() - shown);
+    };
+    reasons(result.infeasible, "does not fit", "nor do");
+    reasons(result.not_found, "nothing found that fits", "nor in");
   }
   return out;
 }
@@ -220,6 +220,7 @@ Json plan_json(const PlanResult& result) {
   json["others"] = Json::array();
   for (const PlanCandidate& other : result.others) json["others"].push_back(brief(other));
   json["infeasible"] = result.infeasible;
+  json["not_found"] = result.not_found;
   return json;
 }
 

@@ -152,7 +152,8 @@ class Explainer {
 };
 
 bool memory_binds(const PlanResult& result, const Explanation& explained) {
-  if (!result.infeasible.empty() || any_recompute(result.best.plan.recompute())) return true;
+  if (!result.infeasible.empty() || !result.not_found.empty() || any_recompute(result.best.plan.recompute()))
+    return true;
   if (result.proof && result.proof->without_cap) return true;
   return std::ranges::any_of(explained.cuts, [](const CutExplanation& cut) {
     return (cut.earlier && cut.earlier->misses) || (cut.later && cut.later->misses);

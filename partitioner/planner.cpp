@@ -51,7 +51,7 @@ class Planner {
     } else {
       take_widest();
     }
-    if (run_.candidates.empty()) refuse();
+    if (run_.candidates.empty()) refuse(NoPlanFits::Proof::of_this_chain);
     // Stable: of equal steps the one with fewer stages stays first.
     std::ranges::stable_sort(run_.candidates, {}, &PlanCandidate::step);
     // Of steps that are as short the one that needs least.
@@ -61,7 +61,11 @@ class Planner {
     const auto least = std::min_element(run_.candidates.begin(), longer,
                                         [](const auto& a, const auto& b) { return a.memory() < b.memory(); });
     std::rotate(run_.candidates.begin(), least, least + 1);
-    PlanResult result{std::move(run_.candidates.front()), {}, std::move(run_.infeasible), proof_};
+    if (searches_steps() && run_.request.cuts.empty() && !run_.request.search.first_that_fits) {
+      if (auto lighter = run_.lighter(run_.candidates.front())) run_.candidates.front() = std::move(*lighter);
+    }
+    PlanResult result{
+        std::move(run_.candidates.front()), {}, run_.reasons(true), run_.reasons(false), proof_};
     // One of each stage count, with and without replicas, and of each shape.
     std::set<std::tuple<std::size_t, bool, std::string>> shown;
     const auto kind = [](const PlanCandidate& candidate) {
@@ -78,15 +82,21 @@ class Planner {
   }
 
  private:
-  [[noreturn]] void refuse() const {
-    if (run_.infeasible.empty()) {  // nothing was tried
+  /// `proof`: what there is, unless something was left open.
+  [[noreturn]] void refuse(NoPlanFits::Proof proof) const {
+    std::vector<std::string> reasons = run_.reasons(true);
+    const std::vector<std::string> open = run_.reasons(false);
+    reasons.insert(reasons.end(), open.begin(), open.end());
+    if (reasons.empty()) {  // nothing was tried
       throw InputError(
           fmt::format("no layout has the stages, stages per rank or widths asked for: {} has none of them to "
                       "search on {} device{} "
                       "(several stages on a lone rank are one)",
                       run_.schedule.name, run_.cluster.devices(), run_.cluster.devices() == 1 ? "" : "s"));
     }
-    throw NoPlanFits(run_.infeasible, run_.unproved ? std::optional(run_.budget.spent()) : std::nullopt);
+    if (proof == NoPlanFits::Proof::of_this_chain && (run_.unproved || !open.empty()))
+      proof = NoPlanFits::Proof::none;
+    throw NoPlanFits(std::move(reasons), proof, run_.budget.spent());
   }
 
   /// Before anything is searched; with what each number of stages misses, where that is soon known.
@@ -94,8 +104,8 @@ class Planner {
     constexpr std::size_t kMostTold = 16;
     if (plain.size() <= kMostTold && !run_.schedule.searched && !run_.schedule.orders_by_time)
       take_plain(plain);
-    run_.infeasible.insert(run_.infeasible.begin(), std::move(why));
-    refuse();
+    run_.refusals.insert(run_.refusals.begin(), {.reason = std::move(why)});
+    refuse(NoPlanFits::Proof::of_any_cuts);
   }
 
   /// Stages of a placement kind, so many a rank.
@@ -186,10 +196,10 @@ class Planner {
         // Why several stages per rank do not fit, the search says that follows.
         const bool follows = searches_steps() && run_.request.cuts.empty() && layout.stages_per_rank > 1 &&
                              layout.positions() > 1;
-        if (made.candidate || !follows) run_.keep(std::move(made));
+        if (made.candidate || !follows) run_.keep(layout, std::move(made));
       } catch (const InputError& error) {  // not so many, says the schedule
         if (layouts.size() == 1) throw;
-        run_.infeasible.push_back(fmt::format("{} stages: {}", layout.stages(), error.what()));
+        run_.refuse(layout, fmt::format("{} stages: {}", layout.stages(), error.what()), true);
       }
       // An action of the program takes about as long to generate, lower and prove.
       run_.budget.take_program(run_.request.micro_batches, layout.stages());
@@ -197,7 +207,9 @@ class Planner {
         run_.budget.take_orders(run_.request.micro_batches, programs * layout.stages());
       ++run_.progress.tried;
     }
-    if (too_few) run_.infeasible.insert(run_.infeasible.begin(), std::move(*too_few));
+    if (run_.schedule.searched && run_.request.cuts.empty() && !run_.candidates.empty())
+      search_others_further(run_);
+    if (too_few) run_.refusals.insert(run_.refusals.begin(), {.reason = std::move(*too_few)});
   }
 
   /// Where the search by classes met nothing that fits before it stopped. Stages of one device need least.
@@ -280,9 +292,9 @@ class Planner {
     try {
       PlanMaker::Balanced balanced = run_.maker.balanced(layout);
       balanced.reason = fmt::format("{}, {}", layout.name(), balanced.reason);
-      return run_.keep(std::move(balanced));
+      return run_.keep(layout, std::move(balanced));
     } catch (const InputError& error) {
-      run_.infeasible.push_back(fmt::format("{}: {}", layout.name(), error.what()));
+      run_.refuse(layout, fmt::format("{}: {}", layout.name(), error.what()), true);
       return false;
     }
   }
@@ -294,14 +306,15 @@ class Planner {
 
 }  // namespace
 
-NoPlanFits::NoPlanFits(std::vector<std::string> reasons, std::optional<Seconds> searched)
-    : RefusedError(fmt::format(
-          "{}:\n  {}",
-          searched ? fmt::format("nothing that fits was found within {} s", std::ceil(searched->value))
-                   : "no plan fits",
-          fmt::join(reasons, "\n  "))),
+NoPlanFits::NoPlanFits(std::vector<std::string> reasons, Proof proof, Seconds searched)
+    : RefusedError(fmt::format("{}:\n  {}",
+                               proof == Proof::none ? fmt::format("nothing that fits was found within {} s",
+                                                                  std::ceil(searched.value))
+                                                    : "no plan fits",
+                               fmt::join(reasons, "\n  "))),
       reasons_(std::move(reasons)),
-      proved_(!searched) {
+      proof_(proof),
+      searched_(searched) {
   STAGECRAFT_CHECK(!reasons_.empty() && std::ranges::find(reasons_, "") == reasons_.end(),
                    "a refusal has its reasons");
 }

@@ -37,6 +37,7 @@ struct SearchBudget {
   std::optional<Seconds> time_limit;                      ///< instead: as much as there is time for
   std::function<void(const SearchProgress&)> progress{};  ///< called often; may be empty
   bool first_that_fits = false;                           ///< ends with the first plan, however slow it is
+  bool brief = false;                                     ///< refusals are not read: they need no figures
 
   /// Leaves each of so many searches its part. Requires searches >= 1.
   void share_among(std::int64_t searches) {
@@ -100,23 +101,34 @@ struct PlanResult {
   /// One of each other stage count and placement, by predicted step: what was found until it was clear that
   /// the best one is better.
   std::vector<PlanCandidate> others;
-  std::vector<std::string> infeasible;  ///< stage counts (and placements) that do not fit, and by how much
-  std::optional<StepProof> proof{};     ///< where cuts were searched for by the simulated step
+  std::vector<std::string>
+      infeasible;  ///< stage counts (and placements) in which nothing fits, and by how much
+  std::vector<std::string> not_found;  ///< and in which something may, but nothing was found
+  std::optional<StepProof> proof{};    ///< where cuts were searched for by the simulated step
 };
 
 /// What a refusal to plan says: why each number of stages or layout does not fit.
 class NoPlanFits : public RefusedError {
  public:
-  /// Requires at least one reason, and none that is empty. `searched`: so long, without a proof that nothing fits.
-  explicit NoPlanFits(std::vector<std::string> reasons, std::optional<Seconds> searched = {});
+  enum class Proof {
+    none,           ///< nothing was found
+    of_this_chain,  ///< nothing fits
+    of_any_cuts  ///< nor with the same layers in another order: there are not enough bytes for what they hold
+  };
+  /// Requires at least one reason, and none that is empty. `searched`: so long; counts where there is no proof.
+  NoPlanFits(std::vector<std::string> reasons, Proof proof, Seconds searched);
   /// Whether nothing fits. Otherwise nothing was found.
-  [[nodiscard]] bool proved() const { return proved_; }
+  [[nodiscard]] bool proved() const { return proof_ != Proof::none; }
+  [[nodiscard]] Proof proof() const { return proof_; }
+  [[nodiscard]] Seconds searched() const { return searched_; }
+  [[nodiscard]] const std::vector<std::string>& reasons() const { return reasons_; }
   /// Of most stages, which are the smallest.
   [[nodiscard]] const std::string& last_reason() const { return reasons_.back(); }
 
  private:
   std::vector<std::string> reasons_;
-  bool proved_;
+  Proof proof_;
+  Seconds searched_;
 };
 
 /// Throws NoPlanFits when nothing fits or nothing that does was found, saying which stage misses by how much;

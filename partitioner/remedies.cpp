@@ -34,6 +34,7 @@ class Remedies {
       const bool loops = find_schedule(request.schedule.name).placement != PlacementKind::straight;
       request.search.cut_work = loops ? kLoopWork : kCutWork;
       request.search.first_that_fits = loops;
+      request.search.brief = true;
       request.search.time_limit.reset();
       request.search.progress = nullptr;
     }

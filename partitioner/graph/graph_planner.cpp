@@ -103,7 +103,7 @@ class GraphPlanner {
         proof_.row = Seconds{*value};
       }
     }
-    if (!best_) throw RefusedError(refused_);
+    if (!best_) refuse();
     if (!best_has_runners_up_) add_runners_up();
     proof_.value = Seconds{value_of(best_->best.plan)};
     // A chain has no other cuts than those of its row, where memory counts as well.
@@ -175,10 +175,20 @@ class GraphPlanner {
         best_has_runners_up_ = request.stages == request_.stages && request.cuts == request_.cuts;
       }
       return value;
-    } catch (const RefusedError& error) {
-      refused_ = error.what();  // the last is that of all layouts
+    } catch (const NoPlanFits& error) {
+      refused_ = error;  // the last is that of all layouts
       return std::nullopt;
     }
+  }
+
+  /// What does not fit in one row of a graph may in another, unless there are not bytes enough for any.
+  [[noreturn]] void refuse() const {
+    const bool nodes = planned_.graph.nodes.size() <= kMostBlocks;
+    const bool of_any_row = refused_->proof() == NoPlanFits::Proof::of_any_cuts && nodes;
+    if (!refused_->proved() || of_any_row || proof_.is_chain()) throw *refused_;
+    std::vector<std::string> reasons{"of the graph's nodes in the order looked at last:"};
+    reasons.insert(reasons.end(), refused_->reasons().begin(), refused_->reasons().end());
+    throw NoPlanFits(std::move(reasons), NoPlanFits::Proof::none, refused_->searched());
   }
 
   /// What else the best row has to offer, and the plan again if that is better still.
@@ -191,6 +201,7 @@ class GraphPlanner {
     best_->others = std::move(all.others);
     best_->others.insert(best_->others.begin(), std::move(all.best));
     best_->infeasible = std::move(all.infeasible);
+    best_->not_found = std::move(all.not_found);
     best_->proof.reset();
   }
 
@@ -223,8 +234,8 @@ class GraphPlanner {
   const Blocks* blocks_ = nullptr;
   std::optional<PlanResult> best_;
   Row best_row_;
-  bool best_has_runners_up_ = false;  // all layouts were planned
-  std::string refused_;               // why a row has no plan
+  bool best_has_runners_up_ = false;   // all layouts were planned
+  std::optional<NoPlanFits> refused_;  // why a row has no plan
   GraphProof proof_;
 };
 

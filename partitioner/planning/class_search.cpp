@@ -80,7 +80,7 @@ class ClassSearch {
     }
     for (const Open& open : open_) proof_.bound = std::min(proof_.bound, Seconds{open.bound});
     keep_best();
-    if (run_.candidates.empty() && !open_.empty()) run_.unproved = true;
+    if (run_.candidates.empty() && (!open_.empty() || left_out_)) run_.unproved = true;
     return proof_;
   }
 
@@ -181,6 +181,7 @@ class ClassSearch {
   void open_layouts(const Open& open) {
     for (int replicas = open.replicas; replicas <= open.widest; ++replicas) {
       if (replicas - open.replicas == kMostWidths && replicas < open.widest) {
+        left_out_ = true;
         // The widest is most likely to fill machines.
         proof_.bound = std::min(proof_.bound, Seconds{open.bound});
         replicas = open.widest;
@@ -234,6 +235,7 @@ class ClassSearch {
     const double layers = run_.chain.layers();
     const double nanoseconds = open.stages * layers * layers / 2 * kEvaluation * kEvaluations;
     if (!run_.budget.allows(nanoseconds)) {  // not even the beginning of it
+      left_out_ = true;
       proof_.bound = std::min(proof_.bound, Seconds{open.bound});
       return;
     }
@@ -277,7 +279,11 @@ class ClassSearch {
       PlanCandidate candidate =
           run_.maker.priced(found.layout, run_.maker.plan_of(found.layout, found.cuts, found.settings));
       run_.budget.take_program(run_.request.micro_batches, found.layout.stages());
-      if (run_.maker.over_cap(candidate.plan).empty()) run_.keep(std::move(candidate));
+      if (run_.maker.over_cap(candidate.plan).empty()) {
+        run_.keep(std::move(candidate));
+      } else {
+        left_out_ = true;
+      }
     }
     run_.finish(proof_);
   }
@@ -288,6 +294,7 @@ class ClassSearch {
   std::vector<double> fixed_, kept_;  // bytes of the layers before, on a device and of each in flight
   std::vector<Open> open_;            // a heap
   std::vector<Found> found_;          // each better than the one before
+  bool left_out_ = false;             // something that may fit
   StepProof proof_{.bound = Seconds{kInfinite}, .whole_family = false};
 };
 

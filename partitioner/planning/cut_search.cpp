@@ -212,9 +212,14 @@ bool CutSearch::needs_more(const std::vector<int>& cuts, RecomputeSettings& sett
     if (path && costs_.value(*path, cuts, settings) > known) add(std::move(*path), false);
   }
   if (!clearly_less(seconds, best_)) return false;
+  const bool faster = !result_.cuts || clearly_less(seconds, result_.seconds);
+  const Bytes memory = budget_.lightest ? pricer_->most_memory_as_made(cuts) : Bytes{};
+  if (!faster && memory >= memory_) return false;
   const std::vector<Rank> over = pricer_->over_cap(cuts, settings);
   if (over.empty()) {
-    best_ = result_.seconds = seconds;
+    best_ = result_.seconds = faster ? seconds : std::min(seconds, result_.seconds);
+    if (budget_.lightest) best_ *= 1 + 3 * kRounding;
+    memory_ = memory;
     result_.cuts = cuts;
     result_.settings = settings;
     return false;

@@ -34,6 +34,8 @@ namespace stagecraft::planning {
 struct CutSearchBudget {
   std::int64_t work = std::numeric_limits<std::int64_t>::max();
   std::function<bool()> go_on{};  ///< asked now and then; empty: always
+  /// Of the cuts that take no longer than the best the ones that need least memory are looked for, too.
+  bool lightest = false;
   /// With so much work done it stops if by then it does not look as if it could end within the rest.
   std::int64_t look_ahead = std::numeric_limits<std::int64_t>::max();
 };
@@ -114,6 +116,7 @@ class CutSearch {
   CutSearchBudget budget_;
   CutSearchResult result_;
   double best_ = 0;  // step to beat
+  Bytes memory_;     // of the result's rank that needs most, where that counts
   double open_ = 0;  // least bound of what was left out for want of budget
   bool stopped_ = false;
   std::int64_t asked_ = 0;

@@ -30,6 +30,8 @@ struct Layout {
   [[nodiscard]] Placement placement() const;
   /// "straight", "loop of 2 per rank", "3-1", "2 x 4, blocks of 2".
   [[nodiscard]] std::string name() const;
+
+  bool operator==(const Layout&) const = default;
 };
 
 [[nodiscard]] Layout straight_layout(PlacementKind kind, int stages_per_rank, int positions);

@@ -38,11 +38,11 @@ class LayoutSearch {
       if (run_.request.search.first_that_fits && !run_.candidates.empty()) break;
       if (run_.maker.impossible_on(task.layout.positions()) || refused_before(task.layout)) continue;
       if (by_time_ && run_.budget.over() && run_.candidates.empty()) {
-        run_.unproved = true;
-        run_.infeasible.push_back(
-            fmt::format("nothing that fits was found in the first {} of {} layouts: search longer "
-                        "(--time-limit), or try a schedule that keeps less",
-                        i, tasks.size()));
+        run_.refusals.push_back(
+            {.reason = fmt::format("nothing that fits was found in the first {} of {} layouts: search longer "
+                                   "(--time-limit), or try a schedule that keeps less",
+                                   i, tasks.size()),
+             .proved = false});
         break;
       }
       if (run_.budget.over() && !run_.candidates.empty() && tasks.size() > kMostBounds) {
@@ -57,23 +57,18 @@ class LayoutSearch {
       }
       try {
         if (chosen) {
-          run_.keep(run_.maker.balanced(task.layout));
+          run_.keep(task.layout, run_.maker.balanced(task.layout));
           continue;
         }
         search(task, run_.share(tasks.size() - i), proof);
       } catch (const InputError& error) {  // not such widths, says the schedule
         if (task.layout.replicated())
-          run_.infeasible.push_back(fmt::format("{}: {}", task.layout.name(), error.what()));
+          run_.refuse(task.layout, fmt::format("{}: {}", task.layout.name(), error.what()), true);
       }
     }
-    if (run_.candidates.empty() && run_.infeasible.empty() && !tasks.empty()) {
-      const Layout& layout = tasks.front().layout;
-      const bool loops = layout.stages_per_rank > 1 && run_.maker.capacity();
-      if (loops) run_.unproved = true;
-      run_.infeasible.push_back(
-          fmt::format("{}: {}", layout.name(),
-                      loops ? run_.maker.misses_with(layout, {}, false) : run_.maker.least_memory(layout)));
-    }
+    if (run_.candidates.empty() && !wide.all) run_.unproved = true;
+    if (run_.candidates.empty() && run_.refusals.empty() && !tasks.empty() && run_.maker.capacity())
+      run_.keep_least(tasks.front().layout, {}, /*proved=*/false);
     if (chosen || run_.candidates.empty()) return std::nullopt;
     run_.finish(proof);
     if (run_.maker.capacity() && !run_.request.search.first_that_fits) price_without_cap(tasks, proof);
@@ -99,12 +94,13 @@ class LayoutSearch {
           !clearly_less(task.bound, run_.best()) || run_.maker.impossible_on(layout.positions()))
         continue;
       const double bound = proof.bound.value;
-      search(task, {.work = 0}, proof);
+      search(task, {.work = 0}, proof, /*to_begin=*/true);
       proof.bound = Seconds{bound};  // each is searched again
     }
   }
 
-  void search(Task& task, const CutSearchBudget& share, StepProof& proof) {
+  /// `to_begin`: the layout is searched again.
+  void search(Task& task, const CutSearchBudget& share, StepProof& proof, bool to_begin = false) {
     if (by_time_ && task.seeds.empty()) task.seeds = run_.maker.likely_cuts(task.layout);
     bool by_replica = by_time_ && !shares_links();
     for (bool again = true; again;) {
@@ -116,7 +112,7 @@ class LayoutSearch {
       proof.bound = std::min(proof.bound, Seconds{std::max(found.bound, task.bound)});
       again = false;
       if (!found.cuts) {
-        if (share.work > 0 && run_.candidates.empty()) refuse(task.layout, found);
+        if (!to_begin && run_.candidates.empty()) refuse(task.layout, found);
         return;
       }
       PlanCandidate candidate =
@@ -131,11 +127,16 @@ class LayoutSearch {
   /// Takes note that nothing fits, or that nothing was found.
   void refuse(const Layout& layout, const CutSearchResult& found) {
     if (by_time_) refused_.insert(shape_of(layout));
-    if (!found.complete) run_.unproved = true;
-    if (layout.stages_per_rank == 1 || !run_.maker.capacity()) return;
-    std::string reason = run_.maker.misses_with(layout, found.nearest, found.complete);
-    if (layout.replicated()) reason = fmt::format("{}, {}", layout.name(), reason);
-    run_.infeasible.push_back(std::move(reason));
+    const bool ordered = run_.schedule.orders_by_time;
+    // Of stages that have their ranks to themselves it is known already, and proved.
+    if (layout.stages_per_rank == 1 && !ordered && !layout.replicated()) return;
+    // Where an order follows the costs, other recomputes than those tried may fit.
+    const bool proved = found.complete && !(ordered && run_.maker.chooses_recompute());
+    if (!run_.maker.capacity() || (layout.stages_per_rank == 1 && layout.replicated())) {
+      run_.unproved |= !proved;
+      return;
+    }
+    run_.keep_least(layout, found.nearest, proved);
   }
 
   /// What the memory of a layout's stages depends on: of each position its micro-batches, as far as more of them

@@ -19,8 +19,12 @@ namespace {
 
 /// Times that cuts are searched for with the order found, and an order for these, while that helps.
 constexpr int kOrderRounds = 3;
+/// Other schedules whose cuts are searched for with the work that is left, and what they may be behind until then.
+constexpr std::size_t kMostFurther = 2;
+constexpr double kWithinReach = 1.03;
 /// Of the work on cuts, for each of these searches.
 constexpr std::int64_t kCarriedShare = 16;
+constexpr const char* kAsked = "with the cuts asked for";
 
 class OrderSearch {
  public:
@@ -30,32 +34,42 @@ class OrderSearch {
     StageSettings settings = run_.maker.settings(layout_, run_.schedule, true);
     if (!run_.request.cuts.empty() || layout_.stages() == 1) {
       const Stages chosen{run_.request.cuts, settings.least(run_.request.cuts)};
-      if (!chosen.settings) return {{}, run_.maker.least_memory(layout_)};
-      return ordered(chosen, settings, nullptr).made;
+      if (chosen.settings) return ordered(chosen, settings, nullptr).made;
+      return {{}, run_.maker.misses(run_.maker.least(layout_, chosen.cuts).plan, kAsked)};
     }
     const auto even = run_.maker.even_cuts(layout_, settings);
-    if (!even) return {{}, run_.maker.least_memory(layout_)};
+    if (!even) return least(/*proved=*/true);
     const bool alone = layout_.stages_per_rank == 1;
     const Stages evenly{*even, settings.least(*even)};
     // What no cuts and no order can make better than what is known needs no more than to be told of.
     if (!alone && evenly.settings && !clearly_less(bound(settings), run_.best()))
       return ordered(evenly, settings, nullptr).made;
     const Stages others = stages_of_the_others(*even);
+    Ordered best;
     if (alone) {
       const Stages& stages = others.settings ? others : evenly;
-      if (!stages.settings) return {{}, run_.maker.least_memory(layout_)};
-      return ordered(stages, settings, nullptr).made;
+      if (stages.settings) take_better(best, ordered(stages, settings, nullptr));
+    } else {
+      // What other schedules need is no measure of what an order made for the cap does.
+      if (others.settings) take_better(best, refined(others, settings, nullptr));
+      if (evenly.settings && !fits_evenly_) take_better(best, refined(evenly, settings, nullptr));
     }
-    // What other schedules need is no measure of what an order made for the cap does.
-    Ordered best;
-    if (others.settings) take_better(best, refined(others, settings));
-    if (evenly.settings && !fits_evenly_) take_better(best, refined(evenly, settings));
-    if (!best.made.candidate) {
-      if (const auto least = stages_of(serial_schedule(), kInfinite, {*even}))
-        take_better(best, refined(*least, settings));
+    if (best.made.candidate) return std::move(best.made);
+    const Schedule serial = serial_schedule();
+    if (const auto least = stages_of(serial, kInfinite, {*even})) {
+      const Ordered one_by_one{.made = {},
+                               .program = serial.generate(run_.maker.schedule_request(
+                                   layout_, {run_.request.micro_batches}, *least->settings)),
+                               .from = "one micro-batch at a time"};
+      take_better(best, refined(*least, settings, &one_by_one));
     }
-    if (!best.made.candidate && best.made.reason.empty()) best.made.reason = run_.maker.least_memory(layout_);
-    return std::move(best.made);
+    return best.made.candidate ? std::move(best.made) : least(run_.maker.none_can_fit(layout_));
+  }
+
+  /// With cuts that some schedule of the layout is fast with.
+  [[nodiscard]] PlanMaker::Balanced with(std::vector<int> cuts, RecomputeSettings repeats) {
+    StageSettings settings = run_.maker.settings(layout_, run_.schedule, true);
+    return refined({std::move(cuts), std::move(repeats)}, settings, nullptr).made;
   }
 
  private:
@@ -69,6 +83,13 @@ class OrderSearch {
     ScheduleProgram program;
     std::string from;
   };
+
+  /// What runs one micro-batch at a time, or what it misses; `proved`: nothing fits.
+  [[nodiscard]] PlanMaker::Balanced least(bool proved) const {
+    PlanCandidate least = run_.maker.least(layout_, {});
+    if (run_.maker.over_cap(least.plan).empty()) return {std::move(least), {}};
+    return {{}, run_.maker.misses_least(layout_, least, proved), 1, proved};
+  }
 
   /// No step of the layout is below it.
   [[nodiscard]] double bound(StageSettings& settings) const {
@@ -87,8 +108,8 @@ class OrderSearch {
   }
 
   /// An order for the cuts, then cuts for the order, while that helps.
-  [[nodiscard]] Ordered refined(Stages stages, StageSettings& settings) {
-    Ordered best = ordered(stages, settings, nullptr);
+  [[nodiscard]] Ordered refined(Stages stages, StageSettings& settings, const Ordered* known) {
+    Ordered best = ordered(stages, settings, known);
     for (int round = 0; round < kOrderRounds; ++round) {
       const double step = best.made.candidate ? best.made.candidate->step().value : kInfinite;
       const auto better = stages_of(carried_schedule(best.program), step, {stages.cuts});
@@ -121,6 +142,7 @@ class OrderSearch {
             run_.search_cuts(layout_, *schedule, least, run_.share(searches), {even}, true);
         run_.budget.take(found.work);
         if (!found.cuts) continue;
+        if (!found.complete) run_.of_others.push_back({layout_, schedule, found});
         least = found.seconds;
         fastest = schedule;
         stages = {std::move(*found.cuts), std::move(found.settings)};
@@ -147,6 +169,7 @@ class OrderSearch {
   [[nodiscard]] Ordered ordered(const Stages& stages, StageSettings& settings, const Ordered* known) {
     Ordered result;
     PlanCandidate candidate;
+    bool impossible = true;
     for (auto setting = stages.settings; setting;) {
       Plan plan = run_.maker.plan_of(layout_, stages.cuts, *setting);
       Synthesis found = synthesis(plan, known);
@@ -155,6 +178,7 @@ class OrderSearch {
       candidate.search = SearchResult{
           .from = found.from, .orders = found.orders, .gap = found.gap(), .optimal = found.optimal()};
       if (found.impossible) candidate.search->impossible_below = found.impossible->needs;
+      impossible = impossible && found.impossible.has_value();
       result.program = std::move(found.program);
       result.from = found.from;
       const std::vector<Rank> over = run_.maker.over_cap(candidate.plan);
@@ -164,14 +188,14 @@ class OrderSearch {
       }
       setting = settings.after_refusal(stages.cuts, *setting, over);
     }
-    const bool chosen = !run_.request.cuts.empty();
-    std::string& reason = result.made.reason;
-    reason = run_.maker.misses(
-        candidate.plan, fmt::format("{}, {}", layout_.name(),
-                                    chosen ? "with the cuts asked for" : "with the cuts that came nearest"));
-    if (!chosen || !candidate.search->impossible_below) run_.unproved = true;
-    if (const auto needs = candidate.search->impossible_below) {
-      reason += fmt::format("; no order of these stages needs less than {}", format_bytes(*needs));
+    // Other cuts may fit, where they were not asked for; and of several settings not all together were tried.
+    const bool chosen = !run_.request.cuts.empty() || layout_.stages() == 1;
+    result.made.proved = chosen && impossible && !run_.maker.chooses_recompute();
+    result.made.reason = run_.maker.misses(
+        candidate.plan, chosen ? kAsked : fmt::format("{}, with the cuts that came nearest", layout_.name()));
+    if (result.made.proved) {
+      result.made.reason += fmt::format("; no order of these stages needs less than {}",
+                                        format_bytes(*candidate.search->impossible_below));
     }
     return result;
   }
@@ -213,6 +237,22 @@ class OrderSearch {
 
 PlanMaker::Balanced search_orders(PlanningRun& run, const Layout& layout) {
   return OrderSearch(run, layout).search();
+}
+
+void search_others_further(PlanningRun& run) {
+  std::vector<PlanningRun::OfAnother> others = std::move(run.of_others);
+  std::ranges::stable_sort(others, {}, [](const auto& other) { return other.found.seconds; });
+  if (others.size() > kMostFurther) others.resize(kMostFurther);
+  for (std::size_t i = 0; i < others.size() && !run.budget.over(); ++i) {
+    const auto& [layout, schedule, known] = others[i];
+    if (known.seconds > run.best() * kWithinReach) return;
+    CutSearchResult found =
+        run.search_cuts(layout, *schedule, run.best(), run.share(others.size() - i), {*known.cuts}, true);
+    run.budget.take(found.work);
+    if (!found.cuts) continue;
+    PlanMaker::Balanced made = OrderSearch(run, layout).with(*found.cuts, std::move(found.settings));
+    if (made.candidate) run.keep(std::move(*made.candidate));
+  }
 }
 
 }  // namespace stagecraft::planning

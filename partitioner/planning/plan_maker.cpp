@@ -4,41 +4,28 @@
 #include "stagecraft/partitioner/chain_partition.h"
 #include "stagecraft/partitioner/compare_costs.h"
 #include "stagecraft/partitioner/plan_pricer.h"
+#include "stagecraft/partitioner/planning/carried_schedule.h"
 #include "stagecraft/partitioner/planning/min_max.h"
 #include "stagecraft/partitioner/planning/occupancy.h"
 #include "stagecraft/partitioner/planning/replica_part.h"
 #include "stagecraft/partitioner/planning/step_bound.h"
 #include "stagecraft/partitioner/ties.h"
+#include "stagecraft/schedules/checker/peak_forms.h"
 #include "stagecraft/schedules/costs/collectives.h"
 #include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/rules/reductions.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <utility>
 
 namespace stagecraft::planning {
 namespace {
-
-/// Bytes instead of seconds, for the partition whose largest stage is smallest.
-struct MemoryCosts {
-  const StageMemoryTable& table;
-  const std::vector<StageCounts>& counts;
-  int cuttable;
-  std::vector<bool> handed_over{};  // stages of which only what they hold all the time is sure; empty: none
-
-  [[nodiscard]] double floor(int, int, int) const { return 0; }
-  [[nodiscard]] double part(int stage, int first, int last) const {
-    const StageMemory& memory = table.at(first, last);
-    const StageCounts& held = counts[to_size(stage)];
-    const bool always = !handed_over.empty() && handed_over[to_size(stage)];
-    return static_cast<double>((always ? memory.always(held) : memory.peak(held)).value);
-  }
-  [[nodiscard]] double cut(int, int layer) const { return layer == cuttable ? kForbidden : 0; }
-};
 
 /// Whether the stage before or behind is on the same ranks.
 bool hands_over(const Placement& placement, StageId stage) {
@@ -47,10 +34,14 @@ bool hands_over(const Placement& placement, StageId stage) {
          (s + 1 < placement.ranks.size() && placement.ranks[s + 1] == placement.ranks[s]);
 }
 
-/// What cuts of equal bottleneck may take to be told apart, in nanoseconds, about, and how many they are at most.
-constexpr double kTieWork = 2e7, kMostTies = 2000;
+/// What cuts of equal bottleneck may take to be told apart, in nanoseconds, about: of all numbers of stages together,
+/// and of one at least; and how many they are at most.
+constexpr double kTieWork = 2e7, kLeastTieWork = 4e6, kMostTies = 2000;
 /// Of a simulated action, and of the stages' costs.
 constexpr double kTieSimulated = 6, kTieMade = 5'000;
+
+/// What the proof says of every stage is asked for so often at most, where nothing fits.
+constexpr double kMostExact = 2e5;
 
 /// The times of a stage that repeats forwards: they count again as part of the backward.
 Measurement with_recomputes(Measurement measurement, double share) {
@@ -218,10 +209,17 @@ PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
   int programs = 0;
   for (;;) {
     const auto cuts = chosen ? std::optional(request_.cuts) : even_cuts(layout, settings);
-    if (!cuts) return {{}, least_memory(layout), programs + 1};
+    if (!cuts) {
+      if (request_.search.brief && !schedule_.orders_by_time) return {{}, layout.name(), programs + 1};
+      // Where an order follows the costs, stages may have been refused for what others took.
+      PlanCandidate least = this->least(layout, {});
+      if (over_cap(least.plan).empty()) return {std::move(least), {}, programs + 1};
+      const bool proved = !schedule_.orders_by_time || none_can_fit(layout);
+      return {{}, misses_least(layout, least, proved), programs + 1, proved};
+    }
     auto setting = settings.least(*cuts);
-    if (!setting) setting = RecomputeSettings(cuts->size() + 1, allowed_.back());  // to say what it misses
     PlanCandidate candidate;
+    const bool possible = setting.has_value();
     while (setting) {
       candidate = priced(layout, plan_of(layout, *cuts, *setting));
       ++programs;
@@ -233,9 +231,13 @@ PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
       }
       setting = settings.after_refusal(*cuts, *setting, over);
     }
-    if (chosen || refused == cuts) {
-      return {{}, misses(candidate.plan, chosen ? "with the cuts asked for" : "cut evenly"), programs};
+    if (chosen) {
+      candidate = least(layout, *cuts);
+      if (over_cap(candidate.plan).empty()) return {std::move(candidate), {}, programs + 1};
+      const bool proved = !possible || !(schedule_.orders_by_time && chooses_recompute());
+      return {{}, misses(candidate.plan, "with the cuts asked for"), programs + 1, proved};
     }
+    if (refused == cuts) return {{}, misses(candidate.plan, "cut evenly"), programs, false};
     refused = cuts;
   }
 }
@@ -244,7 +246,8 @@ PlanCandidate PlanMaker::best_of_ties(const Layout& layout, StageSettings& setti
                                       PlanCandidate first) const {
   PlanPricer pricer(first.plan);
   const double price = kTieSimulated * static_cast<double>(pricer.actions()) + kTieMade;
-  const auto most = static_cast<std::size_t>(std::clamp(kTieWork / price, 1.0, kMostTies));
+  const double work = request_.stages ? kTieWork : std::max(kTieWork / cluster_.devices(), kLeastTieWork);
+  const auto most = static_cast<std::size_t>(std::clamp(work / price, 1.0, kMostTies));
   PlanCandidate best = std::move(first);
   const RecomputeSettings own = best.plan.recompute();
   for (const std::vector<int>& cuts : min_max_ties(measurement_, network_, layout.placement(), cluster_.speed,
@@ -299,10 +302,51 @@ std::string PlanMaker::bound_by(const Plan& plan) const {
   return what;
 }
 
-std::vector<int> PlanMaker::least_memory_cuts(int stages, const std::vector<StageCounts>& counts) const {
+/// Bytes instead of seconds, for the partition whose largest stage is smallest.
+struct PlanMaker::MemoryCosts {
+  const StageMemoryTable& table;
+  std::vector<std::vector<StageCounts>> counts;  // of each setting that a stage may have
+  int cuttable;
+  StageTable& stages;
+  std::vector<bool> handed_over{};  // stages of which only what they hold all the time is sure; empty: none
+  std::vector<PeakForms> exact{};   // of each setting's program; empty: what the counts say is a bound
+
+  [[nodiscard]] double floor(int, int, int) const { return 0; }
+  [[nodiscard]] double part(int stage, int first, int last) const {
+    const StageMemory& memory = table.at(first, last);
+    const bool always = !handed_over.empty() && handed_over[to_size(stage)];
+    Bytes least{std::numeric_limits<std::int64_t>::max()};
+    for (const PeakForms& forms : exact)
+      least = std::min(least, forms.peak(to_size(stage), {&stages.at(first, last)}, Bytes{}));
+    if (!exact.empty()) return static_cast<double>(least.value);
+    for (const std::vector<StageCounts>& setting : counts) {
+      const StageCounts& held = setting[to_size(stage)];
+      least = std::min(least, always ? memory.always(held) : memory.peak(held));
+    }
+    return static_cast<double>(least.value);
+  }
+  [[nodiscard]] double cut(int, int layer) const { return layer == cuttable ? kForbidden : 0; }
+};
+
+PlanMaker::MemoryCosts PlanMaker::memory_costs(const Layout& layout) const {
   STAGECRAFT_CHECK(memory_, "without a cap every partition fits");
-  const MemoryCosts costs{*memory_, counts, cuttable_};
-  const auto least = ChainPartitioner(layers_, stages, costs).run();
+  MemoryCosts costs{*memory_, {}, cuttable_, stages_};
+  // There, a stage's peak follows from its own layers.
+  const bool alone = schedule_.synchronous && !schedule_.orders_by_time && layout.stages_per_rank == 1 &&
+                     !layout.replicated();
+  const bool exact = alone && 1.0 * layers_ * layers_ * layout.stages() <= kMostExact;
+  for (const Recompute setting : allowed_) {
+    costs.counts.push_back(least_counts(layout, schedule_, setting));
+    if (!exact) continue;
+    costs.exact.emplace_back(lower(schedule_.generate(schedule_request(
+        layout, {request_.micro_batches}, RecomputeSettings(to_size(layout.stages()), setting)))));
+  }
+  return costs;
+}
+
+std::vector<int> PlanMaker::least_memory_cuts(const Layout& layout) const {
+  const MemoryCosts costs = memory_costs(layout);
+  const auto least = ChainPartitioner(layers_, layout.stages(), costs).run();
   STAGECRAFT_CHECK(least, "there are layers enough for every stage");
   return *least;
 }
@@ -312,30 +356,17 @@ std::vector<std::vector<int>> PlanMaker::likely_cuts(const Layout& layout) const
   const StageSettings settings = this->settings(layout, schedule_, /*capped=*/true);
   if (auto even = even_cuts(layout, settings)) likely.push_back(std::move(*even));
   if (!capacity_) return likely;
-  const std::vector<StageCounts> counts = least_counts(layout, schedule_, least_memory_setting());
-  likely.push_back(least_memory_cuts(layout.stages(), counts));
+  likely.push_back(least_memory_cuts(layout));
   return likely;
-}
-
-/// Why no partition into that many stages fits: the one whose largest stage is smallest still misses.
-std::string PlanMaker::least_memory(const Layout& layout) const {
-  const Recompute least_kept = least_memory_setting();
-  const std::vector<int> least =
-      least_memory_cuts(layout.stages(), least_counts(layout, schedule_, least_kept));
-  if (layout.stages_per_rank > 1) return misses_with(layout, least, /*proved=*/true);
-  const RecomputeSettings settings(to_size(layout.stages()), least_kept);
-  return misses(priced(layout, plan_of(layout, least, settings)).plan,
-                "even with the cuts that need least memory");
 }
 
 Bytes PlanMaker::least_of_any_cuts(const Layout& layout) const {
   const Placement placement = layout.placement();
-  const std::vector<StageCounts> counts = least_counts(layout, schedule_, least_memory_setting());
-  MemoryCosts costs{*memory_, counts, cuttable_};
+  MemoryCosts costs = memory_costs(layout);
   for (std::size_t s = 0; s < placement.ranks.size(); ++s)
     costs.handed_over.push_back(hands_over(placement, StageId{s}));
-  Bytes least{(memory_->at(0, layers_).always(StageCounts{}).value + layout.devices() - 1) /
-              layout.devices()};
+  Bytes least{(memory_->at(0, layers_).always(StageCounts{}).value + layout.positions() - 1) /
+              layout.positions()};
   if (const auto cuts = ChainPartitioner(layers_, layout.stages(), costs).run()) {
     double most = 0;
     for (int s = 0; s < layout.stages(); ++s) {
@@ -347,21 +378,54 @@ Bytes PlanMaker::least_of_any_cuts(const Layout& layout) const {
   return least;
 }
 
-std::string PlanMaker::misses_with(const Layout& layout, const std::vector<int>& nearest, bool proved) const {
-  const RecomputeSettings settings(to_size(layout.stages()), least_memory_setting());
-  const std::vector<int> cuts =
-      static_cast<int>(nearest.size()) + 1 == layout.stages()
-          ? nearest
-          : least_memory_cuts(layout.stages(), least_counts(layout, schedule_, least_memory_setting()));
-  return fmt::format(
-      "{}; {}no cuts need less than {}",
-      misses(priced(layout, plan_of(layout, cuts, settings)).plan, "with the cuts found that need least"),
-      proved ? "no cuts fit, and " : "", format_bytes(least_of_any_cuts(layout)));
+PlanCandidate PlanMaker::least(const Layout& layout, std::vector<int> cuts) const {
+  if (cuts.empty() && layout.stages() > 1) cuts = least_memory_cuts(layout);
+  const auto with = [&](const RecomputeSettings& settings) {
+    Plan plan = plan_of(layout, cuts, settings);
+    if (schedule_.searched) {
+      plan.program = planned_orders(
+          serial_schedule().generate(schedule_request(layout, {request_.micro_batches}, settings)));
+    }
+    return priced(layout, std::move(plan));
+  };
+  std::optional<PlanCandidate> best;
+  std::vector<std::pair<Bytes, Recompute>> of_rank;
+  const auto take = [&](PlanCandidate candidate) {
+    if (!best || candidate.memory() < best->memory()) best = std::move(candidate);
+  };
+  for (const Recompute setting : allowed_) {
+    PlanCandidate candidate = with(RecomputeSettings(to_size(layout.stages()), setting));
+    const std::vector<Bytes>& memory = candidate.plan.predicted->memory;
+    of_rank.resize(memory.size(), {Bytes{std::numeric_limits<std::int64_t>::max()}, setting});
+    for (std::size_t r = 0; r < memory.size(); ++r)
+      of_rank[r] = std::min(of_rank[r], {memory[r], setting},
+                            [](const auto& a, const auto& b) { return a.first < b.first; });
+    take(std::move(candidate));
+  }
+  if (chooses_recompute()) {
+    RecomputeSettings each;
+    for (const std::vector<Rank>& ranks : layout.placement().ranks)
+      each.push_back(of_rank[ranks.front().index()].second);
+    take(with(each));
+  }
+  return std::move(*best);
+}
+
+std::string PlanMaker::misses_least(const Layout& layout, const PlanCandidate& least, bool proved) const {
+  const std::string no_less = format_bytes(least_of_any_cuts(layout));
+  const char* one_by_one = schedule_.searched ? " in an order of one micro-batch at a time" : "";
+  if (layout.stages() == 1 || format_bytes(least.memory()) == no_less) {
+    return misses(least.plan, fmt::format("even with the cuts that need least memory{}", one_by_one));
+  }
+  return fmt::format("{}; {}no cuts need less than {}",
+                     misses(least.plan, fmt::format("with the cuts found that need least{}", one_by_one)),
+                     proved ? "no cuts fit, and " : "", no_less);
 }
 
 std::string PlanMaker::misses(const Plan& plan, const std::string& which) const {
   const std::vector<Bytes>& memory = plan.predicted->memory;
   const auto worst = to_size(std::ranges::max_element(memory) - memory.begin());
+  STAGECRAFT_CHECK(memory[worst] > *capacity_, "what fits misses nothing");
   const std::vector<int> cuts = plan.cuts();
   const auto layer = [&](int i) { return measurement_.layers[to_size(i)].name; };
   std::vector<std::string> held;

@@ -25,6 +25,7 @@ class PlanMaker {
   [[nodiscard]] const Schedule& schedule() const { return schedule_; }
   /// Of the settings that stages may have the one that needs least.
   [[nodiscard]] Recompute least_memory_setting() const { return allowed_.back(); }
+  [[nodiscard]] bool chooses_recompute() const { return allowed_.size() > 1; }
   [[nodiscard]] std::optional<Bytes> capacity() const { return capacity_; }
   [[nodiscard]] int layers() const { return layers_; }
   /// The loss is no layer of the model: it stays with the layer before it. Cuts lie before.
@@ -62,18 +63,22 @@ class PlanMaker {
   [[nodiscard]] std::vector<std::vector<int>> likely_cuts(const Layout& layout) const;
   /// Ranks that need more than there is.
   [[nodiscard]] std::vector<Rank> over_cap(const Plan& plan) const;
-  /// Why there are none: what the cuts that need least memory miss.
-  [[nodiscard]] std::string least_memory(const Layout& layout) const;
-
-  /// The same of cuts that need less than any others met; `proved`: none fit. With what no cuts need less than.
-  [[nodiscard]] std::string misses_with(const Layout& layout, const std::vector<int>& nearest,
-                                        bool proved) const;
+  /// With the recomputes with which these cuts need least; empty cuts: those that need least by the bound. A searched
+  /// schedule's order runs one micro-batch at a time.
+  [[nodiscard]] PlanCandidate least(const Layout& layout, std::vector<int> cuts) const;
+  /// What it misses, and what no cuts need less than, where that is less. `proved`: none fit.
+  [[nodiscard]] std::string misses_least(const Layout& layout, const PlanCandidate& least, bool proved) const;
+  /// Whether it is known without a search that no cuts fit, whatever the order.
+  [[nodiscard]] bool none_can_fit(const Layout& layout) const {
+    return capacity_ && least_of_any_cuts(layout) > *capacity_;
+  }
 
   /// The plan of the request's own cuts or of smallest bottleneck, or why none fits.
   struct Balanced {
     std::optional<PlanCandidate> candidate;
     std::string reason;
-    int programs = 1;  ///< made to find out
+    int programs = 1;    ///< made to find out
+    bool proved = true;  ///< where there is no candidate: none fits
   };
   [[nodiscard]] Balanced balanced(const Layout& layout) const;
 
@@ -85,8 +90,10 @@ class PlanMaker {
   /// the one that needs least. `first` is one of them, and fits.
   [[nodiscard]] PlanCandidate best_of_ties(const Layout& layout, StageSettings& settings,
                                            PlanCandidate first) const;
-  /// The cuts with which the stage that needs most, by its counts, needs least. Requires a cap.
-  [[nodiscard]] std::vector<int> least_memory_cuts(int stages, const std::vector<StageCounts>& counts) const;
+  /// The cuts with which the stage that needs most, by what it holds at least, needs least. Requires a cap.
+  [[nodiscard]] std::vector<int> least_memory_cuts(const Layout& layout) const;
+  struct MemoryCosts;
+  [[nodiscard]] MemoryCosts memory_costs(const Layout& layout) const;
   /// What every stage holds at least. An order that follows the costs is not known before the cuts are.
   [[nodiscard]] std::vector<StageCounts> least_counts(const Layout& layout, const Schedule& schedule,
                                                       Recompute setting) const;

@@ -4,6 +4,8 @@
 #include "stagecraft/partitioner/planning/cut_descent.h"
 #include "stagecraft/partitioner/planning/program_pricer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -18,6 +20,9 @@ constexpr std::int64_t kFirstShare = 16;
 constexpr std::int64_t kDescent = 2, kMostOfIt = 7, kGoodDescent = 1'000'000'000;
 /// And at most, in nanoseconds, about.
 constexpr std::int64_t kMostAtFirst = 500'000'000;
+
+/// Of what was done so far, for cuts that take as long as the best and need less; in nanoseconds, about.
+constexpr std::int64_t kTieShare = 20, kLeastForTies = 2'000'000, kMostForTies = 20'000'000;
 
 /// For cuts that need little, where none fit.
 constexpr std::int64_t kMostToTell = 50'000'000;
@@ -38,13 +43,40 @@ void PlanningRun::keep(PlanCandidate candidate) {
   candidates.push_back(std::move(candidate));
 }
 
-bool PlanningRun::keep(PlanMaker::Balanced balanced) {
+bool PlanningRun::keep(const Layout& layout, PlanMaker::Balanced balanced) {
   if (balanced.candidate) {
     keep(std::move(*balanced.candidate));
     return true;
   }
-  infeasible.push_back(std::move(balanced.reason));
+  refuse(layout, std::move(balanced.reason), balanced.proved);
   return false;
+}
+
+void PlanningRun::refuse(const Layout& layout, std::string reason, bool proved) {
+  Refusal refusal{layout, std::move(reason), proved};
+  const auto known = std::ranges::find(refusals, refusal.layout, &Refusal::layout);
+  if (known == refusals.end()) {
+    refusals.push_back(std::move(refusal));
+  } else {
+    *known = std::move(refusal);
+  }
+}
+
+void PlanningRun::keep_least(const Layout& layout, const std::vector<int>& cuts, bool proved) {
+  PlanCandidate least = maker.least(layout, cuts);
+  if (maker.over_cap(least.plan).empty()) return keep(std::move(least));
+  proved = proved || maker.none_can_fit(layout);
+  std::string reason = maker.misses_least(layout, least, proved);
+  if (layout.replicated()) reason = fmt::format("{}, {}", layout.name(), reason);
+  refuse(layout, std::move(reason), proved);
+}
+
+std::vector<std::string> PlanningRun::reasons(bool proved) const {
+  std::vector<std::string> all;
+  for (const Refusal& refusal : refusals) {
+    if (refusal.proved == proved) all.push_back(refusal.reason);
+  }
+  return all;
 }
 
 void PlanningRun::finish(StepProof& proof) const {
@@ -69,6 +101,32 @@ std::optional<PlanningRun::CutPrice> PlanningRun::price(const Layout& layout, co
     tried = settings.after_refusal(cuts, *tried, over);
   }
   return std::nullopt;
+}
+
+std::optional<PlanCandidate> PlanningRun::lighter(const PlanCandidate& than) const {
+  const Placement placement = than.plan.placement();
+  const Layout layout =
+      straight_layout(schedule.placement, placement.stages() / placement.world(), placement.world());
+  if (layout.placement() != placement || layout.stages() == 1) return std::nullopt;
+  const PlacedCosts placed(chain, network, placement, cluster.speed);
+  StageSettings settings = maker.settings(layout, schedule, true, !schedule.orders_by_time);
+  ProgramPricer pricer(schedule,
+                       maker.schedule_request(layout, {request.micro_batches}, than.plan.recompute()), placed,
+                       maker.capacity(), [this](int first, int last) { return maker.costs_of(first, last); });
+  const OrderFreeBounds bounds =
+      order_free_bounds(placed, request.micro_batches, pricer.split(), pricer.goes_on());
+  CutSearch search(placed, bounds, maker.cuttable(), settings);
+  const CutSearchBudget share{.work = std::clamp(budget.taken() / kTieShare, kLeastForTies, kMostForTies),
+                              .lightest = true};
+  const CutSearchResult found =
+      search.run(pricer, than.step().value * (1 + 3 * kRounding), share, {than.plan.cuts()});
+  if (!found.cuts || *found.cuts == than.plan.cuts()) return std::nullopt;
+  PlanCandidate other = maker.priced(layout, maker.plan_of(layout, *found.cuts, found.settings));
+  const bool better =
+      clearly_less(other.step().value, than.step().value) ||
+      (!clearly_less(than.step().value, other.step().value) && other.memory() < than.memory());
+  if (!better || !maker.over_cap(other.plan).empty()) return std::nullopt;
+  return other;
 }
 
 CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& for_schedule, double to_beat,

@@ -25,14 +25,34 @@ struct PlanningRun {
   Network network;
   WorkBudget budget;
 
+  /// Why a layout has no plan; of none: of all that are not told of one by one.
+  struct Refusal {
+    std::optional<Layout> layout{};
+    std::string reason;
+    bool proved = true;  ///< nothing fits; otherwise nothing was found
+  };
+
   std::vector<PlanCandidate> candidates;
-  std::vector<std::string> infeasible;
-  bool unproved = false;  ///< something of what was asked for may fit all the same
+  std::vector<Refusal> refusals;
+  /// The best cuts of a layout for another schedule than the one asked for, in a search that did not end.
+  struct OfAnother {
+    Layout layout;
+    const Schedule* schedule;
+    CutSearchResult found;
+  };
+  std::vector<OfAnother> of_others{};
+  bool unproved = false;  ///< something of what was asked for may fit, beside what is told of
   SearchProgress progress{.best = Seconds{std::numeric_limits<double>::infinity()}};
 
   void keep(PlanCandidate candidate);
   /// Or the reason why there is none; whether there is one.
-  bool keep(PlanMaker::Balanced balanced);
+  bool keep(const Layout& layout, PlanMaker::Balanced balanced);
+  /// In the place of what was said of the same layout before.
+  void refuse(const Layout& layout, std::string reason, bool proved);
+  /// Where nothing was found, or (`proved`) nothing fits: by what the cuts that need least miss, or those given. They
+  /// are kept if they fit after all.
+  void keep_least(const Layout& layout, const std::vector<int>& cuts, bool proved);
+  [[nodiscard]] std::vector<std::string> reasons(bool proved) const;
   [[nodiscard]] double best() const { return progress.best.value; }
   /// Whether ranks of such a placement go on from step to step without waiting for each other.
   [[nodiscard]] bool goes_on(const Placement& placement) const {
@@ -45,6 +65,9 @@ struct PlanningRun {
   [[nodiscard]] CutSearchBudget share(std::size_t layouts) const {
     return budget.share(layouts, [this] { tell_progress(); });
   }
+  /// A plan with the same layout's cuts that takes no longer and needs less, if there is one and it is soon found.
+  /// Requires a synchronous schedule that is not searched for, and one device per stage.
+  [[nodiscard]] std::optional<PlanCandidate> lighter(const PlanCandidate& than) const;
   /// No plan is below the best one known either.
   void finish(StepProof& proof) const;
 

@@ -11,12 +11,15 @@
 namespace stagecraft::planning {
 namespace {
 
-// Nanoseconds per action, about: simulated, proved, and generated, lowered and made ready to be simulated.
+// Nanoseconds per action, about: simulated, with the critical path, proved, and generated, lowered and made ready to be simulated.
 constexpr std::int64_t kSimulated = 3;
+constexpr std::int64_t kFollowed = 12;
 constexpr std::int64_t kProved = 300;
 constexpr std::int64_t kMade = 2'000;
 /// And where a pipeline is ordered by its costs to stand for all; with recomputes its order is made several times.
 constexpr std::int64_t kOrdered = 3'000, kOrderedAgain = 12'000;
+/// Of a rank's peak by its forms.
+constexpr std::int64_t kPeak = 600;
 /// Of any call.
 constexpr std::int64_t kAtLeast = 1000;
 /// Programs kept, of those that differ in what is repeated.
@@ -100,20 +103,19 @@ void ProgramPricer::take(const std::vector<int>& cuts, bool with_memory) {
 double ProgramPricer::seconds(const std::vector<int>& cuts, const RecomputeSettings& settings) {
   take(cuts, schedule_.orders_by_time);
   select(settings);
-  Made& made = *made_.back();
-  work_ += made.actions() * kSimulated + kAtLeast;
-  return priced(made);
+  return priced(*made_.back());
 }
 
 double ProgramPricer::seconds_as_made(const std::vector<int>& cuts) {
   take(cuts, /*with_memory=*/false);
-  Made& made = *made_.back();
-  work_ += made.actions() * kSimulated + kAtLeast;
-  return priced(made);
+  return priced(*made_.back());
 }
 
 double ProgramPricer::priced(Made& made) {
-  return (goes_on_ ? made.simulator.cycle(costs_) : made.simulator.run(costs_).makespan).value;
+  const std::int64_t passes = made.simulator.passes();
+  const Seconds seconds = goes_on_ ? made.simulator.cycle(costs_) : made.simulator.run(costs_).makespan;
+  work_ += made.actions() * kSimulated * (made.simulator.passes() - passes) + kAtLeast;
+  return seconds.value;
 }
 
 const PeakForms& ProgramPricer::peaks_as_made() {
@@ -125,6 +127,19 @@ const PeakForms& ProgramPricer::peaks_as_made() {
   return *made.peaks;
 }
 
+Bytes ProgramPricer::most_memory_as_made(const std::vector<int>& cuts) {
+  const PeakForms& forms = peaks_as_made();
+  take(cuts, /*with_memory=*/true);
+  Bytes most;
+  for (std::size_t rank = 0; rank < forms.ranks(); ++rank) {
+    std::vector<const StageCosts*> held;
+    for (const StageId stage : forms.stages(rank)) held.push_back(&costs_.stages[stage.index()]);
+    most = std::max(most, forms.peak(rank, held, costs_.loss));
+  }
+  work_ += static_cast<std::int64_t>(forms.ranks()) * kPeak;
+  return most;
+}
+
 std::int64_t ProgramPricer::actions_as_made() const { return made_.back()->actions(); }
 
 std::optional<StepBound> ProgramPricer::critical_path() {
@@ -134,7 +149,7 @@ std::optional<StepBound> ProgramPricer::critical_path() {
 
 StepBound ProgramPricer::path_as_made() {
   Made& made = *made_.back();
-  work_ += made.actions() * kSimulated + kAtLeast;
+  work_ += made.actions() * kFollowed + kAtLeast;
   Circuit circuit = goes_on_ ? made.simulator.critical_circuit(costs_)
                              : Circuit{.path = made.simulator.critical_path(costs_)};
   if (made.part) as_whole(circuit.path, *made.part);

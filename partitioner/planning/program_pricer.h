@@ -41,6 +41,8 @@ class ProgramPricer {
   [[nodiscard]] StepBound path_as_made();
   /// What that program's ranks need.
   [[nodiscard]] const PeakForms& peaks_as_made();
+  /// What its rank that needs most needs with these cuts.
+  [[nodiscard]] Bytes most_memory_as_made(const std::vector<int>& cuts);
   /// Actions of that program.
   [[nodiscard]] std::int64_t actions_as_made() const;
   [[nodiscard]] Bytes loss() const { return costs_.loss; }

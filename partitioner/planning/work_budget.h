@@ -40,6 +40,7 @@ class WorkBudget {
     return budget;
   }
   void take(std::int64_t work) { left_ = std::max<std::int64_t>(0, left_ - work); }
+  [[nodiscard]] std::int64_t taken() const { return asked_.cut_work - left_; }
   /// Of generating, lowering and proving a program.
   void take_program(int micro_batches, int stages) {
     constexpr std::int64_t kActions = 10, kNanosecondsPerAction = 100;  // of a stage and micro-batch
