@@ -46,7 +46,8 @@ void every_setting(const PlanRequest& request, const Placement& placement,
 
 /// What the rank that needs most needs with the cuts and recomputes that need least; of a searched schedule the order
 /// that runs one micro-batch at a time, which is what needs least.
-Bytes least_of_all(const Profile& profile, Cluster cluster, const PlanRequest& request, const Layout& layout) {
+Bytes least_of_all(const Profile& profile, Cluster cluster, const PlanRequest& request,
+                   const Layout& layout) {
   cluster.memory.reset();
   const PlanMaker maker(profile, cluster, request);
   Bytes least = kNever;
@@ -101,8 +102,8 @@ Problem problem(const Schedule& schedule) {
   Problem one;
   one.profile.optimizer_bytes_per_parameter_byte = 1;
   const bool chooses = *rc::gen::arbitrary<bool>();
-  const int per_rank = schedule.searched ? *rc::gen::inRange(1, 3)
-                                         : (schedule.placement == PlacementKind::straight ? 1 : 2);
+  const int per_rank =
+      schedule.searched ? *rc::gen::inRange(1, 3) : (schedule.placement == PlacementKind::straight ? 1 : 2);
   const int ranks = *rc::gen::inRange(per_rank == 1 ? 1 : 2, chooses || per_rank == 2 ? 3 : 4);
   const int layers = *rc::gen::inRange(ranks * per_rank, ranks * per_rank + (per_rank == 1 ? 4 : 2));
   Measurement measurement = test::random_measurement(layers);
@@ -139,47 +140,47 @@ TEST_CASE("of what fits none is refused, and what a refusal says is true", "[ref
   int runs = 0;
   REQUIRE(rc::check("all schedules", [&] {
     if (++runs > kRuns) return;  // seconds
-      const Schedule& schedule = *rc::gen::elementOf(schedules());
-      Problem one = problem(schedule);
-      const int ranks = one.cluster.devices();
-      Bytes least = kNever;
-      std::vector<Bytes> of_layout;
+    const Schedule& schedule = *rc::gen::elementOf(schedules());
+    Problem one = problem(schedule);
+    const int ranks = one.cluster.devices();
+    Bytes least = kNever;
+    std::vector<Bytes> of_layout;
+    try {
+      for (const Layout& layout : layouts(schedule, ranks, *one.request.virtual_stages)) {
+        of_layout.push_back(least_of_all(one.profile, one.cluster, one.request, layout));
+        least = std::min(least, of_layout.back());
+      }
+    } catch (const InputError&) {  // too few micro-batches for the schedule
+      RC_DISCARD("not for this schedule");
+    }
+    const Bytes most = std::ranges::max(of_layout);
+    const std::int64_t lower = *rc::gen::element(least.value - 1, least.value * 9 / 10, least.value / 2);
+    for (const std::int64_t cap : {least.value, lower}) {
+      if (cap <= 0) continue;
+      RC_LOG() << "cap " << cap << ", least " << least.value << "\n";
+      one.cluster.memory = Bytes{cap};
       try {
-        for (const Layout& layout : layouts(schedule, ranks, *one.request.virtual_stages)) {
-          of_layout.push_back(least_of_all(one.profile, one.cluster, one.request, layout));
-          least = std::min(least, of_layout.back());
-        }
-      } catch (const InputError&) {  // too few micro-batches for the schedule
-        RC_DISCARD("not for this schedule");
-      }
-      const Bytes most = std::ranges::max(of_layout);
-      const std::int64_t lower = *rc::gen::element(least.value - 1, least.value * 9 / 10, least.value / 2);
-      for (const std::int64_t cap : {least.value, lower}) {
-        if (cap <= 0) continue;
-        RC_LOG() << "cap " << cap << ", least " << least.value << "\n";
-        one.cluster.memory = Bytes{cap};
-        try {
-          const PlanResult result = make_plan(one.profile, one.cluster, one.request);
-          RC_ASSERT(result.best.memory().value <= cap);
-          RC_ASSERT(Bytes{cap} >= least);
-        } catch (const NoPlanFits& error) {
-          RC_ASSERT(Bytes{cap} < least);
-          // Where the order is the schedule's and a rank has one stage, nothing is left open.
-          if (!schedule.orders_by_time && *one.request.virtual_stages == 1) RC_ASSERT(error.proved());
-          ++(error.proved() ? said[schedule.name].proved : said[schedule.name].open);
-          for (const std::string& reason : error.reasons()) {
-            // Which of several layouts it is of, a reason does not say.
-            if (of_layout.size() == 1) check_reason(reason, most, said[schedule.name]);
-            if (const auto no_less = figure(reason, R"(no cuts need less than (\d+) B)"))
-              RC_ASSERT(*no_less <= most);
-          }
+        const PlanResult result = make_plan(one.profile, one.cluster, one.request);
+        RC_ASSERT(result.best.memory().value <= cap);
+        RC_ASSERT(Bytes{cap} >= least);
+      } catch (const NoPlanFits& error) {
+        RC_ASSERT(Bytes{cap} < least);
+        // Where the order is the schedule's and a rank has one stage, nothing is left open.
+        if (!schedule.orders_by_time && *one.request.virtual_stages == 1) RC_ASSERT(error.proved());
+        ++(error.proved() ? said[schedule.name].proved : said[schedule.name].open);
+        for (const std::string& reason : error.reasons()) {
+          // Which of several layouts it is of, a reason does not say.
+          if (of_layout.size() == 1) check_reason(reason, most, said[schedule.name]);
+          if (const auto no_less = figure(reason, R"(no cuts need less than (\d+) B)"))
+            RC_ASSERT(*no_less <= most);
         }
       }
+    }
   }));
   Said all;
   for (const auto& [name, of] : said) {
-    fmt::print("{}: {} refusals proved, {} not; {} times the least, {} times a bound of it\n", name, of.proved,
-               of.open, of.least, of.no_less);
+    fmt::print("{}: {} refusals proved, {} not; {} times the least, {} times a bound of it\n", name,
+               of.proved, of.open, of.least, of.no_less);
     all.proved += of.proved;
     all.least += of.least;
     all.no_less += of.no_less;
