@@ -21,7 +21,7 @@ using pipedream::Stage;
 
 /// By node, its place in a row along the edges.
 std::vector<int> ranks_of(const LayerGraph& graph) {
-  const std::vector<int> order = narrow_order(graph);
+  const std::vector<int> order = row_of(graph);
   std::vector<int> rank(order.size());
   for (std::size_t n = 0; n < order.size(); ++n)
     rank[static_cast<std::size_t>(order[n])] = static_cast<int>(n);

@@ -14,11 +14,11 @@ namespace stagecraft::cli {
 
 [[nodiscard]] bool is_graph(const std::string& path);
 
-/// For planners of chains. A graph becomes one (graph/chain.h), with `micro_batch_size` samples in its
+/// For the planner. A graph becomes a chain (graph/chain.h), with `micro_batch_size` samples in its
 /// mini-batch: it does not say how many; 1 stands for all where that is not given, and a note says so.
 [[nodiscard]] Profile read_chain(const std::string& path, std::optional<std::int64_t> micro_batch_size);
 
-/// For planners of graphs. Of a profile.json with several micro-batch sizes one must be chosen.
+/// For PipeDream's optimizer. Of a profile.json with several micro-batch sizes one must be chosen.
 [[nodiscard]] LayerGraph read_layer_graph(const std::string& path,
                                           std::optional<std::int64_t> micro_batch_size);
 

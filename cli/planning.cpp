@@ -6,9 +6,9 @@
 #include "stagecraft/cli/explain_text.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/cli/output_file.h"
-#include "stagecraft/cli/plan_graph.h"
 #include "stagecraft/cli/plan_profile.h"
 #include "stagecraft/cli/remedies_text.h"
+#include "stagecraft/cli/row_text.h"
 #include "stagecraft/cli/search_line.h"
 #include "stagecraft/schedules/generators/registry.h"
 
@@ -67,15 +67,16 @@ void plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest
   finish_plan(result, output);
   std::optional<Explanation> explained;
   if (output.explain) explained = explain(profile, cluster, result, request, output.progress);
+  const Measurement& layers = profile.at(result.best.plan.micro_batch_size);
   if (output.as_json) {
     Json json = plan_json(result);
     if (explained) json["explanation"] = json::write(*explained);
+    if (output.of_graph) json["graph"] = {{"stages", row_json(result.best.plan, layers)}};
     return print_json(json);
   }
   print(plan_text(result, profile, cluster));
-  if (explained) {
-    print(explain_text(*explained, result.best.plan, profile.at(result.best.plan.micro_batch_size), cluster));
-  }
+  if (output.of_graph) print(row_text(result.best.plan, layers));
+  if (explained) print(explain_text(*explained, result.best.plan, layers, cluster));
   print(where_written(output));
 }
 
@@ -98,9 +99,7 @@ void plan_asked(const std::string& verb, const RequestOptions& options, PlanOutp
   }
   inputs.request.search.progress = [&line](const SearchProgress& progress) { line.show(progress); };
   output.progress = [&line](const std::string& what, int tried, int all) { line.show(what, tried, all); };
-  if (options.config.empty() && is_graph(options.profile)) {
-    return plan_graph_from(options.profile, inputs.cluster, inputs.request, output);
-  }
+  output.of_graph = options.config.empty() && is_graph(options.profile);
   plan_from(inputs.profile, inputs.cluster, inputs.request, output, inputs.machine);
 }
 

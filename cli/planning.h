@@ -23,7 +23,8 @@ struct PlanOutput {
   bool as_json = false;            ///< one JSON document to stdout instead of tables
   std::optional<Jitter> jitter{};  ///< also price the best plans with times that vary
   ChooseBy choose_by = ChooseBy::step;
-  bool explain = false;  ///< why the plan is as it is, and what else would bring
+  bool of_graph = false;  ///< the profile's layers are a graph's nodes: print which of them each stage has
+  bool explain = false;   ///< why the plan is as it is, and what else would bring
   /// Which what-if of the explanation is being planned; may be empty.
   std::function<void(const std::string& what, int tried, int all)> progress{};
 };

@@ -319,7 +319,7 @@ NoPlanFits::NoPlanFits(std::vector<std::string> reasons, Proof proof, Seconds se
                    "a refusal has its reasons");
 }
 
-Bytes PlanCandidate::memory() const { return std::ranges::max(plan.predicted->memory); }
+Bytes PlanCandidate::memory() const { return std::ranges::max(plan.predicted.value().memory); }
 
 PlanResult make_plan(const Profile& profile, const Cluster& cluster, const PlanRequest& request) {
   return Planner(profile, cluster, request).run();

@@ -1,29 +1,40 @@
 #include "stagecraft/partitioner/graph/chain.h"
 
-#include "stagecraft/partitioner/graph/downsets.h"
+#include "stagecraft/partitioner/graph/dropped.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <tuple>
-#include <utility>
 
 namespace stagecraft {
 namespace {
 
+/// Of each node: when it could begin if every node had a device of its own and transfers took no time.
+std::vector<Seconds> first_moments(const LayerGraph& graph) {
+  std::vector<Seconds> begins(graph.nodes.size());
+  const std::vector<std::vector<int>> successors = graph.successors();
+  for (const int node : topological_order(graph)) {
+    const Seconds ends = begins[to_size(node)] + graph.nodes[to_size(node)].compute();
+    for (const int reader : successors[to_size(node)]) {
+      begins[to_size(reader)] = std::max(begins[to_size(reader)], ends);
+    }
+  }
+  return begins;
+}
+
 /// Puts nodes in a row and knows what crosses the cut behind the last. What a ready node would add changes
 /// only when it becomes the last reader of something, so the ready ones stay sorted: O((nodes + edges) log).
-class ChainBuilder {
+class RowBuilder {
  public:
-  /// `group`, if it is not empty: of every node; never less than that of a node it reads.
-  explicit ChainBuilder(const LayerGraph& graph, std::vector<int> group = {})
+  explicit RowBuilder(const LayerGraph& graph)
       : graph_(graph),
-        group_(std::move(group)),
+        begins_(first_moments(graph)),
         successors_(graph.successors()),
         predecessors_(graph.predecessors()),
         taken_(graph.nodes.size(), false),
         turn_(graph.nodes.size(), kWaits) {
-    group_.resize(graph.nodes.size(), 0);
     for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
       waits_for_.push_back(static_cast<int>(predecessors_[n].size()));
       readers_left_.push_back(static_cast<int>(successors_[n].size()));
@@ -40,12 +51,10 @@ class ChainBuilder {
   [[nodiscard]] bool done() const { return ready_.empty(); }
   [[nodiscard]] Bytes crossing() const { return crossing_; }
 
-  int take_narrowest() { return take(ready_.begin()->node); }
-
-  /// Requires that all it reads are taken.
-  int take(int node) {
+  int take_next() {
+    const int node = ready_.begin()->node;
     const auto at = to_size(node);
-    ready_.erase(entry(node));
+    ready_.erase(ready_.begin());
     taken_[at] = true;
     crossing_ += grows_by_[at];
     for (const int read : predecessors_[at]) {
@@ -63,22 +72,20 @@ class ChainBuilder {
   }
 
  private:
-  /// Sorted by group, then by what it adds to the bytes that cross, then by when it became ready, the latest
-  /// first.
   struct Ready {
-    int group;
-    Bytes grows_by;
-    int turn;
+    Seconds begins;
+    Bytes grows_by;  // what it adds to the bytes that cross
+    int turn;        // when it became ready: the latest first
     int node;
     bool operator<(const Ready& other) const {
-      return std::tie(group, grows_by, other.turn) < std::tie(other.group, other.grows_by, turn);
+      return std::tie(begins, grows_by, other.turn) < std::tie(other.begins, other.grows_by, turn);
     }
   };
   static constexpr int kWaits = -1;
 
   [[nodiscard]] Ready entry(int node) const {
     const auto at = to_size(node);
-    return {group_[at], grows_by_[at], turn_[at], node};
+    return {begins_[at], grows_by_[at], turn_[at], node};
   }
   void becomes_ready(int node) {
     turn_[to_size(node)] = next_turn_++;
@@ -92,7 +99,7 @@ class ChainBuilder {
   }
 
   const LayerGraph& graph_;
-  std::vector<int> group_;
+  std::vector<Seconds> begins_;
   std::vector<std::vector<int>> successors_, predecessors_;
   std::vector<int> waits_for_, readers_left_;
   std::vector<Bytes>
@@ -104,51 +111,33 @@ class ChainBuilder {
   Bytes crossing_;
 };
 
-std::string name_of(const LayerGraph& graph, const std::vector<int>& nodes) {
-  const auto name = [&](int n) {
-    const LayerNode& node = graph.nodes[to_size(n)];
-    return fmt::format("{} {}", node.id, node.kind());
-  };
-  if (nodes.size() == 1) return name(nodes.front());
-  return fmt::format("{} .. {}", name(nodes.front()), name(nodes.back()));
-}
-
 }  // namespace
 
-std::vector<int> narrow_order(const LayerGraph& graph, const std::vector<int>& group) {
-  std::vector<int> order;
-  for (ChainBuilder row(graph, group); !row.done();) order.push_back(row.take_narrowest());
-  return order;
-}
-
-Profile chain_profile(const Planned& planned, const std::vector<std::vector<int>>& layers,
-                      std::int64_t samples) {
-  Profile profile;
-  Measurement& measurement = profile.measurements.emplace_back();
-  measurement.micro_batch = samples;
-  measurement.input = planned.loaded;
-  ChainBuilder row(planned.graph);
-  for (const std::vector<int>& nodes : layers) {
-    LayerProfile& layer = measurement.layers.emplace_back();
-    layer.name = name_of(planned.graph, nodes);
-    for (const int n : nodes) {
-      const LayerNode& node = planned.graph.nodes[to_size(n)];
-      layer.forward.median += node.forward;
-      layer.backward_weight.median += node.backward_weight();
-      layer.backward_input.median += node.backward - node.backward_weight();
-      layer.parameters += node.parameters;
-      layer.kept_for_input += node.activation;
-      if (node.parameters > Bytes{}) layer.kept_for_weight += node.activation;
-      row.take(n);
-    }
-    layer.output = row.crossing();
-  }
-  return profile;
+std::vector<int> row_of(const LayerGraph& graph) {
+  std::vector<int> row;
+  for (RowBuilder builder(graph); !builder.done();) row.push_back(builder.take_next());
+  return row;
 }
 
 Profile chain_profile(const LayerGraph& graph, std::int64_t samples) {
   const Planned planned = without_dropped(graph);
-  return chain_profile(planned, single_nodes(narrow_order(planned.graph)), samples);
+  Profile profile;
+  Measurement& measurement = profile.measurements.emplace_back();
+  measurement.micro_batch = samples;
+  measurement.input = planned.loaded;
+  for (RowBuilder row(planned.graph); !row.done();) {
+    const LayerNode& node = planned.graph.nodes[to_size(row.take_next())];
+    LayerProfile& layer = measurement.layers.emplace_back();
+    layer.name = fmt::format("{} {}", node.id, node.kind());
+    layer.forward.median = node.forward;
+    layer.backward_weight.median = node.backward_weight();
+    layer.backward_input.median = node.backward - node.backward_weight();
+    layer.parameters = node.parameters;
+    layer.kept_for_input = node.activation;
+    if (node.parameters > Bytes{}) layer.kept_for_weight = node.activation;
+    layer.output = row.crossing();
+  }
+  return profile;
 }
 
 LayerGraph layer_graph(const Measurement& measurement) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What PipeDream's optimizer leaves out of a profile before it plans, and what planners of graphs here do not
-// plan either: sources called "Input..." (they load data), and of what is left sinks called "__getitem__..."
+// What PipeDream's optimizer leaves out of a profile before it plans, and what the row of a graph (chain.h) leaves
+// out too: sources called "Input..." (they load data), and of what is left sinks called "__getitem__..."
 // (outputs that nobody uses).
 
 #include "stagecraft/partitioner/graph/layer_graph.h"

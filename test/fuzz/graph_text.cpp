@@ -23,7 +23,7 @@ FUZZ_TARGET(graph_text) {
   } catch (const InputError&) {
     return 0;
   }
-  fuzz::require(narrow_order(graph).size() == graph.nodes.size(), "every node has a place in the row");
+  fuzz::require(row_of(graph).size() == graph.nodes.size(), "every node has a place in the row");
   try {
     validate(chain_profile(graph, 1), "x");
     const pipedream::StateGraph states = pipedream::make_states(compress_branches(graph).graph);

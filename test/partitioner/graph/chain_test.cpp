@@ -23,7 +23,7 @@ TEST_CASE("the row follows every edge, and its boundaries are what crosses", "[c
     } catch (const InputError&) {
       return;  // nothing is left
     }
-    const std::vector<int> order = narrow_order(planned.graph);
+    const std::vector<int> order = row_of(planned.graph);
     const Profile profile = chain_profile(graph, 4);
     const std::vector<LayerProfile>& layers = profile.at(4).layers;
     validate(profile, "x");
@@ -50,21 +50,22 @@ TEST_CASE("the row follows every edge, and its boundaries are what crosses", "[c
   }));
 }
 
-TEST_CASE("a branch is followed to its end, the narrowest first", "[chain]") {
+TEST_CASE("branches that could run side by side lie side by side", "[chain]") {
   LayerGraph graph;  // 0 forks into 1 - 2 and 3 - 4, which join in 5
   for (const int bytes : {8, 8, 8, 8, 1, 8}) {
     graph.nodes.push_back(test::plain_node(static_cast<int>(graph.nodes.size()), 4, bytes, bytes % 2));
   }
   graph.edges = {{0, 1}, {1, 2}, {0, 3}, {3, 4}, {2, 5}, {4, 5}};
+  CHECK(row_of(graph) == std::vector<int>{0, 1, 3, 4, 2, 5});  // 4 before 2: fewer bytes cross
   const Profile profile = chain_profile(graph, 1);
-  CHECK(narrow_order(graph) == std::vector<int>{0, 1, 2, 3, 4, 5});
   const std::vector<LayerProfile>& layers = profile.at(1).layers;
   CHECK(layers[1].output == Bytes{16});  // 0 and 1
-  CHECK(layers[4].output == Bytes{9});   // 2 and 4
+  CHECK(layers[2].output == Bytes{16});  // 1 and 3
+  CHECK(layers[3].output == Bytes{9});   // 1 and 4
   CHECK(layers[5].output == Bytes{0});
   CHECK(layers[0].backward_weight.median == Seconds{});  // no parameters
-  CHECK(layers[4].backward_weight.median == layers[4].backward_input.median);
-  CHECK(layers[4].kept_for_weight == Bytes{1});
+  CHECK(layers[3].backward_weight.median == layers[3].backward_input.median);
+  CHECK(layers[3].kept_for_weight == Bytes{1});
 }
 
 TEST_CASE("PipeDream's profiles become chains of all their work", "[chain]") {
