@@ -14,8 +14,8 @@ constexpr int kProgramRounds = 6;
 constexpr std::size_t kStarts = 4;
 /// Critical paths that new cuts are compared with.
 constexpr std::size_t kMostPaths = 12;
-/// Nanoseconds, about: of a rank's peak, and of a stage's part of a path.
-constexpr std::int64_t kPeak = 600, kPart = 8;
+/// Nanoseconds, about, of a stage's part of a path.
+constexpr std::int64_t kPart = 8;
 /// Work between two questions whether to go on.
 constexpr std::int64_t kAskAfter = 1'000'000;
 /// What a rank is kept below its cap where the order made for such cuts needed more, beside what it missed.
@@ -89,7 +89,7 @@ Bytes CutDescent::peak(std::size_t rank, const Cuts& cuts) {
   for (const StageId stage : forms.stages(rank)) {
     held.push_back(&problem_.stages.at(first(cuts, stage.value), last(cuts, stage.value)));
   }
-  own_work_ += kPeak;
+  own_work_ += kPeakWork;
   return forms.peak(rank, held, pricer_.loss());
 }
 

@@ -18,8 +18,6 @@ constexpr std::int64_t kProved = 300;
 constexpr std::int64_t kMade = 2'000;
 /// And where a pipeline is ordered by its costs to stand for all; with recomputes its order is made several times.
 constexpr std::int64_t kOrdered = 3'000, kOrderedAgain = 12'000;
-/// Of a rank's peak by its forms.
-constexpr std::int64_t kPeak = 600;
 /// Of any call.
 constexpr std::int64_t kAtLeast = 1000;
 /// Programs kept, of those that differ in what is repeated.
@@ -136,7 +134,7 @@ Bytes ProgramPricer::most_memory_as_made(const std::vector<int>& cuts) {
     for (const StageId stage : forms.stages(rank)) held.push_back(&costs_.stages[stage.index()]);
     most = std::max(most, forms.peak(rank, held, costs_.loss));
   }
-  work_ += static_cast<std::int64_t>(forms.ranks()) * kPeak;
+  work_ += static_cast<std::int64_t>(forms.ranks()) * kPeakWork;
   return most;
 }
 

@@ -17,6 +17,9 @@
 
 namespace stagecraft::planning {
 
+/// Nanoseconds, about, of a rank's peak by its forms.
+inline constexpr std::int64_t kPeakWork = 600;
+
 class ProgramPricer {
  public:
   /// Whole stages with their memory, made when asked for.
