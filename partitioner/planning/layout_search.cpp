@@ -36,7 +36,7 @@ class LayoutSearch {
       Task& task = tasks[i];
       if (!(clearly_less(task.bound, run_.best()))) break;
       if (run_.request.search.first_that_fits && !run_.candidates.empty()) break;
-      if (run_.maker.impossible_on(task.layout.positions()) || refused_before(task.layout)) continue;
+      if (known_not_to_fit(task.layout)) continue;
       if (by_time_ && run_.budget.over() && run_.candidates.empty()) {
         run_.refusals.push_back(
             {.reason = fmt::format("nothing that fits was found in the first {} of {} layouts: search longer "
@@ -60,7 +60,7 @@ class LayoutSearch {
           run_.keep(task.layout, run_.maker.balanced(task.layout));
           continue;
         }
-        search(task, run_.share(tasks.size() - i), proof);
+        search(task, run_.share(waiting(tasks, i)), proof);
       } catch (const InputError& error) {  // not such widths, says the schedule
         if (task.layout.replicated())
           run_.refuse(task.layout, fmt::format("{}: {}", task.layout.name(), error.what()), true);
@@ -139,6 +139,19 @@ class LayoutSearch {
     run_.keep_least(layout, found.nearest, proved);
   }
 
+  [[nodiscard]] bool known_not_to_fit(const Layout& layout) const {
+    return run_.maker.impossible_on(layout.positions()) || refused_before(layout);
+  }
+
+  /// Layouts from that one on. A time limit is for those alone that will be searched: it is to be used.
+  [[nodiscard]] std::size_t waiting(const std::vector<Task>& tasks, std::size_t at) const {
+    if (!run_.request.search.time_limit) return tasks.size() - at;
+    return 1 + to_size(std::count_if(
+                   tasks.begin() + static_cast<std::ptrdiff_t>(at) + 1, tasks.end(), [&](const Task& task) {
+                     return clearly_less(task.bound, run_.best()) && !known_not_to_fit(task.layout);
+                   }));
+  }
+
   /// What the memory of a layout's stages depends on: of each position its micro-batches, as far as more of them
   /// could be in flight. Widths that differ are in flight by their ratios, so there is no limit.
   [[nodiscard]] std::vector<int> shape_of(const Layout& layout) const {
@@ -182,7 +195,9 @@ class LayoutSearch {
       }
     }
     for (const Layout& layout : wide.list) tasks.push_back(task_of(layout));
-    std::ranges::stable_sort(tasks, {}, &Task::bound);
+    // Where bounds are equal, short pipelines first: their searches end soon.
+    std::ranges::stable_sort(tasks, {},
+                             [](const Task& task) { return std::pair(task.bound, task.layout.stages()); });
     return tasks;
   }
 
