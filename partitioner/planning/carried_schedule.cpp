@@ -5,7 +5,6 @@
 #include "stagecraft/schedules/synthesis/seeds.h"
 
 #include <algorithm>
-#include <ranges>
 
 namespace stagecraft::planning {
 namespace {
@@ -35,8 +34,8 @@ Schedule serial_schedule() {
               Order& order = orders.emplace_back();
               for (int mb = 0; mb < request.group_sizes.front(); ++mb) {
                 for (const StageId stage : held) order.push_back({Op::forward, stage, MicroBatch{mb}});
-                for (const StageId stage : std::views::reverse(held))
-                  order.push_back({Op::backward, stage, MicroBatch{mb}});
+                for (auto stage = held.rbegin(); stage != held.rend(); ++stage)
+                  order.push_back({Op::backward, *stage, MicroBatch{mb}});
               }
             }
             return with_orders(request, orders);

@@ -214,9 +214,9 @@ class PolicySearch {
       if (draws_.below(3) == 0) {
         take(pattern, other, part, leg);
       } else if (part < kParts) {
-        const auto [from, to] = stretch(0, workload_.micro_batches - 1);
+        const std::pair<int, int> part_of_step = stretch(0, workload_.micro_batches - 1);
         shift(leg, part_of_period(draws_.between(-400, 400) >> draws_.below(4)), [&](int s, Ticks by) {
-          for (int mb = from; mb <= to; ++mb)
+          for (int mb = part_of_step.first; mb <= part_of_step.second; ++mb)
             pattern.due[part][workload_.at(StageId{s}, MicroBatch{mb})] += by;
         });
       } else {
