@@ -12,6 +12,7 @@
 #include "test/support/scratch_folder.h"
 
 #include <ATen/ATen.h>
+#include <torch/headeronly/version.h>
 
 #include <string>
 
@@ -105,5 +106,5 @@ TEST_CASE("every operator of captured graphs says how a GPU repeats it", "[repea
     CHECK(op.repeats != captured::Repeats::unknown);
     refused += op.repeats >= captured::Repeats::refused ? 1 : 0;
   }
-  CHECK(refused == 13);
+  CHECK(refused == (TORCH_VERSION_MINOR < 15 ? 13 : 12));  // 2.15 can repeat max_pool3d's backward
 }
