@@ -9,8 +9,9 @@
 //
 // The rest of the vocabulary: SEND_B and RECV_B move gradients; WAIT_SEND_F and WAIT_SEND_B, which torch 2.15
 // wants for every send and 2.11 does not know, are where the rank waits until one has left; UNSHARD, RESHARD,
-// REDUCE_GRAD and 2.15's WAIT_REDUCE_GRAD (a stage, no micro-batch) are FSDP's. "(0F7;3B3)OVERLAP_F_B" joins actions that a runtime may run at once and PyTorch's
-// own runs one after the other. An empty cell is an idle time step.
+// REDUCE_GRAD and 2.15's WAIT_REDUCE_GRAD (a stage, no micro-batch) are FSDP's. "(0F7;3B3)OVERLAP_F_B" joins
+// actions that a runtime may run at once and PyTorch's own runs one after the other. An empty cell is an idle
+// time step.
 //
 // A file says less than our programs do: it is one synchronous step, each stage lies on one rank, and there
 // are no loads, optimizer steps, loss reports or norm agreements. Reading adds those the way our generators
