@@ -1,6 +1,6 @@
-#include "stagecraft/base/bounded.h"
+#include "base/bounded.h"
 
-#include "stagecraft/base/stopwatch.h"
+#include "base/stopwatch.h"
 
 #include <chrono>
 #include <exception>

@@ -3,7 +3,7 @@
 // Work that may hang because a disk or a device does, in a process that must not: it runs on a thread of its own, which is
 // left behind when patience is over.
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <condition_variable>
 #include <functional>

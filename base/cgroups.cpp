@@ -1,4 +1,4 @@
-#include "stagecraft/base/cgroups.h"
+#include "base/cgroups.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "stagecraft/base/describe.h"
+#include "base/describe.h"
 
 #include <fmt/format.h>
 

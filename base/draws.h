@@ -2,7 +2,7 @@
 
 // Random choices of a search: the same on every machine, and by which sequence is asked for.
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <fmt/format.h>
 

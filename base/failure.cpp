@@ -1,6 +1,6 @@
-#include "stagecraft/base/failure.h"
+#include "base/failure.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <new>
 #include <system_error>

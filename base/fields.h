@@ -15,8 +15,8 @@
 // enums with enum_names, described structs, and of any of them std::optional (absent or null), std::vector
 // and std::map<std::string, T>. A describe(auto&, T&) serves as well.
 
-#include "stagecraft/base/describe.h"
-#include "stagecraft/base/ids.h"
+#include "base/describe.h"
+#include "base/ids.h"
 
 #include <cstdint>
 #include <functional>

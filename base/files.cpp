@@ -1,4 +1,4 @@
-#include "stagecraft/base/files.h"
+#include "base/files.h"
 
 #include <fmt/format.h>
 

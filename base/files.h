@@ -3,8 +3,8 @@
 // Files that are never half-written, folders, and fingerprints of contents. All of it goes through storage()
 // (base/storage.h). Errors are InputErrors that name the path and the system's reason.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/storage.h"
+#include "base/error.h"
+#include "base/storage.h"
 
 #include <cstdint>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "stagecraft/base/fingerprint.h"
+#include "base/fingerprint.h"
 
 #include <fmt/format.h>
 

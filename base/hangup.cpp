@@ -1,4 +1,4 @@
-#include "stagecraft/base/hangup.h"
+#include "base/hangup.h"
 
 #include <array>
 #include <csignal>

@@ -1,4 +1,4 @@
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

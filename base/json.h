@@ -6,12 +6,12 @@
 // the value the struct was constructed with; `required` keys must be there. Raw Json is a field's type too.
 #pragma once
 
-#include "stagecraft/base/describe.h"
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/fields.h"
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/ids.h"
-#include "stagecraft/base/registry.h"
+#include "base/describe.h"
+#include "base/error.h"
+#include "base/fields.h"
+#include "base/files.h"
+#include "base/ids.h"
+#include "base/registry.h"
 
 #include <nlohmann/json.hpp>
 

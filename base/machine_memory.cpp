@@ -1,7 +1,7 @@
-#include "stagecraft/base/machine_memory.h"
+#include "base/machine_memory.h"
 
-#include "stagecraft/base/cgroups.h"
-#include "stagecraft/base/table.h"
+#include "base/cgroups.h"
+#include "base/table.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 // The memory that this process may have: the machine's, less where a cgroup (a container, a Slurm job) or the
 // process's own limits (ulimit -v, ulimit -d) allow less. Linux; elsewhere nothing is known.
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <optional>
 #include <string>

@@ -1,6 +1,6 @@
-#include "stagecraft/base/place_error.h"
+#include "base/place_error.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "stagecraft/base/plain_name.h"
+#include "base/plain_name.h"
 
 namespace stagecraft {
 

@@ -1,4 +1,4 @@
-#include "stagecraft/base/printable.h"
+#include "base/printable.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "stagecraft/base/registry.h"
+#include "base/registry.h"
 
 #include <fmt/format.h>
 

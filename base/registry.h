@@ -17,8 +17,8 @@
 // Not thread-safe: register everything first, at the start of main(). run_command_line() freezes all
 // registries, so all later reading needs no lock.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/fields.h"
+#include "base/error.h"
+#include "base/fields.h"
 
 #include <concepts>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "stagecraft/base/sha256.h"
+#include "base/sha256.h"
 
 #include <fmt/format.h>
 

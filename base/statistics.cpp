@@ -1,4 +1,4 @@
-#include "stagecraft/base/statistics.h"
+#include "base/statistics.h"
 
 #include <algorithm>
 #include <cmath>

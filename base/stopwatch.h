@@ -1,6 +1,6 @@
 #pragma once
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <algorithm>
 #include <chrono>

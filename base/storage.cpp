@@ -1,4 +1,4 @@
-#include "stagecraft/base/storage.h"
+#include "base/storage.h"
 
 #include <atomic>
 #include <cerrno>

@@ -1,6 +1,6 @@
-#include "stagecraft/base/table.h"
+#include "base/table.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <fmt/format.h>
 

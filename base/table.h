@@ -2,7 +2,7 @@
 
 // Aligned tables and numbers with units, for people. One look everywhere.
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "stagecraft/base/text.h"
+#include "base/text.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,15 +1,15 @@
 // `check-layers CONFIG`: tries each layer of a config's model, and its loss, against their contract.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/stopwatch.h"
-#include "stagecraft/base/table.h"
-#include "stagecraft/cli/commands.h"
-#include "stagecraft/cli/output.h"
-#include "stagecraft/engine/run/devices.h"
-#include "stagecraft/engine/run/progress.h"
-#include "stagecraft/engine/run/training_inputs.h"
-#include "stagecraft/models/check/model_check.h"
-#include "stagecraft/models/libtorch_error.h"
+#include "base/error.h"
+#include "base/stopwatch.h"
+#include "base/table.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "engine/run/devices.h"
+#include "engine/run/progress.h"
+#include "engine/run/training_inputs.h"
+#include "models/check/model_check.h"
+#include "models/libtorch_error.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -1,13 +1,13 @@
-#include "stagecraft/cli/choose.h"
+#include "cli/choose.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/table.h"
-#include "stagecraft/base/text.h"
-#include "stagecraft/cli/output.h"
-#include "stagecraft/cli/output_file.h"
-#include "stagecraft/cli/remedies_text.h"
-#include "stagecraft/schedules/pictures/front.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "base/table.h"
+#include "base/text.h"
+#include "cli/output.h"
+#include "cli/output_file.h"
+#include "cli/remedies_text.h"
+#include "schedules/pictures/front.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -2,8 +2,8 @@
 
 // Plans of several schedules and micro-batch sizes, and `compare --pareto`: time against memory.
 
-#include "stagecraft/cli/planning.h"
-#include "stagecraft/partitioner/choices.h"
+#include "cli/planning.h"
+#include "partitioner/choices.h"
 
 #include <string>
 

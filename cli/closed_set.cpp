@@ -1,6 +1,6 @@
-#include "stagecraft/cli/closed_set.h"
+#include "cli/closed_set.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

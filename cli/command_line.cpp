@@ -1,10 +1,10 @@
-#include "stagecraft/cli/command_line.h"
+#include "cli/command_line.h"
 
-#include "stagecraft/base/hangup.h"
-#include "stagecraft/base/registry.h"
-#include "stagecraft/cli/commands.h"
-#include "stagecraft/cli/errors.h"
-#include "stagecraft/cli/output.h"
+#include "base/hangup.h"
+#include "base/registry.h"
+#include "cli/commands.h"
+#include "cli/errors.h"
+#include "cli/output.h"
 
 #include <CLI/CLI.hpp>
 

@@ -1,14 +1,14 @@
 // `stagecraft compare`: plans under several schedules and micro-batch sizes, time against memory, or one
 // plan's stages under other schedules.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/cli/choose.h"
-#include "stagecraft/cli/closed_set.h"
-#include "stagecraft/cli/commands.h"
-#include "stagecraft/cli/number_ranges.h"
-#include "stagecraft/cli/plan_under.h"
-#include "stagecraft/cli/planning.h"
-#include "stagecraft/cli/search_line.h"
+#include "base/error.h"
+#include "cli/choose.h"
+#include "cli/closed_set.h"
+#include "cli/commands.h"
+#include "cli/number_ranges.h"
+#include "cli/plan_under.h"
+#include "cli/planning.h"
+#include "cli/search_line.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -1,12 +1,12 @@
 // `stagecraft completion SHELL` (hidden), whose output the build installs.
 
-#include "stagecraft/cli/completion.h"
+#include "cli/completion.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/cli/closed_set.h"
-#include "stagecraft/cli/commands.h"
-#include "stagecraft/cli/output.h"
-#include "stagecraft/cli/output_file.h"
+#include "base/files.h"
+#include "cli/closed_set.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/output_file.h"
 
 #include <CLI/CLI.hpp>
 

@@ -1,7 +1,7 @@
-#include "stagecraft/cli/closed_set.h"
-#include "stagecraft/cli/completion.h"
-#include "stagecraft/cli/help_format.h"
-#include "stagecraft/cli/shown_options.h"
+#include "cli/closed_set.h"
+#include "cli/completion.h"
+#include "cli/help_format.h"
+#include "cli/shown_options.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -1,13 +1,13 @@
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/files.h"
-#include "stagecraft/cli/closed_set.h"
-#include "stagecraft/cli/commands.h"
-#include "stagecraft/cli/input_program.h"
-#include "stagecraft/cli/number_ranges.h"
-#include "stagecraft/cli/output.h"
-#include "stagecraft/cli/output_file.h"
-#include "stagecraft/schedules/program/program_json.h"
-#include "stagecraft/schedules/program/program_text.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "cli/closed_set.h"
+#include "cli/commands.h"
+#include "cli/input_program.h"
+#include "cli/number_ranges.h"
+#include "cli/output.h"
+#include "cli/output_file.h"
+#include "schedules/program/program_json.h"
+#include "schedules/program/program_text.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -1,15 +1,15 @@
 // `stagecraft doctor`: what was compiled in, what this machine has, what a run here would use.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/table.h"
-#include "stagecraft/cli/commands.h"
-#include "stagecraft/cli/output.h"
-#include "stagecraft/engine/device/accelerators.h"
-#include "stagecraft/engine/run/devices.h"
-#include "stagecraft/engine/run/process_facts.h"
-#include "stagecraft/engine/transport/mpi/device_memory.h"
-#include "stagecraft/engine/transport/mpi/kill_timeout.h"
-#include "stagecraft/models/matrix_products.h"
+#include "base/json.h"
+#include "base/table.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "engine/device/accelerators.h"
+#include "engine/run/devices.h"
+#include "engine/run/process_facts.h"
+#include "engine/transport/mpi/device_memory.h"
+#include "engine/transport/mpi/kill_timeout.h"
+#include "models/matrix_products.h"
 
 #include <ATen/Version.h>
 #include <CLI/CLI.hpp>

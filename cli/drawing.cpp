@@ -1,7 +1,7 @@
-#include "stagecraft/cli/drawing.h"
+#include "cli/drawing.h"
 
-#include "stagecraft/base/table.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "base/table.h"
+#include "schedules/simulator/simulator.h"
 
 #include <fmt/format.h>
 

@@ -2,9 +2,9 @@
 
 // A program's simulation as something to look at: what `simulate` draws as SVG and in the terminal.
 
-#include "stagecraft/cli/input_program.h"
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/pictures/panel.h"
+#include "cli/input_program.h"
+#include "schedules/checker/checker.h"
+#include "schedules/pictures/panel.h"
 
 #include <string>
 

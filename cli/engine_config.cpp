@@ -1,19 +1,19 @@
 // Run configurations for the verbs that plan and prove: their plan, as `train` would make or find it, and
 // their schema.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/cli/input_program.h"
-#include "stagecraft/cli/output.h"
-#include "stagecraft/cli/plan_profile.h"
-#include "stagecraft/cli/request_options.h"
-#include "stagecraft/cli/run_schema.h"
-#include "stagecraft/engine/config/config.h"
-#include "stagecraft/engine/device/accelerators.h"
-#include "stagecraft/engine/run/devices.h"
-#include "stagecraft/engine/run/memory_check.h"
-#include "stagecraft/engine/run/plan_source.h"
-#include "stagecraft/models/libtorch_error.h"
-#include "stagecraft/schedules/generators/schedule.h"
+#include "base/json.h"
+#include "cli/input_program.h"
+#include "cli/output.h"
+#include "cli/plan_profile.h"
+#include "cli/request_options.h"
+#include "cli/run_schema.h"
+#include "engine/config/config.h"
+#include "engine/device/accelerators.h"
+#include "engine/run/devices.h"
+#include "engine/run/memory_check.h"
+#include "engine/run/plan_source.h"
+#include "models/libtorch_error.h"
+#include "schedules/generators/schedule.h"
 
 #include <fmt/format.h>
 

@@ -1,10 +1,10 @@
-#include "stagecraft/cli/errors.h"
+#include "cli/errors.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/failure.h"
-#include "stagecraft/base/printable.h"
-#include "stagecraft/cli/output.h"
-#include "stagecraft/cli/usage_message.h"
+#include "base/error.h"
+#include "base/failure.h"
+#include "base/printable.h"
+#include "cli/output.h"
+#include "cli/usage_message.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

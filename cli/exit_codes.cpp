@@ -1,4 +1,4 @@
-#include "stagecraft/cli/exit_codes.h"
+#include "cli/exit_codes.h"
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 
 // What the command's exit codes mean (base/error.h has the exceptions behind them).
 
-#include "stagecraft/base/failure.h"
+#include "base/failure.h"
 
 #include <string>
 #include <vector>

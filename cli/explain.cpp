@@ -1,7 +1,7 @@
 // `stagecraft explain`: plans again, and says why the plan is as it is.
 
-#include "stagecraft/cli/commands.h"
-#include "stagecraft/cli/planning.h"
+#include "cli/commands.h"
+#include "cli/planning.h"
 
 #include <CLI/CLI.hpp>
 

@@ -1,8 +1,8 @@
-#include "stagecraft/cli/explain_text.h"
+#include "cli/explain_text.h"
 
-#include "stagecraft/base/statistics.h"
-#include "stagecraft/base/table.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "base/statistics.h"
+#include "base/table.h"
+#include "schedules/generators/registry.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

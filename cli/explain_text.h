@@ -2,7 +2,7 @@
 
 // What `explain` prints: why a plan is as it is.
 
-#include "stagecraft/partitioner/explain.h"
+#include "partitioner/explain.h"
 
 #include <string>
 

@@ -1,16 +1,16 @@
 // `stagecraft export RUN_DIR -o DIR`: a checkpoint's weights for PyTorch.
 
-#include "stagecraft/engine/run/export.h"
+#include "engine/run/export.h"
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/stopwatch.h"
-#include "stagecraft/base/table.h"
-#include "stagecraft/cli/closed_set.h"
-#include "stagecraft/cli/commands.h"
-#include "stagecraft/cli/number_ranges.h"
-#include "stagecraft/cli/output.h"
-#include "stagecraft/engine/run/progress.h"
-#include "stagecraft/engine/run/signals.h"
+#include "base/json.h"
+#include "base/stopwatch.h"
+#include "base/table.h"
+#include "cli/closed_set.h"
+#include "cli/commands.h"
+#include "cli/number_ranges.h"
+#include "cli/output.h"
+#include "engine/run/progress.h"
+#include "engine/run/signals.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

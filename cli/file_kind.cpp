@@ -1,6 +1,6 @@
-#include "stagecraft/cli/file_kind.h"
+#include "cli/file_kind.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <array>
 #include <initializer_list>

@@ -3,7 +3,7 @@
 // What a file is, told by its contents: for messages about a wrong one, and so that no output takes the place
 // of a file of another kind.
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 
 #include <string>
 #include <string_view>

@@ -1,4 +1,4 @@
-#include "stagecraft/cli/help_format.h"
+#include "cli/help_format.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

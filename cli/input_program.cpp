@@ -1,14 +1,14 @@
-#include "stagecraft/cli/input_program.h"
+#include "cli/input_program.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/cli/file_kind.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/generators/schedule.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/program/program_json.h"
-#include "stagecraft/schedules/program/program_text.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "cli/file_kind.h"
+#include "schedules/generators/registry.h"
+#include "schedules/generators/schedule.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/program/program_json.h"
+#include "schedules/program/program_text.h"
 
 #include <fmt/format.h>
 

@@ -3,11 +3,11 @@
 // What `check`, `simulate` and `convert` are asked about: a file that may be a plan, a schedule (ours or
 // PyTorch's) or a run configuration, told apart by its content.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/partitioner/plan.h"
-#include "stagecraft/schedules/interchange/pytorch_csv.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/program/program.h"
+#include "base/json.h"
+#include "partitioner/plan.h"
+#include "schedules/interchange/pytorch_csv.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/program/program.h"
 
 #include <optional>
 #include <string>

@@ -1,14 +1,14 @@
 // `stagecraft man` (hidden): stagecraft(1) in roff, made from the command's own options. The build installs it.
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/cli/commands.h"
-#include "stagecraft/cli/exit_codes.h"
-#include "stagecraft/cli/help_format.h"
-#include "stagecraft/cli/output.h"
-#include "stagecraft/cli/output_file.h"
-#include "stagecraft/cli/schedule_option.h"
-#include "stagecraft/cli/shown_options.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "base/files.h"
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
+#include "cli/help_format.h"
+#include "cli/output.h"
+#include "cli/output_file.h"
+#include "cli/schedule_option.h"
+#include "cli/shown_options.h"
+#include "schedules/generators/registry.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

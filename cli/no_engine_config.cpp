@@ -1,10 +1,10 @@
 // Run configurations in a build without the engine: their models and data need LibTorch.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/cli/input_program.h"
-#include "stagecraft/cli/request_options.h"
-#include "stagecraft/cli/run_schema.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/input_program.h"
+#include "cli/request_options.h"
+#include "cli/run_schema.h"
 
 namespace stagecraft::cli {
 

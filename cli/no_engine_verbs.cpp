@@ -1,5 +1,5 @@
-#include "stagecraft/base/error.h"
-#include "stagecraft/cli/commands.h"
+#include "base/error.h"
+#include "cli/commands.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "stagecraft/cli/number_ranges.h"
+#include "cli/number_ranges.h"
 
 #include <fmt/format.h>
 

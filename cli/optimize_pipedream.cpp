@@ -1,13 +1,13 @@
 // `stagecraft optimize-pipedream`: what PipeDream's optimizer plans under its own cost model
 // (partitioner/pipedream/). Its four options have the names that they have there.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/cli/commands.h"
-#include "stagecraft/cli/number_ranges.h"
-#include "stagecraft/cli/output.h"
-#include "stagecraft/cli/pipedream_graph.h"
-#include "stagecraft/cli/pipedream_text.h"
-#include "stagecraft/cli/plan_profile.h"
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/number_ranges.h"
+#include "cli/output.h"
+#include "cli/pipedream_graph.h"
+#include "cli/pipedream_text.h"
+#include "cli/plan_profile.h"
 
 #include <CLI/CLI.hpp>
 

@@ -1,7 +1,7 @@
-#include "stagecraft/cli/output.h"
+#include "cli/output.h"
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/printable.h"
+#include "base/json.h"
+#include "base/printable.h"
 
 #include <fmt/format.h>
 

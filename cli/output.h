@@ -3,7 +3,7 @@
 // What verbs print. People get text on stdout; with --json, programs get exactly one JSON document there.
 // Progress, notes and errors go to stderr, so that stdout can always be piped.
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 
 #include <string>
 #include <string_view>

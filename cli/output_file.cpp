@@ -1,10 +1,10 @@
-#include "stagecraft/cli/output_file.h"
+#include "cli/output_file.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/storage.h"
-#include "stagecraft/cli/file_kind.h"
-#include "stagecraft/engine/metrics/run_paths.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/storage.h"
+#include "cli/file_kind.h"
+#include "engine/metrics/run_paths.h"
 
 #include <fmt/format.h>
 

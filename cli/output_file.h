@@ -2,7 +2,7 @@
 
 // Files that verbs write where the command line says.
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 
 #include <string>
 #include <string_view>

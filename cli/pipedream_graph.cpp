@@ -1,6 +1,6 @@
-#include "stagecraft/cli/pipedream_graph.h"
+#include "cli/pipedream_graph.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <utility>

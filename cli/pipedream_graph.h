@@ -2,9 +2,9 @@
 
 // The graph that `optimize-pipedream` plans: its branches compressed where there are too many places to cut.
 
-#include "stagecraft/partitioner/graph/branches.h"
-#include "stagecraft/partitioner/graph/layer_graph.h"
-#include "stagecraft/partitioner/pipedream/optimizer.h"
+#include "partitioner/graph/branches.h"
+#include "partitioner/graph/layer_graph.h"
+#include "partitioner/pipedream/optimizer.h"
 
 #include <vector>
 

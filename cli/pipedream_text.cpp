@@ -1,9 +1,9 @@
-#include "stagecraft/cli/pipedream_text.h"
+#include "cli/pipedream_text.h"
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/table.h"
-#include "stagecraft/base/text.h"
-#include "stagecraft/partitioner/graph/chain.h"
+#include "base/json.h"
+#include "base/table.h"
+#include "base/text.h"
+#include "partitioner/graph/chain.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

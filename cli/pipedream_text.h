@@ -2,9 +2,9 @@
 
 // What PipeDream's optimizer planned, in words and as JSON.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/cli/pipedream_graph.h"
-#include "stagecraft/partitioner/cluster.h"
+#include "base/json.h"
+#include "cli/pipedream_graph.h"
+#include "partitioner/cluster.h"
 
 #include <string>
 

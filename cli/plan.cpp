@@ -1,7 +1,7 @@
 // `stagecraft plan`: from a profile and a cluster to plan.json.
 
-#include "stagecraft/cli/commands.h"
-#include "stagecraft/cli/planning.h"
+#include "cli/commands.h"
+#include "cli/planning.h"
 
 #include <CLI/CLI.hpp>
 

@@ -1,8 +1,8 @@
-#include "stagecraft/cli/plan_profile.h"
+#include "cli/plan_profile.h"
 
-#include "stagecraft/cli/output.h"
-#include "stagecraft/partitioner/graph/chain.h"
-#include "stagecraft/partitioner/graph/graph_text.h"
+#include "cli/output.h"
+#include "partitioner/graph/chain.h"
+#include "partitioner/graph/graph_text.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -3,8 +3,8 @@
 // The profiles that `plan` takes: profile.json, and the graph.txt of PipeDream's profiler. A file whose name
 // ends in ".txt" is the latter.
 
-#include "stagecraft/partitioner/graph/layer_graph.h"
-#include "stagecraft/partitioner/profile.h"
+#include "partitioner/graph/layer_graph.h"
+#include "partitioner/profile.h"
 
 #include <cstdint>
 #include <optional>

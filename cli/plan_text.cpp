@@ -1,11 +1,11 @@
 // How a plan looks to people and to programs.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/table.h"
-#include "stagecraft/base/text.h"
-#include "stagecraft/cli/planning.h"
-#include "stagecraft/partitioner/plan_pricer.h"
-#include "stagecraft/partitioner/stage_memory.h"
+#include "base/json.h"
+#include "base/table.h"
+#include "base/text.h"
+#include "cli/planning.h"
+#include "partitioner/plan_pricer.h"
+#include "partitioner/stage_memory.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

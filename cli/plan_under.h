@@ -2,10 +2,10 @@
 
 // One plan under other schedules, side by side: its stages stay.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/cli/input_program.h"
-#include "stagecraft/cli/schedule_option.h"
-#include "stagecraft/schedules/pictures/panel.h"
+#include "base/json.h"
+#include "cli/input_program.h"
+#include "cli/schedule_option.h"
+#include "schedules/pictures/panel.h"
 
 #include <cstdint>
 #include <string>

@@ -1,8 +1,8 @@
 // How a plan under other schedules looks to people and to programs.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/table.h"
-#include "stagecraft/cli/plan_under.h"
+#include "base/json.h"
+#include "base/table.h"
+#include "cli/plan_under.h"
 
 #include <fmt/format.h>
 

@@ -1,16 +1,16 @@
-#include "stagecraft/cli/planning.h"
+#include "cli/planning.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/table.h"
-#include "stagecraft/cli/explain_text.h"
-#include "stagecraft/cli/output.h"
-#include "stagecraft/cli/output_file.h"
-#include "stagecraft/cli/plan_profile.h"
-#include "stagecraft/cli/remedies_text.h"
-#include "stagecraft/cli/row_text.h"
-#include "stagecraft/cli/search_line.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "base/table.h"
+#include "cli/explain_text.h"
+#include "cli/output.h"
+#include "cli/output_file.h"
+#include "cli/plan_profile.h"
+#include "cli/remedies_text.h"
+#include "cli/row_text.h"
+#include "cli/search_line.h"
+#include "schedules/generators/registry.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -2,10 +2,10 @@
 
 // Making one plan and printing it: what `plan`, `explain` and `compare` share.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/machine_memory.h"
-#include "stagecraft/cli/request_options.h"
-#include "stagecraft/partitioner/planner.h"
+#include "base/json.h"
+#include "base/machine_memory.h"
+#include "cli/request_options.h"
+#include "partitioner/planner.h"
 
 #include <functional>
 #include <optional>

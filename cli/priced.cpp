@@ -1,10 +1,10 @@
-#include "stagecraft/cli/priced.h"
+#include "cli/priced.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/cli/drawing.h"
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/program/consecutive.h"
+#include "base/error.h"
+#include "cli/drawing.h"
+#include "schedules/checker/checker.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/program/consecutive.h"
 
 #include <algorithm>
 

@@ -3,10 +3,10 @@
 // What `simulate` finds out about one schedule: every rank's times, with and without links, where they go,
 // and how much they vary.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/cli/input_program.h"
-#include "stagecraft/schedules/pictures/panel.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "base/json.h"
+#include "cli/input_program.h"
+#include "schedules/pictures/panel.h"
+#include "schedules/simulator/simulator.h"
 
 #include <optional>
 #include <string>

@@ -1,12 +1,12 @@
 // Tables and JSON of `simulate`.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/statistics.h"
-#include "stagecraft/base/table.h"
-#include "stagecraft/cli/priced.h"
-#include "stagecraft/partitioner/compare_costs.h"
-#include "stagecraft/schedules/costs/collectives.h"
-#include "stagecraft/schedules/rules/reductions.h"
+#include "base/json.h"
+#include "base/statistics.h"
+#include "base/table.h"
+#include "cli/priced.h"
+#include "partitioner/compare_costs.h"
+#include "schedules/costs/collectives.h"
+#include "schedules/rules/reductions.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,7 +1,7 @@
-#include "stagecraft/cli/remedies_text.h"
+#include "cli/remedies_text.h"
 
-#include "stagecraft/base/table.h"
-#include "stagecraft/base/text.h"
+#include "base/table.h"
+#include "base/text.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

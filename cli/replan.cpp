@@ -1,19 +1,19 @@
 // `stagecraft replan RUN_DIR`: whether another plan would pay, now that a run has measured its stages.
 
-#include "stagecraft/partitioner/replan.h"
+#include "partitioner/replan.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/cli/closed_set.h"
-#include "stagecraft/cli/commands.h"
-#include "stagecraft/cli/number_ranges.h"
-#include "stagecraft/cli/output.h"
-#include "stagecraft/cli/output_file.h"
-#include "stagecraft/cli/plan_profile.h"
-#include "stagecraft/cli/replan_text.h"
-#include "stagecraft/engine/metrics/run_paths.h"
-#include "stagecraft/engine/report/report.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "cli/closed_set.h"
+#include "cli/commands.h"
+#include "cli/number_ranges.h"
+#include "cli/output.h"
+#include "cli/output_file.h"
+#include "cli/plan_profile.h"
+#include "cli/replan_text.h"
+#include "engine/metrics/run_paths.h"
+#include "engine/report/report.h"
+#include "schedules/generators/registry.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
-#include "stagecraft/cli/replan_text.h"
+#include "cli/replan_text.h"
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/table.h"
+#include "base/json.h"
+#include "base/table.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -2,9 +2,9 @@
 
 // What `replan` found, in words and as JSON.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/report/report.h"
-#include "stagecraft/partitioner/replan.h"
+#include "base/json.h"
+#include "engine/report/report.h"
+#include "partitioner/replan.h"
 
 #include <string>
 #include <vector>

@@ -1,13 +1,13 @@
 // `stagecraft report RUN_DIR`: what a run measured beside what its plan predicted.
 
-#include "stagecraft/engine/report/report.h"
+#include "engine/report/report.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/cli/commands.h"
-#include "stagecraft/cli/output.h"
-#include "stagecraft/cli/output_file.h"
-#include "stagecraft/engine/metrics/run_paths.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/output_file.h"
+#include "engine/metrics/run_paths.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -1,13 +1,13 @@
-#include "stagecraft/cli/request_options.h"
+#include "cli/request_options.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/text.h"
-#include "stagecraft/cli/closed_set.h"
-#include "stagecraft/cli/input_program.h"
-#include "stagecraft/cli/number_ranges.h"
-#include "stagecraft/cli/plan_profile.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "cli/closed_set.h"
+#include "cli/input_program.h"
+#include "cli/number_ranges.h"
+#include "cli/plan_profile.h"
+#include "schedules/generators/registry.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -2,9 +2,9 @@
 
 // What to plan, and for which machines: the options that `plan`, `compare` and `explain` share.
 
-#include "stagecraft/base/machine_memory.h"
-#include "stagecraft/cli/schedule_option.h"
-#include "stagecraft/partitioner/planner.h"
+#include "base/machine_memory.h"
+#include "cli/schedule_option.h"
+#include "partitioner/planner.h"
 
 #include <cstdint>
 #include <optional>

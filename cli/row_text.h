@@ -3,9 +3,9 @@
 // Which nodes of a graph.txt the stages have. The row that they are cut from (partitioner/graph/chain.h) is in no file,
 // so a plan's numbers of layers say nothing to people.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/partitioner/plan.h"
-#include "stagecraft/partitioner/profile.h"
+#include "base/json.h"
+#include "partitioner/plan.h"
+#include "partitioner/profile.h"
 
 #include <string>
 

@@ -2,7 +2,7 @@
 
 // The JSON Schema of run.json, which only the engine knows.
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 
 namespace stagecraft::cli {
 

@@ -1,8 +1,8 @@
-#include "stagecraft/cli/schedule_option.h"
+#include "cli/schedule_option.h"
 
-#include "stagecraft/base/text.h"
-#include "stagecraft/partitioner/choices.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "base/text.h"
+#include "partitioner/choices.h"
+#include "schedules/generators/registry.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -3,8 +3,8 @@
 // Schedules as options name them: "NAME[:SETTING,...]", as in "1f1b:warmup_extra=2" or
 // "pipedream:vertical_sync".
 
-#include "stagecraft/partitioner/plan.h"
-#include "stagecraft/schedules/generators/schedule.h"
+#include "partitioner/plan.h"
+#include "schedules/generators/schedule.h"
 
 #include <optional>
 #include <string>

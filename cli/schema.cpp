@@ -1,12 +1,12 @@
 // `stagecraft schema KIND`: the JSON Schema of a kind of file.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/cli/closed_set.h"
-#include "stagecraft/cli/commands.h"
-#include "stagecraft/cli/output.h"
-#include "stagecraft/cli/run_schema.h"
-#include "stagecraft/partitioner/explain.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/closed_set.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/run_schema.h"
+#include "partitioner/explain.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
-#include "stagecraft/cli/search_line.h"
+#include "cli/search_line.h"
 
-#include "stagecraft/base/table.h"
-#include "stagecraft/cli/output.h"
+#include "base/table.h"
+#include "cli/output.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
-#include "stagecraft/cli/shown_options.h"
+#include "cli/shown_options.h"
 
-#include "stagecraft/cli/help_format.h"
+#include "cli/help_format.h"
 
 #include <CLI/CLI.hpp>
 

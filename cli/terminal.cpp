@@ -1,6 +1,6 @@
-#include "stagecraft/cli/terminal.h"
+#include "cli/terminal.h"
 
-#include "stagecraft/base/text.h"
+#include "base/text.h"
 
 #include <algorithm>
 #include <cstdlib>

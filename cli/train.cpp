@@ -1,17 +1,17 @@
 // `stagecraft train CONFIG`: alone, with ranks as threads, or as one of many under mpirun or srun.
 
-#include "stagecraft/engine/run/train.h"
+#include "engine/run/train.h"
 
-#include "stagecraft/base/failure.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/printable.h"
-#include "stagecraft/base/table.h"
-#include "stagecraft/base/text.h"
-#include "stagecraft/cli/commands.h"
-#include "stagecraft/cli/errors.h"
-#include "stagecraft/cli/output.h"
-#include "stagecraft/engine/run/background_writer.h"
-#include "stagecraft/models/counting_allocator.h"
+#include "base/failure.h"
+#include "base/json.h"
+#include "base/printable.h"
+#include "base/table.h"
+#include "base/text.h"
+#include "cli/commands.h"
+#include "cli/errors.h"
+#include "cli/output.h"
+#include "engine/run/background_writer.h"
+#include "models/counting_allocator.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "stagecraft/cli/usage_message.h"
+#include "cli/usage_message.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

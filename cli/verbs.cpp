@@ -1,6 +1,6 @@
-#include "stagecraft/cli/commands.h"
-#include "stagecraft/cli/exit_codes.h"
-#include "stagecraft/cli/help_format.h"
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
+#include "cli/help_format.h"
 
 #include <CLI/CLI.hpp>
 

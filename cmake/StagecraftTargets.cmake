@@ -101,8 +101,9 @@ function(stagecraft_use_precompiled target)
   endif()
 endfunction()
 
-# The include folder of a target: links to the headers in the folders of its sources, as stagecraft/<folder>/<header>. Since a target gets
-# those of what it links and of nothing else, an include against the drawing in docs/architecture.md does not compile.
+# The include folder of a target: links to the headers in the folders of its sources, as <folder>/<header>, the path from the top of the
+# tree that a reader follows. Since a target gets those of what it links and of nothing else, an include against the drawing in
+# docs/architecture.md does not compile.
 function(stagecraft_headers target)
   set(room ${PROJECT_BINARY_DIR}/rooms/${target})
   set(folders "")
@@ -114,10 +115,10 @@ function(stagecraft_headers target)
   foreach(folder IN LISTS folders)
     file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h)
     file(RELATIVE_PATH below ${PROJECT_SOURCE_DIR} ${folder})
-    file(MAKE_DIRECTORY ${room}/stagecraft/${below})
+    file(MAKE_DIRECTORY ${room}/${below})
     foreach(header IN LISTS headers)
       get_filename_component(file ${header} NAME)
-      file(CREATE_LINK ${header} ${room}/stagecraft/${below}/${file} SYMBOLIC)
+      file(CREATE_LINK ${header} ${room}/${below}/${file} SYMBOLIC)
     endforeach()
   endforeach()
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${room}>)

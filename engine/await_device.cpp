@@ -1,4 +1,4 @@
-#include "stagecraft/engine/await_device.h"
+#include "engine/await_device.h"
 
 #include <thread>
 

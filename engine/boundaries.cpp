@@ -1,7 +1,7 @@
-#include "stagecraft/engine/boundaries.h"
+#include "engine/boundaries.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/schedules/program/placement.h"
+#include "base/error.h"
+#include "schedules/program/placement.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>

@@ -5,10 +5,10 @@
 // makes goes to its neighbours and, where the program has skips, directly to other stages: each link between two
 // stages is a boundary of its own.
 
-#include "stagecraft/engine/links.h"
-#include "stagecraft/engine/transport/transport.h"
-#include "stagecraft/models/model.h"
-#include "stagecraft/schedules/program/program.h"
+#include "engine/links.h"
+#include "engine/transport/transport.h"
+#include "models/model.h"
+#include "schedules/program/program.h"
 
 #include <cstdint>
 #include <map>

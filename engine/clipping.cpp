@@ -1,7 +1,7 @@
-#include "stagecraft/engine/clipping.h"
+#include "engine/clipping.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/loss_sum.h"
+#include "base/error.h"
+#include "engine/loss_sum.h"
 
 #include <ATen/Dispatch.h>
 #include <ATen/ops/_foreach_mul.h>

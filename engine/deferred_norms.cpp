@@ -1,4 +1,4 @@
-#include "stagecraft/engine/deferred_norms.h"
+#include "engine/deferred_norms.h"
 
 namespace stagecraft {
 

@@ -3,7 +3,7 @@
 // Gradients' norms that nobody waits for: a device's sums of squares are on their way to the host, and what
 // follows from them is heard one step later. Until then the run goes on with weights that nothing saves.
 
-#include "stagecraft/engine/loss_sum.h"
+#include "engine/loss_sum.h"
 
 #include <ATen/core/Tensor.h>
 

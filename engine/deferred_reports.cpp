@@ -1,6 +1,6 @@
-#include "stagecraft/engine/deferred_reports.h"
+#include "engine/deferred_reports.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 namespace stagecraft {
 

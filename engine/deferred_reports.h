@@ -3,9 +3,9 @@
 // Steps whose loss, and perhaps norm, is still on its way from the device. A step is reported when its numbers have arrived, in
 // order, and at the latest when the next one is over: so nobody waits for a device that runs one step behind.
 
-#include "stagecraft/engine/deferred_norms.h"
-#include "stagecraft/engine/loss_sum.h"
-#include "stagecraft/engine/worker.h"
+#include "engine/deferred_norms.h"
+#include "engine/loss_sum.h"
+#include "engine/worker.h"
 
 #include <deque>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "stagecraft/engine/device_feed.h"
+#include "engine/device_feed.h"
 
 #include <ATen/ops/empty_like.h>
 #include <c10/core/StreamGuard.h>

@@ -3,7 +3,7 @@
 // Data on its way to a device, ahead of its use: the copy of the next micro-batch begins when one is taken,
 // on a stream of its own, and so goes on beside what is computed of that one.
 
-#include "stagecraft/models/data/loader.h"
+#include "models/data/loader.h"
 
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>

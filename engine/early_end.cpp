@@ -1,4 +1,4 @@
-#include "stagecraft/engine/early_end.h"
+#include "engine/early_end.h"
 
 #include <algorithm>
 #include <limits>

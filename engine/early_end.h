@@ -9,8 +9,8 @@
 // The marks are so far apart, and answers so late, that a rank that waits for an answer has done all that the
 // others need to come to their marks (the lists may take micro-batches out of order, and slots are posted ahead).
 
-#include "stagecraft/engine/transport/transport.h"
-#include "stagecraft/schedules/program/program.h"
+#include "engine/transport/transport.h"
+#include "schedules/program/program.h"
 
 #include <functional>
 

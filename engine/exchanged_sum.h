@@ -10,8 +10,8 @@
 // a reduce-scatter and an all-gather, 2 (w - 1) / w of the bytes each way (Thakur, Rabenseifner, Gropp, IJHPCA
 // 2005, section 4.5). Pieces go through both in the order they were handed in, several at a time.
 
-#include "stagecraft/engine/transport/replica_sum.h"
-#include "stagecraft/engine/transport/transport.h"
+#include "engine/transport/replica_sum.h"
+#include "engine/transport/transport.h"
 
 #include <cstdint>
 #include <deque>

@@ -1,12 +1,12 @@
-#include "stagecraft/engine/executor.h"
+#include "engine/executor.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/clipping.h"
-#include "stagecraft/engine/exchanged_sum.h"
-#include "stagecraft/engine/finite.h"
-#include "stagecraft/engine/overflow.h"
-#include "stagecraft/models/libtorch_error.h"
-#include "stagecraft/schedules/rules/reductions.h"
+#include "base/error.h"
+#include "engine/clipping.h"
+#include "engine/exchanged_sum.h"
+#include "engine/finite.h"
+#include "engine/overflow.h"
+#include "models/libtorch_error.h"
+#include "schedules/rules/reductions.h"
 
 #include <fmt/format.h>
 

@@ -3,21 +3,21 @@
 // Carries out one rank's list of a lowered program, action by action, in the order it stands. One handler an
 // op and nothing about any schedule: what a schedule is lies in the list alone.
 
-#include "stagecraft/engine/boundaries.h"
-#include "stagecraft/engine/deferred_norms.h"
-#include "stagecraft/engine/deferred_reports.h"
-#include "stagecraft/engine/early_end.h"
-#include "stagecraft/engine/finite.h"
-#include "stagecraft/engine/loss_sum.h"
-#include "stagecraft/engine/recorder.h"
-#include "stagecraft/engine/stage.h"
-#include "stagecraft/engine/unit_counter.h"
-#include "stagecraft/engine/worker.h"
-#include "stagecraft/models/data/batch_source.h"
-#include "stagecraft/models/data/sample_order.h"
-#include "stagecraft/schedules/program/program.h"
-#include "stagecraft/schedules/program/segments.h"
-#include "stagecraft/schedules/rules/staleness.h"
+#include "engine/boundaries.h"
+#include "engine/deferred_norms.h"
+#include "engine/deferred_reports.h"
+#include "engine/early_end.h"
+#include "engine/finite.h"
+#include "engine/loss_sum.h"
+#include "engine/recorder.h"
+#include "engine/stage.h"
+#include "engine/unit_counter.h"
+#include "engine/worker.h"
+#include "models/data/batch_source.h"
+#include "models/data/sample_order.h"
+#include "schedules/program/program.h"
+#include "schedules/program/segments.h"
+#include "schedules/rules/staleness.h"
 
 #include <array>
 #include <cstdint>

@@ -1,8 +1,8 @@
 // An executor's part in a step's norm: whose squares count, who adds them, and who hears of them when.
 
-#include "stagecraft/engine/clipping.h"
-#include "stagecraft/engine/executor.h"
-#include "stagecraft/engine/overflow.h"
+#include "engine/clipping.h"
+#include "engine/executor.h"
+#include "engine/overflow.h"
 
 #include <ATen/ops/zeros.h>
 

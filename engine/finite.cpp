@@ -1,6 +1,6 @@
-#include "stagecraft/engine/finite.h"
+#include "engine/finite.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>

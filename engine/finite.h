@@ -4,8 +4,8 @@
 // every update that no agreement on the norm precedes, of a whole state before it is saved; so a tensor is
 // read once, at the speed of memory, and nothing is allocated on the CPU.
 
-#include "stagecraft/engine/loss_sum.h"
-#include "stagecraft/models/layer.h"
+#include "engine/loss_sum.h"
+#include "models/layer.h"
 
 #include <cstddef>
 #include <deque>

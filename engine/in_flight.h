@@ -2,7 +2,7 @@
 
 // What a micro-batch leaves on a stage between its forward and its backward.
 
-#include "stagecraft/models/layer.h"
+#include "models/layer.h"
 
 #include <vector>
 

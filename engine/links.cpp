@@ -1,4 +1,4 @@
-#include "stagecraft/engine/links.h"
+#include "engine/links.h"
 
 namespace stagecraft {
 

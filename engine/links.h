@@ -3,9 +3,9 @@
 // What goes from one stage of a model directly to another (schedules/program/stage_links.h), found from its
 // layers.
 
-#include "stagecraft/models/model.h"
-#include "stagecraft/schedules/costs/costs.h"
-#include "stagecraft/schedules/program/stage_links.h"
+#include "models/model.h"
+#include "schedules/costs/costs.h"
+#include "schedules/program/stage_links.h"
 
 #include <cstdint>
 #include <utility>

@@ -1,7 +1,7 @@
-#include "stagecraft/engine/loss_sum.h"
+#include "engine/loss_sum.h"
 
-#include "stagecraft/engine/await_device.h"
-#include "stagecraft/models/device_mark.h"
+#include "engine/await_device.h"
+#include "models/device_mark.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>

@@ -3,7 +3,7 @@
 // The loss and the right predictions of a group's micro-batches, added up on the device that makes them, and
 // read on the host when the device has got there, not before.
 
-#include "stagecraft/models/loss.h"
+#include "models/loss.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>

@@ -1,7 +1,7 @@
-#include "stagecraft/engine/overflow.h"
+#include "engine/overflow.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/model.h"
+#include "base/error.h"
+#include "models/model.h"
 
 #include <fmt/format.h>
 

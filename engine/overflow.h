@@ -4,8 +4,8 @@
 // stages or by none where the ranks agree on the gradient's norm; where they do not, as in asynchronous
 // programs, each stage looks at its own gradients before its own update.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/ids.h"
+#include "base/error.h"
+#include "base/ids.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
-#include "stagecraft/engine/recorder.h"
+#include "engine/recorder.h"
 
-#include "stagecraft/models/device_mark.h"
+#include "models/device_mark.h"
 
 #include <algorithm>
 #include <utility>

@@ -3,7 +3,7 @@
 // Events of the last steps of a run, as the worker makes them. On the CPU an action takes as long as the host
 // is busy with it; on a device as long as there is between two marks around it, since the host only launches.
 
-#include "stagecraft/schedules/program/timeline.h"
+#include "schedules/program/timeline.h"
 
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>

@@ -1,9 +1,9 @@
-#include "stagecraft/engine/stage.h"
+#include "engine/stage.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/libtorch_error.h"
-#include "stagecraft/models/losses/run_loss.h"
+#include "base/error.h"
+#include "models/layers/functional.h"
+#include "models/libtorch_error.h"
+#include "models/losses/run_loss.h"
 
 #include <fmt/format.h>
 

@@ -5,14 +5,14 @@
 //
 // Threads: belongs to the worker's thread, which has autograd off (c10::InferenceMode).
 
-#include "stagecraft/engine/in_flight.h"
-#include "stagecraft/engine/optimizers/model_optimizer.h"
-#include "stagecraft/engine/stage_graphs.h"
-#include "stagecraft/engine/versions.h"
-#include "stagecraft/models/gradient_accumulator.h"
-#include "stagecraft/models/loss.h"
-#include "stagecraft/models/model.h"
-#include "stagecraft/schedules/program/action.h"
+#include "engine/in_flight.h"
+#include "engine/optimizers/model_optimizer.h"
+#include "engine/stage_graphs.h"
+#include "engine/versions.h"
+#include "models/gradient_accumulator.h"
+#include "models/loss.h"
+#include "models/model.h"
+#include "schedules/program/action.h"
 
 #include <cstdint>
 #include <functional>

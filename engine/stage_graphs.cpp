@@ -1,6 +1,6 @@
-#include "stagecraft/engine/stage_graphs.h"
+#include "engine/stage_graphs.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>

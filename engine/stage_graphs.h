@@ -20,9 +20,9 @@
 // What a device cannot record is run as it is from then on. Recordings stay until the stage goes: one that went
 // inside a step would wait for the whole device (schedules/rules/device_waits.h).
 
-#include "stagecraft/engine/device/graphs.h"
-#include "stagecraft/engine/in_flight.h"
-#include "stagecraft/models/gradient_accumulator.h"
+#include "engine/device/graphs.h"
+#include "engine/in_flight.h"
+#include "models/gradient_accumulator.h"
 
 #include <c10/core/Device.h>
 

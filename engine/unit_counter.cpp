@@ -1,4 +1,4 @@
-#include "stagecraft/engine/unit_counter.h"
+#include "engine/unit_counter.h"
 
 #include <utility>
 #include <vector>

@@ -3,8 +3,8 @@
 // What micro-batches weigh where samples weigh differently (Loss::units): targets that are padding do not
 // count. Read off the data set: each rank finds the share of its micro-batches without asking the others.
 
-#include "stagecraft/models/data/loader.h"
-#include "stagecraft/models/loss.h"
+#include "models/data/loader.h"
+#include "models/loss.h"
 
 #include <cstdint>
 

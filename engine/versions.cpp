@@ -1,6 +1,6 @@
-#include "stagecraft/engine/versions.h"
+#include "engine/versions.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <ATen/ops/empty_like.h>
 #include <fmt/format.h>

@@ -7,8 +7,8 @@
 // In mixed precision a version is what layers read, and the parameters that steps update, at full precision,
 // are apart: once, since nobody reads old ones.
 
-#include "stagecraft/models/layer.h"
-#include "stagecraft/schedules/program/action.h"
+#include "models/layer.h"
+#include "schedules/program/action.h"
 
 #include <cstddef>
 #include <vector>

@@ -4,18 +4,18 @@
 // and the executor that carries out lowered programs on them. It knows no schedule; it does what the
 // program's list says, in that order.
 
-#include "stagecraft/engine/optimizers/model_optimizer.h"
-#include "stagecraft/engine/settings/learning_rate.h"
-#include "stagecraft/engine/settings/loss_scale.h"
-#include "stagecraft/engine/settings/on_overflow.h"
-#include "stagecraft/engine/stage_graphs.h"
-#include "stagecraft/engine/transport/transport.h"
-#include "stagecraft/models/data/dataset.h"
-#include "stagecraft/models/loss.h"
-#include "stagecraft/models/model.h"
-#include "stagecraft/schedules/program/program.h"
-#include "stagecraft/schedules/program/segments.h"
-#include "stagecraft/schedules/program/timeline.h"
+#include "engine/optimizers/model_optimizer.h"
+#include "engine/settings/learning_rate.h"
+#include "engine/settings/loss_scale.h"
+#include "engine/settings/on_overflow.h"
+#include "engine/stage_graphs.h"
+#include "engine/transport/transport.h"
+#include "models/data/dataset.h"
+#include "models/loss.h"
+#include "models/model.h"
+#include "schedules/program/program.h"
+#include "schedules/program/segments.h"
+#include "schedules/program/timeline.h"
 
 #include <cstdint>
 #include <functional>

@@ -1,6 +1,6 @@
-#include "stagecraft/models/bundle.h"
+#include "models/bundle.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>

@@ -6,7 +6,7 @@
 // Floating-point values have gradients, others have none. So the gradients of a bundle are a bundle too, of
 // those values alone.
 
-#include "stagecraft/models/tensors.h"
+#include "models/tensors.h"
 
 #include <ATen/core/Tensor.h>
 

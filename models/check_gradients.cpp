@@ -1,7 +1,7 @@
-#include "stagecraft/models/check_gradients.h"
+#include "models/check_gradients.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/check/layer_check.h"
+#include "base/error.h"
+#include "models/check/layer_check.h"
 
 #include <ATen/ops/cat.h>
 #include <fmt/format.h>

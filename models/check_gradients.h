@@ -3,7 +3,7 @@
 // Holds a layer against its contract, its written-out backward against LibTorch's autograd through its own forward
 // among it. For tests of layers of one's own.
 
-#include "stagecraft/models/layer.h"
+#include "models/layer.h"
 
 #include <ATen/core/Tensor.h>
 

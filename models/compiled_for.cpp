@@ -1,4 +1,4 @@
-#include "stagecraft/models/compiled_for.h"
+#include "models/compiled_for.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,8 +1,8 @@
-#include "stagecraft/models/counting_allocator.h"
+#include "models/counting_allocator.h"
 
-#include "stagecraft/base/machine_memory.h"
-#include "stagecraft/base/table.h"
-#include "stagecraft/models/small_blocks.h"
+#include "base/machine_memory.h"
+#include "base/table.h"
+#include "models/small_blocks.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>

@@ -4,7 +4,7 @@
 // Installed once per process, in front of LibTorch's own CPU allocator. What is counted is what the checker's
 // memory proof counts.
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <cstdint>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "stagecraft/models/device_mark.h"
+#include "models/device_mark.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 

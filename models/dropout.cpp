@@ -1,7 +1,7 @@
-#include "stagecraft/models/dropout.h"
+#include "models/dropout.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/philox_tensor.h"
+#include "base/error.h"
+#include "models/philox_tensor.h"
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>

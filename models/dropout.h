@@ -6,7 +6,7 @@
 // A mask is one byte per element. Probabilities are held to 16 bits (a step of 1.5e-5), and the scale is that of
 // the probability used, so the expectation is exact.
 
-#include "stagecraft/models/random.h"
+#include "models/random.h"
 
 #include <ATen/core/Tensor.h>
 

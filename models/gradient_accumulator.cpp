@@ -1,7 +1,7 @@
-#include "stagecraft/models/gradient_accumulator.h"
+#include "models/gradient_accumulator.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/layers/functional.h"
+#include "base/error.h"
+#include "models/layers/functional.h"
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>

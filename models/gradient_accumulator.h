@@ -3,8 +3,8 @@
 // The one gradient sink: accumulates the weight gradients of one layer, in the order they come, into tensors
 // that stay. Engine, oracle and profiler all add through it, so they round alike.
 
-#include "stagecraft/models/layer.h"
-#include "stagecraft/models/matrix_products.h"
+#include "models/layer.h"
+#include "models/matrix_products.h"
 
 #include <string>
 #include <utility>

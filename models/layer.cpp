@@ -1,6 +1,6 @@
-#include "stagecraft/models/layer.h"
+#include "models/layer.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <fmt/format.h>
 

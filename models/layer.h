@@ -11,11 +11,11 @@
 // every forward is composed of differentiable ATen operators, tests hold each layer against autograd in fp64
 // (check_gradients.h).
 
-#include "stagecraft/models/batch_fields.h"
-#include "stagecraft/models/bundle.h"
-#include "stagecraft/models/layer_estimate.h"
-#include "stagecraft/models/number_check.h"
-#include "stagecraft/models/tensors.h"
+#include "models/batch_fields.h"
+#include "models/bundle.h"
+#include "models/layer_estimate.h"
+#include "models/number_check.h"
+#include "models/tensors.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -2,7 +2,7 @@
 
 // What a layer would take, said from its graph alone, without running it: for models larger than memory.
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <vector>
 

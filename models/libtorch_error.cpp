@@ -1,7 +1,7 @@
-#include "stagecraft/models/libtorch_error.h"
+#include "models/libtorch_error.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/layers/functional.h"
+#include "base/error.h"
+#include "models/layers/functional.h"
 
 #include <fmt/format.h>
 

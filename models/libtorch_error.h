@@ -3,8 +3,8 @@
 // LibTorch's errors as people hear of them. A c10::Error's what() ends in LibTorch's own stack, dozens of
 // lines; people get one line, and the rank's log the rest.
 
-#include "stagecraft/base/place_error.h"
-#include "stagecraft/models/layer.h"
+#include "base/place_error.h"
+#include "models/layer.h"
 
 #include <c10/util/Exception.h>
 

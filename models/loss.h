@@ -9,10 +9,10 @@
 //
 //   losses().add<HingeSettings>("hinge", make_hinge);
 
-#include "stagecraft/base/registry.h"
-#include "stagecraft/models/batch_fields.h"
-#include "stagecraft/models/layer.h"
-#include "stagecraft/models/sample.h"
+#include "base/registry.h"
+#include "models/batch_fields.h"
+#include "models/layer.h"
+#include "models/sample.h"
 
 #include <ATen/core/Tensor.h>
 

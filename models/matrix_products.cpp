@@ -1,6 +1,6 @@
-#include "stagecraft/models/matrix_products.h"
+#include "models/matrix_products.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>

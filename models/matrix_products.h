@@ -4,7 +4,7 @@
 // them to its BLAS, MKL, which on AMD's processors computes with AVX2 where AVX-512 would take half the time.
 // oneDNN uses what the processor has. The two round differently: only `blas` equals eager PyTorch to the bit.
 
-#include "stagecraft/base/describe.h"
+#include "base/describe.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -1,11 +1,11 @@
-#include "stagecraft/models/model.h"
+#include "models/model.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/fingerprint.h"
-#include "stagecraft/base/table.h"
-#include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/libtorch_error.h"
-#include "stagecraft/models/random.h"
+#include "base/files.h"
+#include "base/fingerprint.h"
+#include "base/table.h"
+#include "models/layers/functional.h"
+#include "models/libtorch_error.h"
+#include "models/random.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>

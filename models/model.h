@@ -3,14 +3,14 @@
 // A model: a list of layers, built from a config. Shapes are found by a dry pass on the `meta`
 // device.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/ids.h"
-#include "stagecraft/models/bundle.h"
-#include "stagecraft/models/families/registry.h"
-#include "stagecraft/models/layer.h"
-#include "stagecraft/models/loss.h"
-#include "stagecraft/models/matrix_products.h"
-#include "stagecraft/models/sample.h"
+#include "base/error.h"
+#include "base/ids.h"
+#include "models/bundle.h"
+#include "models/families/registry.h"
+#include "models/layer.h"
+#include "models/loss.h"
+#include "models/matrix_products.h"
+#include "models/sample.h"
 
 #include <memory>
 #include <optional>

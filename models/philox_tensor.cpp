@@ -1,6 +1,6 @@
-#include "stagecraft/models/philox_tensor.h"
+#include "models/philox_tensor.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>

@@ -3,7 +3,7 @@
 // The random words of models/random.h on any device, by ATen's integer operators: the same bits as the
 // host's.
 
-#include "stagecraft/models/random.h"
+#include "models/random.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -1,6 +1,6 @@
-#include "stagecraft/models/random.h"
+#include "models/random.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>

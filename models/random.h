@@ -4,7 +4,7 @@
 // 2, 3", SC'11) turns (key, counter) into numbers with no state in between: element i of a stream is the same
 // whoever computes it, in whatever order, on however many threads.
 
-#include "stagecraft/models/layer.h"
+#include "models/layer.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -1,8 +1,8 @@
-#include "stagecraft/models/safetensors.h"
+#include "models/safetensors.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/files.h"
-#include "stagecraft/models/layers/functional.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "models/layers/functional.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>

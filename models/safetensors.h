@@ -4,8 +4,8 @@
 // of a JSON header, little-endian; the header, {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0,
 // 24]}, ...} with optional text under "__metadata__"; then the tensors' bytes, densely, without gaps.
 
-#include "stagecraft/base/storage.h"
-#include "stagecraft/models/safetensors_header.h"
+#include "base/storage.h"
+#include "models/safetensors_header.h"
 
 #include <ATen/core/Tensor.h>
 

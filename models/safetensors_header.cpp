@@ -1,8 +1,8 @@
-#include "stagecraft/models/safetensors_header.h"
+#include "models/safetensors_header.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/models/layers/functional.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "models/layers/functional.h"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
-#include "stagecraft/models/safetensors_writer.h"
+#include "models/safetensors_writer.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/files.h"
+#include "base/error.h"
+#include "base/files.h"
 
 #include <c10/util/accumulate.h>
 

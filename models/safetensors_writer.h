@@ -3,8 +3,8 @@
 // Writes safetensors files (safetensors.h): tensor by tensor, so that memory holds one of them, however large the
 // file is, or whole.
 
-#include "stagecraft/base/storage.h"
-#include "stagecraft/models/safetensors_header.h"
+#include "base/storage.h"
+#include "models/safetensors_header.h"
 
 #include <ATen/core/Tensor.h>
 

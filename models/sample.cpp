@@ -1,4 +1,4 @@
-#include "stagecraft/models/sample.h"
+#include "models/sample.h"
 
 #include <algorithm>
 

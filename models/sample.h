@@ -2,7 +2,7 @@
 
 // What a data set yields, as models and losses see it.
 
-#include "stagecraft/models/batch_fields.h"
+#include "models/batch_fields.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -1,4 +1,4 @@
-#include "stagecraft/models/small_blocks.h"
+#include "models/small_blocks.h"
 
 #include <array>
 #include <bit>

@@ -1,6 +1,6 @@
-#include "stagecraft/models/tensors.h"
+#include "models/tensors.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <fmt/format.h>
 

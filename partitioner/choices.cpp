@@ -1,6 +1,6 @@
-#include "stagecraft/partitioner/choices.h"
+#include "partitioner/choices.h"
 
-#include "stagecraft/schedules/generators/registry.h"
+#include "schedules/generators/registry.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -8,7 +8,7 @@
 // more than m by at most one step of the caps, because otherwise the next cap would have allowed it too. So
 // for every possible plan one was found that is within that step of it.
 
-#include "stagecraft/partitioner/planner.h"
+#include "partitioner/planner.h"
 
 #include <cstdint>
 #include <functional>

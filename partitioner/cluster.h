@@ -2,7 +2,7 @@
 
 // cluster.json: the machines a plan is made for. Levels innermost first, as in Network.
 
-#include "stagecraft/schedules/costs/costs.h"
+#include "schedules/costs/costs.h"
 
 #include <optional>
 #include <string>

@@ -1,7 +1,7 @@
-#include "stagecraft/partitioner/explain.h"
+#include "partitioner/explain.h"
 
-#include "stagecraft/base/statistics.h"
-#include "stagecraft/partitioner/planning/plan_maker.h"
+#include "base/statistics.h"
+#include "partitioner/planning/plan_maker.h"
 
 #include <algorithm>
 #include <functional>

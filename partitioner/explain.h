@@ -6,9 +6,9 @@
 // Moved cuts and tenths are priced by simulating the plan's own program with other costs; what-ifs are
 // planned again (what_if.h).
 
-#include "stagecraft/partitioner/plan_pricer.h"
-#include "stagecraft/partitioner/planner.h"
-#include "stagecraft/partitioner/what_if.h"
+#include "partitioner/plan_pricer.h"
+#include "partitioner/planner.h"
+#include "partitioner/what_if.h"
 
 #include <optional>
 #include <vector>

@@ -1,7 +1,7 @@
-#include "stagecraft/partitioner/plan.h"
+#include "partitioner/plan.h"
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "base/json.h"
+#include "schedules/generators/registry.h"
 
 #include <fmt/format.h>
 

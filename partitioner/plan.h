@@ -4,7 +4,7 @@
 // it. A plan carries the cost table it was priced with, so `check` and `simulate` need nothing else. One
 // written by hand needs only `stages`, `schedule`, `micro_batches` and `micro_batch_size`.
 
-#include "stagecraft/schedules/generators/schedule.h"
+#include "schedules/generators/schedule.h"
 
 #include <optional>
 #include <string>

@@ -1,12 +1,12 @@
-#include "stagecraft/partitioner/plan_pricer.h"
+#include "partitioner/plan_pricer.h"
 
-#include "stagecraft/partitioner/compare_costs.h"
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/costs/collectives.h"
-#include "stagecraft/schedules/costs/traffic.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/rules/reductions.h"
+#include "partitioner/compare_costs.h"
+#include "schedules/checker/checker.h"
+#include "schedules/costs/collectives.h"
+#include "schedules/costs/traffic.h"
+#include "schedules/generators/registry.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/rules/reductions.h"
 
 #include <algorithm>
 #include <array>

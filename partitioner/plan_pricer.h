@@ -4,9 +4,9 @@
 // while the order stayed. Where the order follows the costs (Schedule::orders_by_time), and the plan carries
 // none of its own, the program is made again each time.
 
-#include "stagecraft/partitioner/plan.h"
-#include "stagecraft/schedules/program/consecutive.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "partitioner/plan.h"
+#include "schedules/program/consecutive.h"
+#include "schedules/simulator/simulator.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,11 +1,11 @@
 // A plan's own program: read from the lines it carries, checked.
-#include "stagecraft/partitioner/plan.h"
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/program/program_text.h"
-#include "stagecraft/schedules/program/recompute.h"
-#include "stagecraft/schedules/program/step_program.h"
+#include "partitioner/plan.h"
+#include "schedules/checker/checker.h"
+#include "schedules/generators/registry.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/program/program_text.h"
+#include "schedules/program/recompute.h"
+#include "schedules/program/step_program.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

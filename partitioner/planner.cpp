@@ -1,11 +1,11 @@
-#include "stagecraft/partitioner/planner.h"
+#include "partitioner/planner.h"
 
-#include "stagecraft/partitioner/compare_costs.h"
-#include "stagecraft/partitioner/planning/order_search.h"
-#include "stagecraft/partitioner/planning/planning_run.h"
-#include "stagecraft/partitioner/planning/request_checks.h"
-#include "stagecraft/partitioner/planning/width_partition.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "partitioner/compare_costs.h"
+#include "partitioner/planning/order_search.h"
+#include "partitioner/planning/planning_run.h"
+#include "partitioner/planning/request_checks.h"
+#include "partitioner/planning/width_partition.h"
+#include "schedules/generators/registry.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

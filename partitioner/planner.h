@@ -9,10 +9,10 @@
 // stage counts the best simulated steady step. A searched schedule (auto) gets the cuts that are best for any
 // other schedule of its placement.
 
-#include "stagecraft/partitioner/cluster.h"
-#include "stagecraft/partitioner/plan.h"
-#include "stagecraft/partitioner/profile.h"
-#include "stagecraft/partitioner/robustness.h"
+#include "partitioner/cluster.h"
+#include "partitioner/plan.h"
+#include "partitioner/profile.h"
+#include "partitioner/robustness.h"
 
 #include <functional>
 #include <optional>

@@ -1,6 +1,6 @@
-#include "stagecraft/partitioner/profile.h"
+#include "partitioner/profile.h"
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -5,7 +5,7 @@
 // interquartile range of those repeats. The last row computes the loss; measured profiles name it "loss" (its
 // output has 0 bytes).
 
-#include "stagecraft/schedules/costs/costs.h"
+#include "schedules/costs/costs.h"
 
 #include <optional>
 #include <string>

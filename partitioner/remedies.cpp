@@ -1,6 +1,6 @@
-#include "stagecraft/partitioner/remedies.h"
+#include "partitioner/remedies.h"
 
-#include "stagecraft/schedules/generators/registry.h"
+#include "schedules/generators/registry.h"
 
 #include <algorithm>
 #include <functional>

@@ -6,7 +6,7 @@
 // stages' memory does not follow the costs (Schedule::orders_by_time), for replicas as far as a small budget
 // finds them.
 
-#include "stagecraft/partitioner/planner.h"
+#include "partitioner/planner.h"
 
 #include <cstdint>
 #include <vector>

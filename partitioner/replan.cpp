@@ -1,7 +1,7 @@
-#include "stagecraft/partitioner/replan.h"
+#include "partitioner/replan.h"
 
-#include "stagecraft/base/text.h"
-#include "stagecraft/partitioner/ties.h"
+#include "base/text.h"
+#include "partitioner/ties.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 // said, either the device is (a straggler), or the layers are. One run cannot tell which, so both are
 // answered.
 
-#include "stagecraft/partitioner/planner.h"
+#include "partitioner/planner.h"
 
 #include <optional>
 #include <vector>

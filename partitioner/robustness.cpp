@@ -1,10 +1,10 @@
-#include "stagecraft/partitioner/robustness.h"
+#include "partitioner/robustness.h"
 
-#include "stagecraft/base/statistics.h"
-#include "stagecraft/partitioner/planner.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/program/consecutive.h"
+#include "base/statistics.h"
+#include "partitioner/planner.h"
+#include "schedules/generators/registry.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/program/consecutive.h"
 
 #include <algorithm>
 

@@ -2,8 +2,8 @@
 
 // How a plan's step takes to times that vary as the profile saw them vary.
 
-#include "stagecraft/partitioner/plan.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "partitioner/plan.h"
+#include "schedules/simulator/simulator.h"
 
 namespace stagecraft {
 

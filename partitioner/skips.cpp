@@ -1,6 +1,6 @@
-#include "stagecraft/partitioner/skips.h"
+#include "partitioner/skips.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 namespace stagecraft {
 

@@ -2,7 +2,7 @@
 
 // What of a plan goes directly between stages that are no neighbours.
 
-#include "stagecraft/partitioner/plan.h"
+#include "partitioner/plan.h"
 
 #include <vector>
 

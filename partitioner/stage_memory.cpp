@@ -1,7 +1,7 @@
-#include "stagecraft/partitioner/stage_memory.h"
+#include "partitioner/stage_memory.h"
 
-#include "stagecraft/partitioner/stage_walk.h"
-#include "stagecraft/schedules/memory/held.h"
+#include "partitioner/stage_walk.h"
+#include "schedules/memory/held.h"
 
 #include <algorithm>
 

@@ -3,8 +3,8 @@
 // The memory a stage needs under a schedule, before any program exists: what makes a cut feasible or not
 // while the planner searches. The proof of the finished plan (schedules/checker/checker.h) has the last word.
 
-#include "stagecraft/partitioner/profile.h"
-#include "stagecraft/schedules/memory/stage_counts.h"
+#include "partitioner/profile.h"
+#include "schedules/memory/stage_counts.h"
 
 #include <vector>
 

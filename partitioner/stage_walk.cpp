@@ -1,6 +1,6 @@
-#include "stagecraft/partitioner/stage_walk.h"
+#include "partitioner/stage_walk.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <cmath>

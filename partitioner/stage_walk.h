@@ -29,7 +29,7 @@
 // counts that, and values that layers keep besides count as kept. A value that goes through a layer keeps its
 // memory; one that passes a layer by keeps its gradient's too.
 
-#include "stagecraft/partitioner/profile.h"
+#include "partitioner/profile.h"
 
 #include <cstddef>
 #include <limits>

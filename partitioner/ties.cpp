@@ -1,4 +1,4 @@
-#include "stagecraft/partitioner/ties.h"
+#include "partitioner/ties.h"
 
 #include <cstddef>
 

@@ -2,8 +2,8 @@
 
 // Which stages of a plan hold weights that several layers share.
 
-#include "stagecraft/partitioner/plan.h"
-#include "stagecraft/partitioner/profile.h"
+#include "partitioner/plan.h"
+#include "partitioner/profile.h"
 
 #include <vector>
 

@@ -1,7 +1,7 @@
-#include "stagecraft/partitioner/what_if.h"
+#include "partitioner/what_if.h"
 
-#include "stagecraft/base/statistics.h"
-#include "stagecraft/partitioner/plan_pricer.h"
+#include "base/statistics.h"
+#include "partitioner/plan_pricer.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -2,7 +2,7 @@
 
 // What would another cluster or another split of the batch bring? Each question is planned again.
 
-#include "stagecraft/partitioner/planner.h"
+#include "partitioner/planner.h"
 
 #include <cstdint>
 #include <functional>

@@ -1,7 +1,7 @@
-#include "stagecraft/profiler/chain.h"
+#include "profiler/chain.h"
 
-#include "stagecraft/models/libtorch_error.h"
-#include "stagecraft/models/losses/run_loss.h"
+#include "models/libtorch_error.h"
+#include "models/losses/run_loss.h"
 
 namespace stagecraft {
 

@@ -4,9 +4,9 @@
 // weights and gradients, and the loss as one more row behind them. Carries out what a stage of the engine
 // does, in the same order, so that what is measured here is what a run does.
 
-#include "stagecraft/models/gradient_accumulator.h"
-#include "stagecraft/models/loss.h"
-#include "stagecraft/models/model.h"
+#include "models/gradient_accumulator.h"
+#include "models/loss.h"
+#include "models/model.h"
 
 #include <functional>
 #include <string>

@@ -1,4 +1,4 @@
-#include "stagecraft/profiler/device_stopwatch.h"
+#include "profiler/device_stopwatch.h"
 
 namespace stagecraft {
 

@@ -3,8 +3,8 @@
 // How long work takes where it is carried out: on the CPU by the clock, on a device by events around it,
 // since the host only launches it. A device's times are there after settle().
 
-#include "stagecraft/base/ids.h"
-#include "stagecraft/models/device_mark.h"
+#include "base/ids.h"
+#include "models/device_mark.h"
 
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>

@@ -1,6 +1,6 @@
-#include "stagecraft/profiler/layer_classes.h"
+#include "profiler/layer_classes.h"
 
-#include "stagecraft/profiler/statistics.h"
+#include "profiler/statistics.h"
 
 #include <algorithm>
 #include <fstream>

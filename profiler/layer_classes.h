@@ -3,8 +3,8 @@
 // Layers that cost the same, told by their graphs (Layer::cost_class). A profile runs a few of each class and
 // gives the others their figures, so that a model of eighty equal blocks is measured as fast as one of three.
 
-#include "stagecraft/models/model.h"
-#include "stagecraft/partitioner/profile.h"
+#include "models/model.h"
+#include "partitioner/profile.h"
 
 #include <cstdint>
 #include <vector>

@@ -1,6 +1,6 @@
-#include "stagecraft/profiler/layer_memory.h"
+#include "profiler/layer_memory.h"
 
-#include "stagecraft/profiler/memory_meter.h"
+#include "profiler/memory_meter.h"
 
 #include <algorithm>
 #include <map>

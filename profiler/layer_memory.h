@@ -3,8 +3,8 @@
 // Bytes of every row of a chain: one forward and one backward of a micro-batch on the chain's device, as its
 // allocator counts them (memory_meter.h), told apart by storage. What the figures mean is said in partitioner/profile.h and partitioner/stage_walk.h.
 
-#include "stagecraft/partitioner/profile.h"
-#include "stagecraft/profiler/chain.h"
+#include "partitioner/profile.h"
+#include "profiler/chain.h"
 
 #include <vector>
 

@@ -1,14 +1,14 @@
-#include "stagecraft/profiler/layer_profiler.h"
+#include "profiler/layer_profiler.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/counting_allocator.h"
-#include "stagecraft/profiler/device_stopwatch.h"
-#include "stagecraft/profiler/layer_classes.h"
-#include "stagecraft/profiler/layer_memory.h"
-#include "stagecraft/profiler/memory_meter.h"
-#include "stagecraft/profiler/recorded_chain.h"
-#include "stagecraft/profiler/statistics.h"
-#include "stagecraft/profiler/tied_weights.h"
+#include "base/error.h"
+#include "models/counting_allocator.h"
+#include "profiler/device_stopwatch.h"
+#include "profiler/layer_classes.h"
+#include "profiler/layer_memory.h"
+#include "profiler/memory_meter.h"
+#include "profiler/recorded_chain.h"
+#include "profiler/statistics.h"
+#include "profiler/tied_weights.h"
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>

@@ -4,11 +4,11 @@
 // the chain, forward through all of them and back, with two micro-batches in flight as a pipeline has, so
 // that caches are as warm as in a run and not as warm as in a loop over one layer.
 
-#include "stagecraft/engine/device/graphs.h"
-#include "stagecraft/models/loss.h"
-#include "stagecraft/models/model.h"
-#include "stagecraft/partitioner/profile.h"
-#include "stagecraft/profiler/chain.h"
+#include "engine/device/graphs.h"
+#include "models/loss.h"
+#include "models/model.h"
+#include "partitioner/profile.h"
+#include "profiler/chain.h"
 
 #include <cstdint>
 #include <functional>

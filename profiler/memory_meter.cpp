@@ -1,4 +1,4 @@
-#include "stagecraft/profiler/memory_meter.h"
+#include "profiler/memory_meter.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
 

@@ -1,10 +1,10 @@
-#include "stagecraft/profiler/profile_estimate.h"
+#include "profiler/profile_estimate.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/counting_allocator.h"
-#include "stagecraft/profiler/chain.h"
-#include "stagecraft/profiler/layer_memory.h"
-#include "stagecraft/profiler/tied_weights.h"
+#include "base/error.h"
+#include "models/counting_allocator.h"
+#include "profiler/chain.h"
+#include "profiler/layer_memory.h"
+#include "profiler/tied_weights.h"
 
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>

@@ -1,4 +1,4 @@
-#include "stagecraft/profiler/recorded_chain.h"
+#include "profiler/recorded_chain.h"
 
 #include <algorithm>
 #include <utility>

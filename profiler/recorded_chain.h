@@ -7,8 +7,8 @@
 // Two micro-batches in flight have a pool of memory each. Within a pool parts are recorded in the order in
 // which they are started, so that memory which one has given back may be another's.
 
-#include "stagecraft/engine/device/graphs.h"
-#include "stagecraft/profiler/chain.h"
+#include "engine/device/graphs.h"
+#include "profiler/chain.h"
 
 #include <memory>
 #include <vector>

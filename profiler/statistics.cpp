@@ -1,6 +1,6 @@
-#include "stagecraft/profiler/statistics.h"
+#include "profiler/statistics.h"
 
-#include "stagecraft/base/statistics.h"
+#include "base/statistics.h"
 
 namespace stagecraft {
 

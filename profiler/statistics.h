@@ -2,7 +2,7 @@
 
 // Robust figures of a few repeats.
 
-#include "stagecraft/partitioner/profile.h"
+#include "partitioner/profile.h"
 
 #include <vector>
 

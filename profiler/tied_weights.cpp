@@ -1,4 +1,4 @@
-#include "stagecraft/profiler/tied_weights.h"
+#include "profiler/tied_weights.h"
 
 #include <c10/util/accumulate.h>
 

@@ -2,8 +2,8 @@
 
 // What profiles and plans know of the weights that several of a model's layers hold.
 
-#include "stagecraft/models/model.h"
-#include "stagecraft/partitioner/profile.h"
+#include "models/model.h"
+#include "partitioner/profile.h"
 
 #include <vector>
 

@@ -42,7 +42,6 @@ echo "lint: format of ${#sources[@]} files is right, says $format"
 [ "$tidy$includes" != 00 ] || exit 0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-ln -s "$PWD" "$work/stagecraft"  # includes are spelled from there
 mapfile -t sources < <(git ls-files 'base/*.cpp' 'schedules/*.cpp' 'partitioner/*.cpp' 'engine/settings/*.cpp' 'engine/metrics/*.cpp' 'engine/report/*.cpp' 'cli/*.cpp' \
   ':!cli/engine_*' ':!cli/check_layers.cpp' ':!cli/doctor.cpp' ':!cli/profile.cpp' ':!cli/train.cpp')
 # What was fine once, with the same headers and rules, is not checked again: it leaves a seal here.
@@ -54,7 +53,7 @@ with_headers() {
   local file
   while [ $# -gt 0 ]; do
     for file in "$@"; do reached[$file]=1; done
-    set -- $(grep -hoP '^#include "stagecraft/\K[^"]+' "$@" | sort -u | while read -r file; do [ "${reached[$file]-}" ] || echo "$file"; done)
+    set -- $(grep -hoP '^#include "\K[^"]+' "$@" | sort -u | while read -r file; do [ "${reached[$file]-}" ] || [ ! -e "$file" ] || echo "$file"; done)
   done
   printf '%s\n' "${!reached[@]}" | sort
 }
@@ -70,7 +69,7 @@ if [ "$includes" = 1 ]; then
   done
   compile=$(grep -s -o '"command": "[^"]* -o [^"]*/precompiled_plain.cpp"' $build/compile_commands.json | sed 's/^"command": "//; s/ -o .*//') ||
     { echo "lint.sh: --includes needs what a build has made of the headers: cmake --preset planner && cmake --build --preset planner" >&2; exit 2; }
-  export compile="$compile -I$work -DSTAGECRAFT_VERSION=\"\" -fsyntax-only"
+  export compile="$compile -I$PWD -DSTAGECRAFT_VERSION=\"\" -fsyntax-only"
   alone() {
     local seal
     seal=$(seal_of "$compile" "$1")
@@ -109,9 +108,9 @@ tidy() {
   seal=$(seal_of "$tidy_version $system" "$@")
   [ ! -e "$seal" ] || return 0
   unit=$work/${seal##*/}.cpp
-  printf '#include "stagecraft/%s"\n' "$@" > "$unit"
+  printf '#include "%s"\n' "$@" > "$unit"
   if said=$("$clang_tidy" --quiet --config-file=.clang-tidy --checks=-bugprone-suspicious-include --warnings-as-errors='*' \
-    "$unit" -- -std=c++20 -fbracket-depth=1024 -I"$work" $system -DSTAGECRAFT_VERSION='""' -DOMPI_SKIP_MPICXX -DFMT_CONSTEVAL= 2>&1); then
+    "$unit" -- -std=c++20 -fbracket-depth=1024 -I"$PWD" $system -DSTAGECRAFT_VERSION='""' -DOMPI_SKIP_MPICXX -DFMT_CONSTEVAL= 2>&1); then
     touch "$seal"
   elif [ $# -gt 1 ] && [[ $said == *clang-diagnostic-error* ]]; then
     tidy "${@:1:half}" || worst=1

@@ -2,13 +2,14 @@
 
 // All of the component `engine`: the planner's, and the registries of what a training run is made of.
 
-#include "stagecraft/engine/optimizers/optimizer.h"
-#include "stagecraft/engine/settings/learning_rate.h"
-#include "stagecraft/models/data/dataset.h"
-#include "stagecraft/models/dropout.h"
-#include "stagecraft/models/families/registry.h"
-#include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/layers/registry.h"
-#include "stagecraft/models/loss.h"
-#include "stagecraft/models/losses/loss_factor.h"
-#include "stagecraft/planner.h"
+#include "engine/optimizers/optimizer.h"
+#include "engine/settings/learning_rate.h"
+#include "models/data/dataset.h"
+#include "models/dropout.h"
+#include "models/families/registry.h"
+#include "models/layers/functional.h"
+#include "models/layers/registry.h"
+#include "models/loss.h"
+#include "models/losses/loss_factor.h"
+
+#include "planner.h"

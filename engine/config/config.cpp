@@ -1,8 +1,8 @@
-#include "stagecraft/engine/config/config.h"
+#include "engine/config/config.h"
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/optimizers/staleness_advice.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "base/json.h"
+#include "engine/optimizers/staleness_advice.h"
+#include "schedules/generators/registry.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -5,18 +5,18 @@
 // descriptions below. Reading is strict: unknown keys, wrong types and numbers that do not add up throw
 // InputError.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/optimizers/optimizer_config.h"
-#include "stagecraft/engine/settings/learning_rate.h"
-#include "stagecraft/engine/settings/loss_scale.h"
-#include "stagecraft/engine/settings/on_overflow.h"
-#include "stagecraft/engine/settings/threads.h"
-#include "stagecraft/engine/transport/nccl/groups.h"
-#include "stagecraft/models/data/dataset.h"
-#include "stagecraft/models/families/registry.h"
-#include "stagecraft/models/loss.h"
-#include "stagecraft/schedules/generators/schedule.h"
-#include "stagecraft/schedules/program/segments.h"
+#include "base/json.h"
+#include "engine/optimizers/optimizer_config.h"
+#include "engine/settings/learning_rate.h"
+#include "engine/settings/loss_scale.h"
+#include "engine/settings/on_overflow.h"
+#include "engine/settings/threads.h"
+#include "engine/transport/nccl/groups.h"
+#include "models/data/dataset.h"
+#include "models/families/registry.h"
+#include "models/loss.h"
+#include "schedules/generators/schedule.h"
+#include "schedules/program/segments.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 // What accelerators this build and this machine have. One header, two back ends (cuda/, none/), chosen by
 // CMake.
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "stagecraft/engine/device/clocks.h"
+#include "engine/device/clocks.h"
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-#include "stagecraft/engine/device/driver.h"
+#include "engine/device/driver.h"
 
 #include <fmt/format.h>
 

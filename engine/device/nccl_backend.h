@@ -6,7 +6,7 @@
 // Threads: belongs to its rank's thread. Nothing here blocks, but open().
 // Failure: PeerError for what NCCL reports.
 
-#include "stagecraft/engine/device/streams.h"
+#include "engine/device/streams.h"
 
 #include <cstddef>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "stagecraft/engine/device/peak_flops.h"
+#include "engine/device/peak_flops.h"
 
 #include <array>
 

@@ -7,7 +7,7 @@
 // Threads: belongs to its rank's thread. Nothing here blocks.
 // Failure: InternalError for what CUDA reports.
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <cstddef>
 #include <memory>

@@ -1,8 +1,8 @@
-#include "stagecraft/engine/metrics/manifest.h"
+#include "engine/metrics/manifest.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/fingerprint.h"
-#include "stagecraft/base/json.h"
+#include "base/files.h"
+#include "base/fingerprint.h"
+#include "base/json.h"
 
 #include <fmt/format.h>
 

@@ -2,10 +2,10 @@
 
 // manifest.json: what a checkpoint is of, and what its files must be. Needs no LibTorch.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/plain_name.h"
-#include "stagecraft/engine/settings/loss_scale.h"
-#include "stagecraft/engine/settings/threads.h"
+#include "base/json.h"
+#include "base/plain_name.h"
+#include "engine/settings/loss_scale.h"
+#include "engine/settings/threads.h"
 
 #include <cstdint>
 #include <optional>

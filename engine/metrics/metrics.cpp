@@ -1,7 +1,7 @@
-#include "stagecraft/engine/metrics/metrics.h"
+#include "engine/metrics/metrics.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
+#include "base/files.h"
+#include "base/json.h"
 
 #include <fmt/format.h>
 

@@ -2,8 +2,8 @@
 
 // metrics.jsonl: one JSON object a line, written as soon as a step or a validation is over.
 
-#include "stagecraft/base/describe.h"
-#include "stagecraft/base/storage.h"
+#include "base/describe.h"
+#include "base/storage.h"
 
 #include <cmath>
 #include <cstdint>

@@ -7,7 +7,7 @@
 //   summary.json     times, memory, last losses           exit.json      after a failure: who failed, and how
 //   logs/rank-N.log  one log per rank                     checkpoints/   step-00000100/, ...
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <string>
 

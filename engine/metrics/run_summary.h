@@ -2,8 +2,8 @@
 
 // summary.json: what a run's last session came to, in figures. Needs no LibTorch: `report` reads it anywhere.
 
-#include "stagecraft/base/ids.h"
-#include "stagecraft/engine/metrics/metrics.h"
+#include "base/ids.h"
+#include "engine/metrics/metrics.h"
 
 #include <cstdint>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "stagecraft/engine/optimizers/adafactor.h"
+#include "engine/optimizers/adafactor.h"
 
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/matmul.h>

@@ -1,4 +1,4 @@
-#include "stagecraft/engine/optimizers/adam.h"
+#include "engine/optimizers/adam.h"
 
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>

@@ -1,8 +1,8 @@
-#include "stagecraft/engine/optimizers/model_optimizer.h"
+#include "engine/optimizers/model_optimizer.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/optimizers/name_pattern.h"
-#include "stagecraft/models/libtorch_error.h"
+#include "base/error.h"
+#include "engine/optimizers/name_pattern.h"
+#include "models/libtorch_error.h"
 
 #include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/zeros.h>

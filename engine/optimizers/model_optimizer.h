@@ -4,9 +4,9 @@
 // each has, and the average of the weights. State is per layer and travels with the layer, so that a
 // checkpoint does not know about stages.
 
-#include "stagecraft/base/ids.h"
-#include "stagecraft/engine/optimizers/optimizer_config.h"
-#include "stagecraft/models/model.h"
+#include "base/ids.h"
+#include "engine/optimizers/optimizer_config.h"
+#include "models/model.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -1,7 +1,7 @@
-#include "stagecraft/engine/optimizers/muon.h"
+#include "engine/optimizers/muon.h"
 
-#include "stagecraft/engine/optimizers/adam.h"
-#include "stagecraft/engine/optimizers/name_pattern.h"
+#include "engine/optimizers/adam.h"
+#include "engine/optimizers/name_pattern.h"
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/lerp.h>

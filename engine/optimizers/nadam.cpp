@@ -1,6 +1,6 @@
-#include "stagecraft/engine/optimizers/nadam.h"
+#include "engine/optimizers/nadam.h"
 
-#include "stagecraft/engine/optimizers/adam.h"
+#include "engine/optimizers/adam.h"
 
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_addcdiv.h>

@@ -1,4 +1,4 @@
-#include "stagecraft/engine/optimizers/name_pattern.h"
+#include "engine/optimizers/name_pattern.h"
 
 #include <algorithm>
 #include <fnmatch.h>

@@ -1,11 +1,11 @@
-#include "stagecraft/engine/optimizers/optimizer.h"
+#include "engine/optimizers/optimizer.h"
 
-#include "stagecraft/engine/optimizers/adafactor.h"
-#include "stagecraft/engine/optimizers/adam.h"
-#include "stagecraft/engine/optimizers/lion.h"
-#include "stagecraft/engine/optimizers/muon.h"
-#include "stagecraft/engine/optimizers/nadam.h"
-#include "stagecraft/engine/optimizers/sgd.h"
+#include "engine/optimizers/adafactor.h"
+#include "engine/optimizers/adam.h"
+#include "engine/optimizers/lion.h"
+#include "engine/optimizers/muon.h"
+#include "engine/optimizers/nadam.h"
+#include "engine/optimizers/sgd.h"
 
 #include <c10/util/accumulate.h>
 

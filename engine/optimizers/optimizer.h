@@ -7,8 +7,8 @@
 // An optimizer knows no model and holds no state. model_optimizer.h applies it to a model's layers, with the
 // config's parameter groups.
 
-#include "stagecraft/base/registry.h"
-#include "stagecraft/models/layer.h"
+#include "base/registry.h"
+#include "models/layer.h"
 
 #include <ATen/core/Tensor.h>
 

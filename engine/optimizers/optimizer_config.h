@@ -3,8 +3,8 @@
 // The `optimizer` part of a config: a registered optimizer, groups of parameters that have a rate or a decay
 // of their own, and the average of the weights.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/optimizers/optimizer.h"
+#include "base/json.h"
+#include "engine/optimizers/optimizer.h"
 
 #include <optional>
 #include <string>

@@ -1,4 +1,4 @@
-#include "stagecraft/engine/optimizers/sgd.h"
+#include "engine/optimizers/sgd.h"
 
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_fused_sgd.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "stagecraft/engine/optimizers/optimizer.h"
+#include "engine/optimizers/optimizer.h"
 
 namespace stagecraft {
 

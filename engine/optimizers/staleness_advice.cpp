@@ -1,6 +1,6 @@
-#include "stagecraft/engine/optimizers/staleness_advice.h"
+#include "engine/optimizers/staleness_advice.h"
 
-#include "stagecraft/engine/optimizers/muon.h"
+#include "engine/optimizers/muon.h"
 
 #include <fmt/format.h>
 

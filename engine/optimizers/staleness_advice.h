@@ -2,7 +2,7 @@
 
 // What is known of optimizers under asynchronous schedules, from the measurements of docs/convergence.md.
 
-#include "stagecraft/engine/optimizers/optimizer_config.h"
+#include "engine/optimizers/optimizer_config.h"
 
 #include <string>
 

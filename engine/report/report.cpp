@@ -1,11 +1,11 @@
-#include "stagecraft/engine/report/report.h"
+#include "engine/report/report.h"
 
-#include "stagecraft/base/statistics.h"
-#include "stagecraft/engine/report/step_windows.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/program/consecutive.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "base/statistics.h"
+#include "engine/report/step_windows.h"
+#include "schedules/generators/registry.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/program/consecutive.h"
+#include "schedules/simulator/simulator.h"
 
 #include <fmt/format.h>
 

@@ -6,9 +6,9 @@
 // Measured figures are of the steps in timeline.json (the last log.timeline_steps of the run), a step, except
 // the step time, which is the median over all steps of the run's last session (summary.json).
 
-#include "stagecraft/engine/metrics/run_summary.h"
-#include "stagecraft/partitioner/plan.h"
-#include "stagecraft/schedules/program/timeline.h"
+#include "engine/metrics/run_summary.h"
+#include "partitioner/plan.h"
+#include "schedules/program/timeline.h"
 
 #include <optional>
 #include <string>

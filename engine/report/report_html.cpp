@@ -1,7 +1,7 @@
-#include "stagecraft/base/table.h"
-#include "stagecraft/engine/report/report.h"
-#include "stagecraft/schedules/pictures/svg.h"
-#include "stagecraft/schedules/pictures/svg_writer.h"
+#include "base/table.h"
+#include "engine/report/report.h"
+#include "schedules/pictures/svg.h"
+#include "schedules/pictures/svg_writer.h"
 
 #include <fmt/format.h>
 

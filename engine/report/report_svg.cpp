@@ -1,6 +1,6 @@
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/report/report.h"
-#include "stagecraft/schedules/pictures/svg.h"
+#include "base/error.h"
+#include "engine/report/report.h"
+#include "schedules/pictures/svg.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
-#include "stagecraft/base/table.h"
-#include "stagecraft/base/text.h"
-#include "stagecraft/engine/report/report.h"
+#include "base/table.h"
+#include "base/text.h"
+#include "engine/report/report.h"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/metrics/run_paths.h"
-#include "stagecraft/engine/report/report.h"
-#include "stagecraft/schedules/interchange/chrome_trace.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "engine/metrics/run_paths.h"
+#include "engine/report/report.h"
+#include "schedules/interchange/chrome_trace.h"
 
 #include <string>
 

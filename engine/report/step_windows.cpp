@@ -1,6 +1,6 @@
-#include "stagecraft/engine/report/step_windows.h"
+#include "engine/report/step_windows.h"
 
-#include "stagecraft/base/statistics.h"
+#include "base/statistics.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -3,7 +3,7 @@
 // The stretches of a timeline in which its steps are made. Between two steps a checkpoint or a validation may
 // lie; a rank may wait for the end of it inside the next step. Neither is the step's time.
 
-#include "stagecraft/schedules/program/timeline.h"
+#include "schedules/program/timeline.h"
 
 #include <utility>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "stagecraft/engine/run/background_writer.h"
+#include "engine/run/background_writer.h"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 // timeout with it; and a pipe that was closed (`| head`), a full disk or a terminal that is gone is no reason
 // to stop.
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <cstddef>
 #include <functional>

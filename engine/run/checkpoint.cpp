@@ -1,12 +1,12 @@
-#include "stagecraft/engine/run/checkpoint.h"
+#include "engine/run/checkpoint.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/fingerprint.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/run/checkpoint_folder.h"
-#include "stagecraft/models/safetensors.h"
-#include "stagecraft/models/safetensors_writer.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "base/files.h"
+#include "base/fingerprint.h"
+#include "base/json.h"
+#include "engine/run/checkpoint_folder.h"
+#include "models/safetensors.h"
+#include "models/safetensors_writer.h"
+#include "schedules/generators/registry.h"
 
 #include <c10/util/accumulate.h>
 #include <fmt/format.h>

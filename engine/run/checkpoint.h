@@ -9,11 +9,11 @@
 // A layer's state has a file of its own and knows no stage, so a synchronous run can go on with other stages.
 // The folder's own life, written aside and put in its place, is checkpoint_folder.h's.
 
-#include "stagecraft/engine/metrics/manifest.h"
-#include "stagecraft/engine/run/run_dir.h"
-#include "stagecraft/engine/run/setup.h"
-#include "stagecraft/engine/transport/transport.h"
-#include "stagecraft/engine/worker.h"
+#include "engine/metrics/manifest.h"
+#include "engine/run/run_dir.h"
+#include "engine/run/setup.h"
+#include "engine/transport/transport.h"
+#include "engine/worker.h"
 
 #include <cstdint>
 #include <functional>

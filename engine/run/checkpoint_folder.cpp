@@ -1,7 +1,7 @@
-#include "stagecraft/engine/run/checkpoint_folder.h"
+#include "engine/run/checkpoint_folder.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/engine/metrics/manifest.h"
+#include "base/files.h"
+#include "engine/metrics/manifest.h"
 
 #include <fmt/format.h>
 

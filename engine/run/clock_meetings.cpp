@@ -1,7 +1,7 @@
-#include "stagecraft/engine/run/clock_meetings.h"
+#include "engine/run/clock_meetings.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/statistics.h"
+#include "base/error.h"
+#include "base/statistics.h"
 
 #include <algorithm>
 #include <chrono>

@@ -4,8 +4,8 @@
 // 50 ppm are 3 ms per minute. So all ranks meet in barriers several times over a run and note when, each by
 // its own clock. Between two meetings one clock is a line over the other.
 
-#include "stagecraft/base/ids.h"
-#include "stagecraft/engine/transport/transport.h"
+#include "base/ids.h"
+#include "engine/transport/transport.h"
 
 #include <cstddef>
 #include <vector>

@@ -1,6 +1,6 @@
-#include "stagecraft/engine/run/cores_note.h"
+#include "engine/run/cores_note.h"
 
-#include "stagecraft/base/text.h"
+#include "base/text.h"
 
 #include <fmt/format.h>
 

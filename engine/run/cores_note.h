@@ -3,7 +3,7 @@
 // Enough processors for the host side of ranks on GPUs. Launchers bind: Open MPI gives each of two ranks one
 // core, which its thread, its loader, its transfers and NCCL's threads then share.
 
-#include "stagecraft/engine/transport/cores.h"
+#include "engine/transport/cores.h"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "stagecraft/engine/run/device_reserve.h"
+#include "engine/run/device_reserve.h"
 
 #include <algorithm>
 

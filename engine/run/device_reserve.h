@@ -11,9 +11,9 @@
 //   blocks         what LibTorch's allocator rounds up and cannot give to others: a twentieth
 // The context of CUDA and its kernels is not among them: it is there when the free memory is asked for.
 
-#include "stagecraft/engine/run/setup.h"
-#include "stagecraft/engine/transport/nccl/wiring.h"
-#include "stagecraft/partitioner/cluster.h"
+#include "engine/run/setup.h"
+#include "engine/transport/nccl/wiring.h"
+#include "partitioner/cluster.h"
 
 namespace stagecraft {
 

@@ -1,10 +1,10 @@
-#include "stagecraft/engine/run/devices.h"
+#include "engine/run/devices.h"
 
-#include "stagecraft/engine/device/operators.h"
-#include "stagecraft/engine/device/peak_flops.h"
-#include "stagecraft/engine/run/launcher.h"
-#include "stagecraft/engine/transport/factory.h"
-#include "stagecraft/engine/transport/link_probe.h"
+#include "engine/device/operators.h"
+#include "engine/device/peak_flops.h"
+#include "engine/run/launcher.h"
+#include "engine/transport/factory.h"
+#include "engine/transport/link_probe.h"
 
 #include <ATen/Context.h>
 #include <ATen/cpu/Utils.h>

@@ -2,13 +2,13 @@
 
 // Which device a rank computes on, and what its tensors travel over.
 
-#include "stagecraft/engine/config/config.h"
-#include "stagecraft/engine/device/accelerators.h"
-#include "stagecraft/engine/device/clocks.h"
-#include "stagecraft/engine/run/setup.h"
-#include "stagecraft/engine/transport/nccl/wiring.h"
-#include "stagecraft/engine/transport/transport.h"
-#include "stagecraft/partitioner/profile.h"
+#include "engine/config/config.h"
+#include "engine/device/accelerators.h"
+#include "engine/device/clocks.h"
+#include "engine/run/setup.h"
+#include "engine/transport/nccl/wiring.h"
+#include "engine/transport/transport.h"
+#include "partitioner/profile.h"
 
 #include <c10/core/Device.h>
 

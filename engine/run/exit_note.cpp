@@ -1,6 +1,6 @@
-#include "stagecraft/engine/run/exit_note.h"
+#include "engine/run/exit_note.h"
 
-#include "stagecraft/base/bounded.h"
+#include "base/bounded.h"
 
 #include <memory>
 

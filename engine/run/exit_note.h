@@ -3,8 +3,8 @@
 // exit.json from a process on its way out: the file system that hangs may be why it goes, and must not keep
 // it.
 
-#include "stagecraft/base/ids.h"
-#include "stagecraft/engine/run/run_dir.h"
+#include "base/ids.h"
+#include "engine/run/run_dir.h"
 
 #include <functional>
 #include <optional>

@@ -1,11 +1,11 @@
-#include "stagecraft/engine/run/export.h"
+#include "engine/run/export.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/run/checkpoint_folder.h"
-#include "stagecraft/engine/run/export_tensors.h"
-#include "stagecraft/engine/run/run_dir.h"
-#include "stagecraft/models/model.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "engine/run/checkpoint_folder.h"
+#include "engine/run/export_tensors.h"
+#include "engine/run/run_dir.h"
+#include "models/model.h"
 
 #include <c10/core/InferenceMode.h>
 #include <c10/util/accumulate.h>

@@ -3,7 +3,7 @@
 // A checkpoint as a folder that PyTorch loads: model.safetensors, or shards with their index, under PyTorch's
 // names, and beside them what Hugging Face's from_pretrained reads.
 
-#include "stagecraft/engine/run/export_folder.h"
+#include "engine/run/export_folder.h"
 
 #include <cstdint>
 #include <functional>

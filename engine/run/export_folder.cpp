@@ -1,7 +1,7 @@
-#include "stagecraft/engine/run/export_folder.h"
+#include "engine/run/export_folder.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
+#include "base/files.h"
+#include "base/json.h"
 
 #include <fmt/format.h>
 

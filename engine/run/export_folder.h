@@ -3,8 +3,8 @@
 // The folder that an export becomes: written aside and put in its place whole, instead of an earlier export at
 // most.
 
-#include "stagecraft/base/describe.h"
-#include "stagecraft/base/storage.h"
+#include "base/describe.h"
+#include "base/storage.h"
 
 #include <cstdint>
 #include <optional>

@@ -1,11 +1,11 @@
-#include "stagecraft/engine/run/export_tensors.h"
+#include "engine/run/export_tensors.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/run/checkpoint.h"
-#include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/safetensors.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "engine/run/checkpoint.h"
+#include "models/layers/functional.h"
+#include "models/safetensors.h"
 
 #include <ATen/ops/isfinite.h>
 #include <fmt/format.h>

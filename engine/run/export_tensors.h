@@ -2,9 +2,9 @@
 
 // What an export writes: a checkpoint's tensors under the names that their model has in PyTorch.
 
-#include "stagecraft/engine/metrics/manifest.h"
-#include "stagecraft/models/captured/model_folder.h"
-#include "stagecraft/models/safetensors_writer.h"
+#include "engine/metrics/manifest.h"
+#include "models/captured/model_folder.h"
+#include "models/safetensors_writer.h"
 
 #include <functional>
 #include <optional>

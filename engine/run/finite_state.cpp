@@ -1,7 +1,7 @@
-#include "stagecraft/engine/run/finite_state.h"
+#include "engine/run/finite_state.h"
 
-#include "stagecraft/models/data/sample_order.h"
-#include "stagecraft/schedules/program/segments.h"
+#include "models/data/sample_order.h"
+#include "schedules/program/segments.h"
 
 #include <ATen/ops/isfinite.h>
 #include <fmt/format.h>

@@ -2,10 +2,10 @@
 
 // Nothing that is not finite is saved or gone on from, and a run that stops says how to go on.
 
-#include "stagecraft/engine/overflow.h"
-#include "stagecraft/engine/run/setup.h"
-#include "stagecraft/engine/transport/transport.h"
-#include "stagecraft/engine/worker.h"
+#include "engine/overflow.h"
+#include "engine/run/setup.h"
+#include "engine/transport/transport.h"
+#include "engine/worker.h"
 
 #include <cstdint>
 #include <string>

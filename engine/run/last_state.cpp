@@ -1,9 +1,9 @@
-#include "stagecraft/engine/run/last_state.h"
+#include "engine/run/last_state.h"
 
-#include "stagecraft/engine/overflow.h"
-#include "stagecraft/engine/run/checkpoint.h"
-#include "stagecraft/engine/run/devices.h"
-#include "stagecraft/engine/run/finite_state.h"
+#include "engine/overflow.h"
+#include "engine/run/checkpoint.h"
+#include "engine/run/devices.h"
+#include "engine/run/finite_state.h"
 
 #include <fmt/format.h>
 

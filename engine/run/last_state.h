@@ -4,10 +4,10 @@
 // gradient that is not finite. The rank that fails calls the others off, all meet in a transport that was made
 // for it, and where each has the state of the same whole step they save it there.
 
-#include "stagecraft/engine/run/run_dir.h"
-#include "stagecraft/engine/run/setup.h"
-#include "stagecraft/engine/transport/transport.h"
-#include "stagecraft/engine/worker.h"
+#include "engine/run/run_dir.h"
+#include "engine/run/setup.h"
+#include "engine/transport/transport.h"
+#include "engine/worker.h"
 
 #include <cstdint>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "stagecraft/engine/run/launcher.h"
+#include "engine/run/launcher.h"
 
 #include <fmt/format.h>
 

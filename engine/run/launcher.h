@@ -4,8 +4,8 @@
 // be alone would train N copies of a model into one directory; that must be impossible, so what the launcher
 // says and what MPI says are compared before anything else.
 
-#include "stagecraft/engine/config/config.h"
-#include "stagecraft/engine/transport/cores.h"
+#include "engine/config/config.h"
+#include "engine/transport/cores.h"
 
 #include <functional>
 #include <optional>

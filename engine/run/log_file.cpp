@@ -1,7 +1,7 @@
-#include "stagecraft/engine/run/log_file.h"
+#include "engine/run/log_file.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/printable.h"
+#include "base/files.h"
+#include "base/printable.h"
 
 #include <fmt/format.h>
 #include <spdlog/details/null_mutex.h>

@@ -2,7 +2,7 @@
 
 // The log file of one rank. Lines that cannot be written are lost: a log must not end the run it tells of.
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <memory>
 #include <string>

@@ -1,14 +1,14 @@
-#include "stagecraft/engine/run/memory_check.h"
+#include "engine/run/memory_check.h"
 
-#include "stagecraft/base/table.h"
-#include "stagecraft/engine/device/accelerators.h"
-#include "stagecraft/engine/run/device_reserve.h"
-#include "stagecraft/engine/run/devices.h"
-#include "stagecraft/engine/run/launcher.h"
-#include "stagecraft/engine/run/memory_remedies.h"
-#include "stagecraft/engine/transport/cores.h"
-#include "stagecraft/profiler/layer_classes.h"
-#include "stagecraft/profiler/profile_estimate.h"
+#include "base/table.h"
+#include "engine/device/accelerators.h"
+#include "engine/run/device_reserve.h"
+#include "engine/run/devices.h"
+#include "engine/run/launcher.h"
+#include "engine/run/memory_remedies.h"
+#include "engine/transport/cores.h"
+#include "profiler/layer_classes.h"
+#include "profiler/profile_estimate.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -3,8 +3,8 @@
 // Memory before work: what a run or a profile needs is compared with what the machine has, its cgroups'
 // limits included, or with what a GPU has free, before anything large is allocated.
 
-#include "stagecraft/base/machine_memory.h"
-#include "stagecraft/engine/run/setup.h"
+#include "base/machine_memory.h"
+#include "engine/run/setup.h"
 
 #include <c10/core/Device.h>
 

@@ -1,8 +1,8 @@
-#include "stagecraft/engine/run/memory_remedies.h"
+#include "engine/run/memory_remedies.h"
 
-#include "stagecraft/base/table.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/generators/schedule.h"
+#include "base/table.h"
+#include "schedules/generators/registry.h"
+#include "schedules/generators/schedule.h"
 
 #include <fmt/format.h>
 

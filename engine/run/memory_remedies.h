@@ -2,7 +2,7 @@
 
 // What would fit where a run does not: the same plan otherwise, proved again with its own costs.
 
-#include "stagecraft/engine/run/setup.h"
+#include "engine/run/setup.h"
 
 #include <functional>
 #include <string>

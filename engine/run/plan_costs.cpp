@@ -1,7 +1,7 @@
-#include "stagecraft/engine/run/plan_costs.h"
+#include "engine/run/plan_costs.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/run/plan_source.h"
+#include "base/error.h"
+#include "engine/run/plan_source.h"
 
 #include <fmt/format.h>
 

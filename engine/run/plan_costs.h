@@ -3,9 +3,9 @@
 // What of a plan's costs the model knows exactly. A plan is a file that people edit, and memory is proved from its
 // costs: a proof from wrong bytes is none.
 
-#include "stagecraft/engine/optimizers/model_optimizer.h"
-#include "stagecraft/models/model.h"
-#include "stagecraft/partitioner/plan.h"
+#include "engine/optimizers/model_optimizer.h"
+#include "models/model.h"
+#include "partitioner/plan.h"
 
 #include <string>
 

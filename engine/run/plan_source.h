@@ -3,12 +3,12 @@
 // From a config to a plan: the one it names, checked against the model, or one that is made now from a quick
 // profile of this machine. Used by `train`, and by `plan` and `check` where they are given a config.
 
-#include "stagecraft/engine/run/training_inputs.h"
-#include "stagecraft/engine/transport/transport.h"
-#include "stagecraft/partitioner/cluster.h"
-#include "stagecraft/partitioner/plan.h"
-#include "stagecraft/partitioner/planner.h"
-#include "stagecraft/partitioner/profile.h"
+#include "engine/run/training_inputs.h"
+#include "engine/transport/transport.h"
+#include "partitioner/cluster.h"
+#include "partitioner/plan.h"
+#include "partitioner/planner.h"
+#include "partitioner/profile.h"
 
 #include <optional>
 #include <string>

@@ -1,13 +1,13 @@
-#include "stagecraft/engine/run/prepare.h"
+#include "engine/run/prepare.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/metrics/metrics.h"
-#include "stagecraft/engine/run/checkpoint.h"
-#include "stagecraft/engine/run/checkpoint_folder.h"
-#include "stagecraft/engine/run/devices.h"
-#include "stagecraft/engine/run/plan_source.h"
-#include "stagecraft/models/data/data_facts.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "engine/metrics/metrics.h"
+#include "engine/run/checkpoint.h"
+#include "engine/run/checkpoint_folder.h"
+#include "engine/run/devices.h"
+#include "engine/run/plan_source.h"
+#include "models/data/data_facts.h"
 
 #include <fmt/format.h>
 

@@ -3,10 +3,10 @@
 // What rank 0 does before the others start: read, lock, plan, prove. The rest of the ranks get its results as
 // text and build the same setup from that.
 
-#include "stagecraft/engine/run/plan_source.h"
-#include "stagecraft/engine/run/run_dir.h"
-#include "stagecraft/engine/run/setup.h"
-#include "stagecraft/engine/run/train.h"
+#include "engine/run/plan_source.h"
+#include "engine/run/run_dir.h"
+#include "engine/run/setup.h"
+#include "engine/run/train.h"
 
 #include <functional>
 #include <memory>

@@ -1,9 +1,9 @@
-#include "stagecraft/engine/run/printing.h"
+#include "engine/run/printing.h"
 
-#include "stagecraft/base/table.h"
-#include "stagecraft/base/text.h"
-#include "stagecraft/engine/optimizers/staleness_advice.h"
-#include "stagecraft/schedules/rules/staleness.h"
+#include "base/table.h"
+#include "base/text.h"
+#include "engine/optimizers/staleness_advice.h"
+#include "schedules/rules/staleness.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -2,8 +2,8 @@
 
 // What a run shows people: the tables before the first step and the lines after. Pure: text out of values.
 
-#include "stagecraft/engine/metrics/metrics.h"
-#include "stagecraft/engine/run/setup.h"
+#include "engine/metrics/metrics.h"
+#include "engine/run/setup.h"
 
 #include <string>
 #include <vector>

@@ -1,7 +1,7 @@
-#include "stagecraft/engine/run/process_facts.h"
+#include "engine/run/process_facts.h"
 
-#include "stagecraft/engine/transport/cores.h"
-#include "stagecraft/models/counting_allocator.h"
+#include "engine/transport/cores.h"
+#include "models/counting_allocator.h"
 
 #include <ATen/ops/full.h>
 

@@ -3,7 +3,7 @@
 // How this process would train, measured here and now: cores, threads, and whether freed activations stay its
 // own. For `stagecraft doctor`; docs/guides/measuring.md says what each should be.
 
-#include "stagecraft/engine/run/launcher.h"
+#include "engine/run/launcher.h"
 
 #include <cstdint>
 #include <vector>

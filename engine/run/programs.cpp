@@ -1,8 +1,8 @@
-#include "stagecraft/engine/run/programs.h"
+#include "engine/run/programs.h"
 
-#include "stagecraft/schedules/generators/schedule.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/program/consecutive.h"
+#include "schedules/generators/schedule.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/program/consecutive.h"
 
 #include <algorithm>
 #include <numeric>

@@ -3,10 +3,10 @@
 // The programs of a run: every shape of segment it will meet, generated, lowered and proved before the first
 // step. The trainer only looks them up.
 
-#include "stagecraft/partitioner/plan.h"
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/program/program.h"
-#include "stagecraft/schedules/program/segments.h"
+#include "partitioner/plan.h"
+#include "schedules/checker/checker.h"
+#include "schedules/program/program.h"
+#include "schedules/program/segments.h"
 
 #include <map>
 #include <utility>

@@ -1,6 +1,6 @@
-#include "stagecraft/engine/run/progress.h"
+#include "engine/run/progress.h"
 
-#include "stagecraft/base/table.h"
+#include "base/table.h"
 
 #include <fmt/format.h>
 

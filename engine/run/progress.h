@@ -2,7 +2,7 @@
 
 // What a run shows while it goes on: lines, and a progress bar that is drawn over itself.
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <cstdint>
 #include <functional>

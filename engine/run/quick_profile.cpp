@@ -1,10 +1,10 @@
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/device/graphs.h"
-#include "stagecraft/engine/run/devices.h"
-#include "stagecraft/engine/run/memory_check.h"
-#include "stagecraft/engine/run/plan_source.h"
-#include "stagecraft/profiler/layer_profiler.h"
-#include "stagecraft/profiler/profile_estimate.h"
+#include "base/json.h"
+#include "engine/device/graphs.h"
+#include "engine/run/devices.h"
+#include "engine/run/memory_check.h"
+#include "engine/run/plan_source.h"
+#include "profiler/layer_profiler.h"
+#include "profiler/profile_estimate.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "stagecraft/engine/run/rank_threads.h"
+#include "engine/run/rank_threads.h"
 
 #include <chrono>
 #include <condition_variable>

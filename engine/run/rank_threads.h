@@ -2,7 +2,7 @@
 
 // The threads of a run whose ranks are threads. Nothing here waits for a thread that will never end.
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <functional>
 #include <memory>

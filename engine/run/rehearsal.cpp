@@ -1,4 +1,4 @@
-#include "stagecraft/engine/run/rehearsal.h"
+#include "engine/run/rehearsal.h"
 
 #include <algorithm>
 

@@ -3,9 +3,9 @@
 // What a device's ranks rehearse before a run's first step (Worker::rehearse): its segments in small, with enough
 // micro-batches that everything that the schedule does in a steady step occurs.
 
-#include "stagecraft/engine/run/programs.h"
-#include "stagecraft/engine/run/setup.h"
-#include "stagecraft/engine/worker.h"
+#include "engine/run/programs.h"
+#include "engine/run/setup.h"
+#include "engine/worker.h"
 
 #include <vector>
 

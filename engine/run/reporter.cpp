@@ -1,7 +1,7 @@
-#include "stagecraft/engine/run/reporter.h"
+#include "engine/run/reporter.h"
 
-#include "stagecraft/engine/overflow.h"
-#include "stagecraft/engine/run/printing.h"
+#include "engine/overflow.h"
+#include "engine/run/printing.h"
 
 #include <fmt/format.h>
 

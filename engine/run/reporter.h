@@ -2,11 +2,11 @@
 
 // The one rank that hears of losses turns them into metrics lines and into what people see.
 
-#include "stagecraft/engine/metrics/metrics.h"
-#include "stagecraft/engine/run/progress.h"
-#include "stagecraft/engine/run/setup.h"
-#include "stagecraft/engine/run/step_times.h"
-#include "stagecraft/engine/worker.h"
+#include "engine/metrics/metrics.h"
+#include "engine/run/progress.h"
+#include "engine/run/setup.h"
+#include "engine/run/step_times.h"
+#include "engine/worker.h"
 
 #include <chrono>
 #include <optional>

@@ -1,10 +1,10 @@
-#include "stagecraft/engine/run/run_dir.h"
+#include "engine/run/run_dir.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/metrics/manifest.h"
-#include "stagecraft/engine/run/checkpoint_folder.h"
-#include "stagecraft/engine/transport/cores.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "engine/metrics/manifest.h"
+#include "engine/run/checkpoint_folder.h"
+#include "engine/transport/cores.h"
 
 #include <fmt/format.h>
 

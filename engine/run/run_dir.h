@@ -5,9 +5,9 @@
 // One run at a time: the directory is locked while it is used. Nothing in it is replaced or removed unless a run
 // made the directory: `.lock` says so, or a whole checkpoint does.
 
-#include "stagecraft/base/describe.h"
-#include "stagecraft/base/files.h"
-#include "stagecraft/engine/metrics/run_paths.h"
+#include "base/describe.h"
+#include "base/files.h"
+#include "engine/metrics/run_paths.h"
 
 #include <string>
 

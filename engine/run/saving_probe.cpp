@@ -1,8 +1,8 @@
-#include "stagecraft/engine/run/saving_probe.h"
+#include "engine/run/saving_probe.h"
 
-#include "stagecraft/base/table.h"
-#include "stagecraft/engine/run/checkpoint.h"
-#include "stagecraft/engine/run/checkpoint_folder.h"
+#include "base/table.h"
+#include "engine/run/checkpoint.h"
+#include "engine/run/checkpoint_folder.h"
 
 #include <fmt/format.h>
 

@@ -4,9 +4,9 @@
 // folder that is not shared by all machines, a read-only disk, a quota, names the file system does not take,
 // too little space.
 
-#include "stagecraft/engine/run/run_dir.h"
-#include "stagecraft/engine/run/setup.h"
-#include "stagecraft/engine/transport/transport.h"
+#include "engine/run/run_dir.h"
+#include "engine/run/setup.h"
+#include "engine/transport/transport.h"
 
 namespace stagecraft {
 

@@ -1,11 +1,11 @@
-#include "stagecraft/engine/run/setup.h"
+#include "engine/run/setup.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/fingerprint.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/run/plan_source.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/generators/schedule.h"
+#include "base/files.h"
+#include "base/fingerprint.h"
+#include "base/json.h"
+#include "engine/run/plan_source.h"
+#include "schedules/generators/registry.h"
+#include "schedules/generators/schedule.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

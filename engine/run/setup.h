@@ -2,10 +2,10 @@
 
 // Everything about a run that is settled before its first step and the same on every rank.
 
-#include "stagecraft/engine/config/config.h"
-#include "stagecraft/engine/run/programs.h"
-#include "stagecraft/engine/run/training_inputs.h"
-#include "stagecraft/partitioner/plan.h"
+#include "engine/config/config.h"
+#include "engine/run/programs.h"
+#include "engine/run/training_inputs.h"
+#include "partitioner/plan.h"
 
 #include <memory>
 #include <string>

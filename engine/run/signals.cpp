@@ -1,4 +1,4 @@
-#include "stagecraft/engine/run/signals.h"
+#include "engine/run/signals.h"
 
 #include <array>
 #include <atomic>

@@ -1,7 +1,7 @@
-#include "stagecraft/engine/run/step_times.h"
+#include "engine/run/step_times.h"
 
-#include "stagecraft/base/statistics.h"
-#include "stagecraft/models/data/mix.h"
+#include "base/statistics.h"
+#include "models/data/mix.h"
 
 #include <algorithm>
 #include <bit>

@@ -3,8 +3,8 @@
 // How long a session's steps took, in memory that does not grow with the run: every step of one of up to
 // 131,072 steps, of a longer one as many chosen evenly.
 
-#include "stagecraft/base/ids.h"
-#include "stagecraft/engine/metrics/run_summary.h"
+#include "base/ids.h"
+#include "engine/metrics/run_summary.h"
 
 #include <cstddef>
 #include <cstdint>

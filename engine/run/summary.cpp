@@ -1,13 +1,13 @@
-#include "stagecraft/engine/run/summary.h"
+#include "engine/run/summary.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/metrics/metrics.h"
-#include "stagecraft/engine/run/devices.h"
-#include "stagecraft/engine/run/memory_check.h"
-#include "stagecraft/engine/transport/cores.h"
-#include "stagecraft/models/data/buckets.h"
-#include "stagecraft/schedules/interchange/chrome_trace.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "engine/metrics/metrics.h"
+#include "engine/run/devices.h"
+#include "engine/run/memory_check.h"
+#include "engine/transport/cores.h"
+#include "models/data/buckets.h"
+#include "schedules/interchange/chrome_trace.h"
 
 #include <fmt/format.h>
 

@@ -2,14 +2,14 @@
 
 // What is left when a run is over: all ranks' events in one timeline, and summary.json.
 
-#include "stagecraft/engine/metrics/run_summary.h"
-#include "stagecraft/engine/run/clock_meetings.h"
-#include "stagecraft/engine/run/reporter.h"
-#include "stagecraft/engine/run/run_dir.h"
-#include "stagecraft/engine/run/setup.h"
-#include "stagecraft/engine/transport/transport.h"
-#include "stagecraft/engine/worker.h"
-#include "stagecraft/schedules/program/timeline.h"
+#include "engine/metrics/run_summary.h"
+#include "engine/run/clock_meetings.h"
+#include "engine/run/reporter.h"
+#include "engine/run/run_dir.h"
+#include "engine/run/setup.h"
+#include "engine/transport/transport.h"
+#include "engine/worker.h"
+#include "schedules/program/timeline.h"
 
 #include <cstdint>
 #include <string>

@@ -3,9 +3,9 @@
 // A training run from the command's point of view: config in, run directory out. Alone, its ranks are
 // threads; under mpirun or srun they are processes. Whoever calls it only prints and chooses exit codes.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/run/reporter.h"
-#include "stagecraft/engine/run/trainer.h"
+#include "base/json.h"
+#include "engine/run/reporter.h"
+#include "engine/run/trainer.h"
 
 #include <functional>
 #include <string>

@@ -3,11 +3,11 @@
 // One rank's whole run: start from weights or a checkpoint, walk the segments, save, stop when asked, and at
 // the end put together what all ranks saw.
 
-#include "stagecraft/engine/metrics/run_summary.h"
-#include "stagecraft/engine/run/reporter.h"
-#include "stagecraft/engine/run/run_dir.h"
-#include "stagecraft/engine/run/setup.h"
-#include "stagecraft/engine/transport/transport.h"
+#include "engine/metrics/run_summary.h"
+#include "engine/run/reporter.h"
+#include "engine/run/run_dir.h"
+#include "engine/run/setup.h"
+#include "engine/transport/transport.h"
 
 #include <cstdint>
 #include <exception>

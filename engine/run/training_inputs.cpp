@@ -1,11 +1,11 @@
-#include "stagecraft/engine/run/training_inputs.h"
+#include "engine/run/training_inputs.h"
 
-#include "stagecraft/models/captured/repeats.h"
-#include "stagecraft/models/data/buckets.h"
-#include "stagecraft/models/data/checked.h"
-#include "stagecraft/models/data/held_to_its_word.h"
-#include "stagecraft/models/libtorch_error.h"
-#include "stagecraft/partitioner/plan.h"
+#include "models/captured/repeats.h"
+#include "models/data/buckets.h"
+#include "models/data/checked.h"
+#include "models/data/held_to_its_word.h"
+#include "models/libtorch_error.h"
+#include "partitioner/plan.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

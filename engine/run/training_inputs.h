@@ -3,12 +3,12 @@
 // What a run works on: the data set, the model, the loss and the optimizer, made from its config and checked
 // against each other. The same on every rank; read-only afterwards, so ranks that are threads share one.
 
-#include "stagecraft/engine/config/config.h"
-#include "stagecraft/engine/optimizers/model_optimizer.h"
-#include "stagecraft/models/data/dataset.h"
-#include "stagecraft/models/loss.h"
-#include "stagecraft/models/model.h"
-#include "stagecraft/schedules/program/segments.h"
+#include "engine/config/config.h"
+#include "engine/optimizers/model_optimizer.h"
+#include "models/data/dataset.h"
+#include "models/loss.h"
+#include "models/model.h"
+#include "schedules/program/segments.h"
 
 #include <memory>
 #include <string>

@@ -1,6 +1,6 @@
-#include "stagecraft/engine/run/watchdog.h"
+#include "engine/run/watchdog.h"
 
-#include "stagecraft/base/stopwatch.h"
+#include "base/stopwatch.h"
 
 #include <fmt/format.h>
 

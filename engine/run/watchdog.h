@@ -2,8 +2,8 @@
 
 // Ends a run whose host is stuck: no call of the rank's thread says so, since it never returns.
 
-#include "stagecraft/base/ids.h"
-#include "stagecraft/engine/transport/pulse.h"
+#include "base/ids.h"
+#include "engine/transport/pulse.h"
 
 #include <condition_variable>
 #include <functional>

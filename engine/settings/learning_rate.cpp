@@ -1,6 +1,6 @@
-#include "stagecraft/engine/settings/learning_rate.h"
+#include "engine/settings/learning_rate.h"
 
-#include "stagecraft/base/place_error.h"
+#include "base/place_error.h"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 //
 //   learning_rates().add<CyclicSettings>("cyclic", cyclic_rate);
 
-#include "stagecraft/base/registry.h"
+#include "base/registry.h"
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
-#include "stagecraft/engine/settings/loss_scale.h"
+#include "engine/settings/loss_scale.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <fmt/format.h>
 

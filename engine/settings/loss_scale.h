@@ -5,7 +5,7 @@
 // the scale halved; after a window of steps without that it is doubled. All ranks hear of an overflow by the
 // same agreement on the gradient's norm, so each keeps the scale by itself.
 
-#include "stagecraft/base/describe.h"
+#include "base/describe.h"
 
 #include <cmath>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "stagecraft/base/describe.h"
+#include "base/describe.h"
 
 #include <array>
 #include <cstdint>

@@ -1,6 +1,6 @@
-#include "stagecraft/engine/transport/alone.h"
+#include "engine/transport/alone.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 namespace stagecraft::transport {
 namespace {

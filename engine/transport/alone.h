@@ -6,7 +6,7 @@
 // Numbers made up are ones, whole numbers zeros, as are the bytes of several packed values: positions that any table
 // has. Hosts are heard through the transport that it stands for, so another rank's failure ends a rehearsal as well.
 
-#include "stagecraft/engine/transport/transport.h"
+#include "engine/transport/transport.h"
 
 #include <cstddef>
 #include <deque>

@@ -1,6 +1,6 @@
-#include "stagecraft/engine/transport/cores.h"
+#include "engine/transport/cores.h"
 
-#include "stagecraft/base/cgroups.h"
+#include "base/cgroups.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,10 +1,10 @@
-#include "stagecraft/engine/transport/factory.h"
+#include "engine/transport/factory.h"
 
-#include "stagecraft/engine/transport/direct/direct_transport.h"
-#include "stagecraft/engine/transport/local/local_transport.h"
-#include "stagecraft/engine/transport/mpi/mpi_transport.h"
-#include "stagecraft/engine/transport/nccl/nccl_transport.h"
-#include "stagecraft/engine/transport/staged/staged_transport.h"
+#include "engine/transport/direct/direct_transport.h"
+#include "engine/transport/local/local_transport.h"
+#include "engine/transport/mpi/mpi_transport.h"
+#include "engine/transport/nccl/nccl_transport.h"
+#include "engine/transport/staged/staged_transport.h"
 
 #include <utility>
 

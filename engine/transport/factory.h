@@ -2,10 +2,10 @@
 
 // The one place that chooses a transport.
 
-#include "stagecraft/engine/device/streams.h"
-#include "stagecraft/engine/transport/mpi/mpi_session.h"
-#include "stagecraft/engine/transport/nccl/wiring.h"
-#include "stagecraft/engine/transport/transport.h"
+#include "engine/device/streams.h"
+#include "engine/transport/mpi/mpi_session.h"
+#include "engine/transport/nccl/wiring.h"
+#include "engine/transport/transport.h"
 
 #include <functional>
 #include <memory>

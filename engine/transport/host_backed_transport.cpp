@@ -1,7 +1,7 @@
-#include "stagecraft/engine/transport/host_backed_transport.h"
+#include "engine/transport/host_backed_transport.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/transport/wait_error.h"
+#include "base/error.h"
+#include "engine/transport/wait_error.h"
 
 #include <fmt/format.h>
 

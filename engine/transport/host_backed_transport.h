@@ -5,8 +5,8 @@
 // it waits. Collectives are the hosts' alone. Before one, pending transfers are flushed, because nothing polls
 // during it.
 
-#include "stagecraft/engine/device/streams.h"
-#include "stagecraft/engine/transport/transport.h"
+#include "engine/device/streams.h"
+#include "engine/transport/transport.h"
 
 #include <chrono>
 #include <functional>

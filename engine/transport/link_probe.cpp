@@ -1,7 +1,7 @@
-#include "stagecraft/engine/transport/link_probe.h"
+#include "engine/transport/link_probe.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/transport/factory.h"
+#include "base/error.h"
+#include "engine/transport/factory.h"
 
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>

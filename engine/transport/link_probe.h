@@ -3,9 +3,9 @@
 // Measures the link that a transport makes between two ranks, with tensors of the sizes that pipelines
 // exchange.
 
-#include "stagecraft/engine/transport/nccl/wiring.h"
-#include "stagecraft/engine/transport/transport.h"
-#include "stagecraft/schedules/costs/costs.h"
+#include "engine/transport/nccl/wiring.h"
+#include "engine/transport/transport.h"
+#include "schedules/costs/costs.h"
 
 #include <c10/core/Device.h>
 

@@ -6,7 +6,7 @@
 //
 // Threads: one beats, any reads.
 
-#include "stagecraft/schedules/program/action.h"
+#include "schedules/program/action.h"
 
 #include <atomic>
 #include <cstdint>

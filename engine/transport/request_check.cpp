@@ -1,7 +1,7 @@
-#include "stagecraft/engine/transport/request_check.h"
+#include "engine/transport/request_check.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/transport/wait_error.h"
+#include "base/error.h"
+#include "engine/transport/wait_error.h"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>

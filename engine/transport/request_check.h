@@ -2,7 +2,7 @@
 
 // What every transport demands of its callers.
 
-#include "stagecraft/engine/transport/transport.h"
+#include "engine/transport/transport.h"
 
 namespace stagecraft::transport {
 

@@ -2,7 +2,7 @@
 
 // What ranks know of each other's processes beside what they send.
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <cstdint>
 

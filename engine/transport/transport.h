@@ -10,10 +10,10 @@
 // another rank's process has ended, and at once when another rank has failed, with PeerError that names rank,
 // peer, tag and age. No call hangs.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/transport/replica_sum.h"
-#include "stagecraft/engine/transport/waits.h"
-#include "stagecraft/schedules/program/action.h"
+#include "base/error.h"
+#include "engine/transport/replica_sum.h"
+#include "engine/transport/waits.h"
+#include "schedules/program/action.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -1,4 +1,4 @@
-#include "stagecraft/engine/transport/wait_error.h"
+#include "engine/transport/wait_error.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -2,8 +2,8 @@
 
 // How every transport words a wait that failed, so that people can compare the ranks' messages.
 
-#include "stagecraft/engine/transport/signs.h"
-#include "stagecraft/schedules/program/action.h"
+#include "engine/transport/signs.h"
+#include "schedules/program/action.h"
 
 #include <string>
 

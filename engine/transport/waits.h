@@ -10,9 +10,9 @@
 //
 // Threads: belongs to one rank's thread.
 
-#include "stagecraft/base/stopwatch.h"
-#include "stagecraft/engine/transport/pulse.h"
-#include "stagecraft/engine/transport/signs.h"
+#include "base/stopwatch.h"
+#include "engine/transport/pulse.h"
+#include "engine/transport/signs.h"
 
 #include <cstddef>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "stagecraft/models/captured/argument_rules.h"
+#include "models/captured/argument_rules.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/function_schema.h>

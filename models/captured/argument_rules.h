@@ -7,7 +7,7 @@
 // Rules are about the types that the graph declares: a run compares each result with its own before the next step
 // reads it (replay.h). They are of two kinds: for arguments of a name in whatever operator, and for operators.
 
-#include "stagecraft/models/captured/step_view.h"
+#include "models/captured/step_view.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "stagecraft/models/captured/arguments.h"
+#include "models/captured/arguments.h"
 
 #include <ATen/core/jit_type.h>
 #include <ATen/ops/scalar_tensor.h>

@@ -2,8 +2,8 @@
 
 // One argument of a step, read against the type that the operator's schema has for it.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/models/captured/graph.h"
+#include "base/json.h"
+#include "models/captured/graph.h"
 
 #include <ATen/core/function_schema.h>
 

@@ -1,12 +1,12 @@
-#include "stagecraft/models/captured/captured_layer.h"
+#include "models/captured/captured_layer.h"
 
-#include "stagecraft/models/captured/graph_estimate.h"
-#include "stagecraft/models/captured/graph_state.h"
-#include "stagecraft/models/captured/index_checks.h"
-#include "stagecraft/models/captured/layer_of_lengths.h"
-#include "stagecraft/models/captured/repeats.h"
-#include "stagecraft/models/captured/step_work.h"
-#include "stagecraft/models/layers/functional.h"
+#include "models/captured/graph_estimate.h"
+#include "models/captured/graph_state.h"
+#include "models/captured/index_checks.h"
+#include "models/captured/layer_of_lengths.h"
+#include "models/captured/repeats.h"
+#include "models/captured/step_work.h"
+#include "models/layers/functional.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "stagecraft/models/captured/model_folder.h"
-#include "stagecraft/models/layers/site.h"
+#include "models/captured/model_folder.h"
+#include "models/layers/site.h"
 
 #include <array>
 #include <cstdint>

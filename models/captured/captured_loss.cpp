@@ -1,11 +1,11 @@
-#include "stagecraft/models/captured/captured_loss.h"
+#include "models/captured/captured_loss.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/captured/graph_estimate.h"
-#include "stagecraft/models/captured/index_checks.h"
-#include "stagecraft/models/captured/repeats.h"
-#include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/losses/loss_factor.h"
+#include "base/error.h"
+#include "models/captured/graph_estimate.h"
+#include "models/captured/index_checks.h"
+#include "models/captured/repeats.h"
+#include "models/layers/functional.h"
+#include "models/losses/loss_factor.h"
 
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>

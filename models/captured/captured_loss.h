@@ -3,8 +3,8 @@
 // The loss that a captured model brings (docs/reference/model_folder.md): a graph from the model's output and
 // fields of the batch to one number.
 
-#include "stagecraft/models/captured/model_folder.h"
-#include "stagecraft/models/loss.h"
+#include "models/captured/model_folder.h"
+#include "models/loss.h"
 
 #include <memory>
 

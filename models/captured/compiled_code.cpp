@@ -1,8 +1,8 @@
-#include "stagecraft/models/captured/compiled_code.h"
+#include "models/captured/compiled_code.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/captured/value_type.h"
-#include "stagecraft/models/layers/functional.h"
+#include "base/error.h"
+#include "models/captured/value_type.h"
+#include "models/layers/functional.h"
 
 #include <ATen/ops/empty_strided.h>
 #include <fmt/format.h>

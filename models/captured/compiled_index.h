@@ -2,9 +2,9 @@
 
 // What compiled/index.json of a model folder holds, by its keys (docs/reference/model_folder.md).
 
-#include "stagecraft/base/describe.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/models/captured/graph_values.h"
+#include "base/describe.h"
+#include "base/json.h"
+#include "models/captured/graph_values.h"
 
 #include <cstdint>
 #include <map>

@@ -1,13 +1,13 @@
-#include "stagecraft/models/captured/compiled_runs.h"
+#include "models/captured/compiled_runs.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/sha256.h"
-#include "stagecraft/models/captured/compiled_code.h"
-#include "stagecraft/models/captured/compiled_index.h"
-#include "stagecraft/models/captured/graph_file.h"
-#include "stagecraft/models/captured/run_placer.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "base/sha256.h"
+#include "models/captured/compiled_code.h"
+#include "models/captured/compiled_index.h"
+#include "models/captured/graph_file.h"
+#include "models/captured/run_placer.h"
 
 #include <ATen/Version.h>
 #include <fmt/format.h>

@@ -4,9 +4,9 @@
 // shared libraries of AOTInductor in the model folder. A graph whose stretches are replaced by calls of that
 // code (compiled_code.h) is a graph as any other, for one size of micro-batch.
 
-#include "stagecraft/base/describe.h"
-#include "stagecraft/models/captured/graph.h"
-#include "stagecraft/models/compiled_for.h"
+#include "base/describe.h"
+#include "models/captured/graph.h"
+#include "models/compiled_for.h"
 
 #include <array>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "stagecraft/models/captured/device_attention.h"
+#include "models/captured/device_attention.h"
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>

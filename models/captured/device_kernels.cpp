@@ -1,6 +1,6 @@
-#include "stagecraft/models/captured/device_kernels.h"
+#include "models/captured/device_kernels.h"
 
-#include "stagecraft/models/captured/device_attention.h"
+#include "models/captured/device_attention.h"
 
 #include <ATen/ATen.h>
 #include <torch/library.h>

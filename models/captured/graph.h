@@ -3,7 +3,7 @@
 // One layer's graph as its file says it (docs/reference/model_folder.md): lists of operators over numbered
 // values, checked when they were read, the same for every size of micro-batch.
 
-#include "stagecraft/models/captured/value_type.h"
+#include "models/captured/value_type.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>

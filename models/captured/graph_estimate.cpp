@@ -1,7 +1,7 @@
-#include "stagecraft/models/captured/graph_estimate.h"
+#include "models/captured/graph_estimate.h"
 
-#include "stagecraft/models/captured/replay.h"
-#include "stagecraft/models/captured/step_work.h"
+#include "models/captured/replay.h"
+#include "models/captured/step_work.h"
 
 #include <algorithm>
 #include <map>

@@ -3,8 +3,8 @@
 // What a graph takes, from its file alone: the storages that its parts make, hand on and free, followed from
 // step to step as replay.h would run them.
 
-#include "stagecraft/models/captured/graph.h"
-#include "stagecraft/models/layer_estimate.h"
+#include "models/captured/graph.h"
+#include "models/layer_estimate.h"
 
 #include <cstdint>
 

@@ -1,9 +1,9 @@
-#include "stagecraft/models/captured/graph_file.h"
+#include "models/captured/graph_file.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/sha256.h"
-#include "stagecraft/models/captured/step_parser.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "base/sha256.h"
+#include "models/captured/step_parser.h"
 
 #include <fmt/format.h>
 

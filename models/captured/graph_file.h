@@ -2,7 +2,7 @@
 
 // Graph files, read strictly: a graph that was read can be run, and what it reads is there when it does.
 
-#include "stagecraft/models/captured/graph.h"
+#include "models/captured/graph.h"
 
 #include <cstddef>
 #include <memory>

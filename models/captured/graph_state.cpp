@@ -1,4 +1,4 @@
-#include "stagecraft/models/captured/graph_state.h"
+#include "models/captured/graph_state.h"
 
 #include <algorithm>
 

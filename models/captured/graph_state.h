@@ -2,7 +2,7 @@
 
 // What a graph reads of its own state.
 
-#include "stagecraft/models/captured/graph.h"
+#include "models/captured/graph.h"
 
 namespace stagecraft::captured {
 

@@ -1,6 +1,6 @@
-#include "stagecraft/models/captured/graph_values.h"
+#include "models/captured/graph_values.h"
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 
 #include <fmt/format.h>
 

@@ -2,9 +2,9 @@
 
 // The values of a graph while its file is read: by their names, with what the part that is read may read.
 
-#include "stagecraft/base/describe.h"
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/captured/graph.h"
+#include "base/describe.h"
+#include "base/error.h"
+#include "models/captured/graph.h"
 
 #include <array>
 #include <cstddef>

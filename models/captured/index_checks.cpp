@@ -1,6 +1,6 @@
-#include "stagecraft/models/captured/index_checks.h"
+#include "models/captured/index_checks.h"
 
-#include "stagecraft/models/captured/replay.h"
+#include "models/captured/replay.h"
 
 #include <fmt/format.h>
 

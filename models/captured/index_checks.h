@@ -3,8 +3,8 @@
 // Which numbers of the batch a graph looks up in tables: found by following its forward from the inputs and
 // fields to the operators that take indices. Nothing in a folder says it, so folders of any age have it.
 
-#include "stagecraft/models/captured/graph.h"
-#include "stagecraft/models/number_check.h"
+#include "models/captured/graph.h"
+#include "models/number_check.h"
 
 #include <ATen/core/Tensor.h>
 

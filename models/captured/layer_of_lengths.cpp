@@ -1,6 +1,6 @@
-#include "stagecraft/models/captured/layer_of_lengths.h"
+#include "models/captured/layer_of_lengths.h"
 
-#include "stagecraft/models/captured/repeats.h"
+#include "models/captured/repeats.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "stagecraft/models/layer.h"
+#include "models/layer.h"
 
 #include <functional>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "stagecraft/models/captured/lstm.h"
+#include "models/captured/lstm.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

@@ -3,8 +3,8 @@
 // What manifest.json of a model folder holds (docs/reference/model_folder.md), by its keys. How they fit
 // together, model_folder.cpp looks at.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/models/loss.h"
+#include "base/json.h"
+#include "models/loss.h"
 
 #include <cstdint>
 #include <map>

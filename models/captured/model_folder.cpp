@@ -1,13 +1,13 @@
-#include "stagecraft/models/captured/model_folder.h"
+#include "models/captured/model_folder.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/sha256.h"
-#include "stagecraft/models/captured/graph_file.h"
-#include "stagecraft/models/captured/manifest.h"
-#include "stagecraft/models/captured/shorter_model.h"
-#include "stagecraft/models/families/registry.h"
-#include "stagecraft/models/safetensors.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "base/sha256.h"
+#include "models/captured/graph_file.h"
+#include "models/captured/manifest.h"
+#include "models/captured/shorter_model.h"
+#include "models/families/registry.h"
+#include "models/safetensors.h"
 
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>

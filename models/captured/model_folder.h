@@ -3,10 +3,10 @@
 // A model captured from PyTorch: a folder with a manifest, graphs and weights
 // (docs/reference/model_folder.md), read strictly and held in memory.
 
-#include "stagecraft/models/captured/replay.h"
-#include "stagecraft/models/captured/value_type.h"
-#include "stagecraft/models/captured/weight_files.h"
-#include "stagecraft/models/loss.h"
+#include "models/captured/replay.h"
+#include "models/captured/value_type.h"
+#include "models/captured/weight_files.h"
+#include "models/loss.h"
 
 #include <cstdint>
 #include <map>

@@ -1,8 +1,8 @@
-#include "stagecraft/models/captured/operators.h"
+#include "models/captured/operators.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/captured/device_kernels.h"
-#include "stagecraft/models/captured/lstm.h"
+#include "base/error.h"
+#include "models/captured/device_kernels.h"
+#include "models/captured/lstm.h"
 
 #include <ATen/core/enum_tag.h>
 #include <fmt/format.h>

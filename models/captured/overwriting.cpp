@@ -1,6 +1,6 @@
-#include "stagecraft/models/captured/overwriting.h"
+#include "models/captured/overwriting.h"
 
-#include "stagecraft/models/captured/operators.h"
+#include "models/captured/operators.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
-#include "stagecraft/models/captured/precautions.h"
+#include "models/captured/precautions.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/captured/operators.h"
+#include "base/error.h"
+#include "models/captured/operators.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/function_schema.h>

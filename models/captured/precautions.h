@@ -3,7 +3,7 @@
 // What is done before a call because the operator's kernel does not do it, and no rule about sizes can stand in
 // for it (argument_rules.h): numbers are known and memory is laid out only while the graph runs.
 
-#include "stagecraft/models/captured/step_view.h"
+#include "models/captured/step_view.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>

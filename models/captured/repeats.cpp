@@ -1,6 +1,6 @@
-#include "stagecraft/models/captured/repeats.h"
+#include "models/captured/repeats.h"
 
-#include "stagecraft/models/captured/operators.h"
+#include "models/captured/operators.h"
 
 #include <cstdint>
 #include <utility>

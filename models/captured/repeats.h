@@ -3,9 +3,9 @@
 // What of a captured model LibTorch refuses on GPUs where a run asks for the same bits every time
 // (cuda.deterministic): better said when the model is opened than by a kernel in the middle of a step.
 
-#include "stagecraft/models/captured/graph.h"
-#include "stagecraft/models/layer.h"
-#include "stagecraft/models/loss.h"
+#include "models/captured/graph.h"
+#include "models/layer.h"
+#include "models/loss.h"
 
 #include <string>
 #include <vector>

@@ -1,14 +1,14 @@
-#include "stagecraft/models/captured/replay.h"
+#include "models/captured/replay.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/captured/argument_rules.h"
-#include "stagecraft/models/captured/arguments.h"
-#include "stagecraft/models/captured/compiled_code.h"
-#include "stagecraft/models/captured/overwriting.h"
-#include "stagecraft/models/dropout.h"
-#include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/libtorch_error.h"
-#include "stagecraft/models/philox_tensor.h"
+#include "base/error.h"
+#include "models/captured/argument_rules.h"
+#include "models/captured/arguments.h"
+#include "models/captured/compiled_code.h"
+#include "models/captured/overwriting.h"
+#include "models/dropout.h"
+#include "models/layers/functional.h"
+#include "models/libtorch_error.h"
+#include "models/philox_tensor.h"
 
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>

@@ -6,11 +6,11 @@
 //
 // Programs are immutable: ranks that are threads share them.
 
-#include "stagecraft/models/captured/compiled_runs.h"
-#include "stagecraft/models/captured/graph.h"
-#include "stagecraft/models/captured/precautions.h"
-#include "stagecraft/models/layer.h"
-#include "stagecraft/models/matrix_products.h"
+#include "models/captured/compiled_runs.h"
+#include "models/captured/graph.h"
+#include "models/captured/precautions.h"
+#include "models/layer.h"
+#include "models/matrix_products.h"
 
 #include <ATen/core/ivalue.h>
 #include <c10/core/Device.h>

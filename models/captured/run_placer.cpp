@@ -1,6 +1,6 @@
-#include "stagecraft/models/captured/run_placer.h"
+#include "models/captured/run_placer.h"
 
-#include "stagecraft/models/captured/graph_values.h"
+#include "models/captured/graph_values.h"
 
 #include <fmt/format.h>
 

@@ -2,10 +2,10 @@
 
 // Puts calls of compiled code in the place of the steps that they stand for.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/captured/compiled_code.h"
-#include "stagecraft/models/captured/compiled_index.h"
-#include "stagecraft/models/captured/graph.h"
+#include "base/error.h"
+#include "models/captured/compiled_code.h"
+#include "models/captured/compiled_index.h"
+#include "models/captured/graph.h"
 
 #include <cstddef>
 #include <cstdint>

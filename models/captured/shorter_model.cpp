@@ -1,4 +1,4 @@
-#include "stagecraft/models/captured/shorter_model.h"
+#include "models/captured/shorter_model.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 // A model on samples that are cut to a shorter length: a manifest of its own beside the first
 // (docs/reference/model_folder.md), and layers that are those of the first but for graphs and constants.
 
-#include "stagecraft/models/captured/model_folder.h"
+#include "models/captured/model_folder.h"
 
 #include <cstdint>
 

@@ -1,8 +1,8 @@
-#include "stagecraft/models/captured/step_parser.h"
+#include "models/captured/step_parser.h"
 
-#include "stagecraft/models/captured/arguments.h"
-#include "stagecraft/models/captured/operators.h"
-#include "stagecraft/models/random.h"
+#include "models/captured/arguments.h"
+#include "models/captured/operators.h"
+#include "models/random.h"
 
 #include <ATen/core/jit_type.h>
 #include <fmt/format.h>

@@ -3,8 +3,8 @@
 // The steps of a graph, read against the schemas of their operators (operators.h). Sizes are known only where a
 // program is prepared: argument_rules.h.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/models/captured/graph_values.h"
+#include "base/json.h"
+#include "models/captured/graph_values.h"
 
 #include <cstddef>
 #include <cstdint>

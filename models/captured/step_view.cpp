@@ -1,4 +1,4 @@
-#include "stagecraft/models/captured/step_view.h"
+#include "models/captured/step_view.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/function_schema.h>

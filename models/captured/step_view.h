@@ -2,7 +2,7 @@
 
 // A step as it is for one size of micro-batch: its arguments by the names that its operator's schema gives them.
 
-#include "stagecraft/models/captured/graph.h"
+#include "models/captured/graph.h"
 
 #include <ATen/core/ivalue.h>
 

@@ -1,6 +1,6 @@
-#include "stagecraft/models/captured/step_work.h"
+#include "models/captured/step_work.h"
 
-#include "stagecraft/models/captured/operators.h"
+#include "models/captured/operators.h"
 
 #include <c10/core/ScalarType.h>
 #include <fmt/format.h>

@@ -3,8 +3,8 @@
 // The work of one step of a graph: multiply-adds of products, convolutions and attention, and bytes read and
 // written by all but views.
 
-#include "stagecraft/models/captured/graph.h"
-#include "stagecraft/models/layer_estimate.h"
+#include "models/captured/graph.h"
+#include "models/layer_estimate.h"
 
 #include <cstdint>
 #include <vector>

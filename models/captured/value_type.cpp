@@ -1,6 +1,6 @@
-#include "stagecraft/models/captured/value_type.h"
+#include "models/captured/value_type.h"
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 // The types of captured values: "f32[16*b+1,64]" is an element type and a shape whose sizes depend on b, the
 // number of samples of a micro-batch (docs/reference/model_folder.md).
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <c10/core/ScalarType.h>
 #include <c10/util/ArrayRef.h>

@@ -1,10 +1,10 @@
-#include "stagecraft/models/captured/weight_files.h"
+#include "models/captured/weight_files.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/plain_name.h"
-#include "stagecraft/models/layers/functional.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "base/plain_name.h"
+#include "models/layers/functional.h"
 
 #include <fmt/format.h>
 

@@ -3,8 +3,8 @@
 // Where a captured model's weights lie: safetensors files, found by PyTorch's names. A process reads
 // the bytes of those tensors that it asks for, and of the others none.
 
-#include "stagecraft/models/captured/value_type.h"
-#include "stagecraft/models/safetensors.h"
+#include "models/captured/value_type.h"
+#include "models/safetensors.h"
 
 #include <ATen/core/Tensor.h>
 

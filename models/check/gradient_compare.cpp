@@ -1,8 +1,8 @@
-#include "stagecraft/models/check/gradient_compare.h"
+#include "models/check/gradient_compare.h"
 
-#include "stagecraft/base/place_error.h"
-#include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/libtorch_error.h"
+#include "base/place_error.h"
+#include "models/layers/functional.h"
+#include "models/libtorch_error.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>

@@ -1,10 +1,10 @@
-#include "stagecraft/models/check/layer_check.h"
+#include "models/check/layer_check.h"
 
-#include "stagecraft/models/check/layer_gradients.h"
-#include "stagecraft/models/check/repeat_check.h"
-#include "stagecraft/models/check/tried_layer.h"
-#include "stagecraft/models/check/watch.h"
-#include "stagecraft/models/layers/functional.h"
+#include "models/check/layer_gradients.h"
+#include "models/check/repeat_check.h"
+#include "models/check/tried_layer.h"
+#include "models/check/watch.h"
+#include "models/layers/functional.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>

@@ -1,8 +1,8 @@
-#include "stagecraft/models/check/layer_gradients.h"
+#include "models/check/layer_gradients.h"
 
-#include "stagecraft/models/check/gradient_compare.h"
-#include "stagecraft/models/check/tried_layer.h"
-#include "stagecraft/models/check/watch.h"
+#include "models/check/gradient_compare.h"
+#include "models/check/tried_layer.h"
+#include "models/check/watch.h"
 
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>

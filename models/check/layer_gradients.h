@@ -2,7 +2,7 @@
 
 // Both halves of a layer's backward against the derivative of its forward.
 
-#include "stagecraft/models/check/layer_check.h"
+#include "models/check/layer_check.h"
 
 namespace stagecraft {
 

@@ -1,6 +1,6 @@
-#include "stagecraft/models/check/layer_materials.h"
+#include "models/check/layer_materials.h"
 
-#include "stagecraft/models/check/watch.h"
+#include "models/check/watch.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>

@@ -2,8 +2,8 @@
 
 // What a layer is tried on: inputs of two micro-batches, weights and buffers, all of one precision.
 
-#include "stagecraft/models/check/layer_check.h"
-#include "stagecraft/models/layer.h"
+#include "models/check/layer_check.h"
+#include "models/layer.h"
 
 namespace stagecraft {
 

@@ -1,7 +1,7 @@
-#include "stagecraft/models/check/gradient_compare.h"
-#include "stagecraft/models/check/layer_check.h"
-#include "stagecraft/models/check/watch.h"
-#include "stagecraft/models/losses/run_loss.h"
+#include "models/check/gradient_compare.h"
+#include "models/check/layer_check.h"
+#include "models/check/watch.h"
+#include "models/losses/run_loss.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>

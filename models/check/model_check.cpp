@@ -1,9 +1,9 @@
-#include "stagecraft/models/check/model_check.h"
+#include "models/check/model_check.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/place_error.h"
-#include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/libtorch_error.h"
+#include "base/error.h"
+#include "base/place_error.h"
+#include "models/layers/functional.h"
+#include "models/libtorch_error.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>

@@ -2,9 +2,9 @@
 
 // check_layer on each layer of a model, and check_loss: what `check-layers` runs.
 
-#include "stagecraft/models/check/layer_check.h"
-#include "stagecraft/models/loss.h"
-#include "stagecraft/models/model.h"
+#include "models/check/layer_check.h"
+#include "models/loss.h"
+#include "models/model.h"
 
 #include <cstdint>
 #include <functional>

@@ -1,6 +1,6 @@
-#include "stagecraft/models/check/repeat_check.h"
+#include "models/check/repeat_check.h"
 
-#include "stagecraft/models/check/watch.h"
+#include "models/check/watch.h"
 
 #include <ATen/ops/roll.h>
 #include <fmt/format.h>

@@ -2,7 +2,7 @@
 
 // The same bits whenever a layer is called, and whatever else is under way: what makes a pipeline equal to a loop.
 
-#include "stagecraft/models/check/tried_layer.h"
+#include "models/check/tried_layer.h"
 
 namespace stagecraft {
 

@@ -1,6 +1,6 @@
-#include "stagecraft/models/check/tried_layer.h"
+#include "models/check/tried_layer.h"
 
-#include "stagecraft/models/check/watch.h"
+#include "models/check/watch.h"
 
 #include <algorithm>
 

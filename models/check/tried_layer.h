@@ -2,8 +2,8 @@
 
 // A layer's halves as a pipeline calls them, for checks.
 
-#include "stagecraft/models/check/layer_materials.h"
-#include "stagecraft/models/gradient_accumulator.h"
+#include "models/check/layer_materials.h"
+#include "models/gradient_accumulator.h"
 
 #include <string>
 #include <vector>

@@ -1,7 +1,7 @@
-#include "stagecraft/models/check/watch.h"
+#include "models/check/watch.h"
 
-#include "stagecraft/base/place_error.h"
-#include "stagecraft/models/libtorch_error.h"
+#include "base/place_error.h"
+#include "models/libtorch_error.h"
 
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>

@@ -2,8 +2,8 @@
 
 // Tensors that a call must leave as they are.
 
-#include "stagecraft/models/check/layer_check.h"
-#include "stagecraft/models/tensors.h"
+#include "models/check/layer_check.h"
+#include "models/tensors.h"
 
 #include <functional>
 #include <stdexcept>

@@ -1,13 +1,13 @@
-#include "stagecraft/models/data/arrays.h"
+#include "models/data/arrays.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/fingerprint.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/models/data/data_file.h"
-#include "stagecraft/models/data/known_format.h"
-#include "stagecraft/models/data/npy.h"
-#include "stagecraft/models/data/stored_array.h"
-#include "stagecraft/models/safetensors.h"
+#include "base/files.h"
+#include "base/fingerprint.h"
+#include "base/json.h"
+#include "models/data/data_file.h"
+#include "models/data/known_format.h"
+#include "models/data/npy.h"
+#include "models/data/stored_array.h"
+#include "models/safetensors.h"
 
 #include <ATen/ops/tensor.h>
 #include <c10/core/InferenceMode.h>

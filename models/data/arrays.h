@@ -4,7 +4,7 @@
 // per field of the batch, such as "input_ids", "attention_mask" and "labels". A run reads the rows
 // it needs.
 
-#include "stagecraft/models/data/dataset.h"
+#include "models/data/dataset.h"
 
 #include <string>
 #include <vector>

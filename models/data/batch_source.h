@@ -2,8 +2,8 @@
 
 // Where a stage's data comes from, micro-batch by micro-batch.
 
-#include "stagecraft/models/batch_fields.h"
-#include "stagecraft/schedules/program/segments.h"
+#include "models/batch_fields.h"
+#include "schedules/program/segments.h"
 
 #include <ATen/core/Tensor.h>
 

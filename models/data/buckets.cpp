@@ -1,4 +1,4 @@
-#include "stagecraft/models/data/buckets.h"
+#include "models/data/buckets.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -2,7 +2,7 @@
 
 // Padded samples cut to a few lengths, so that short ones take less time: `data.buckets` of a config.
 
-#include "stagecraft/models/data/dataset.h"
+#include "models/data/dataset.h"
 
 #include <cstdint>
 #include <memory>

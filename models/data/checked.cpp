@@ -1,4 +1,4 @@
-#include "stagecraft/models/data/checked.h"
+#include "models/data/checked.h"
 
 #include <ATen/ops/full.h>
 #include <c10/core/InferenceMode.h>

@@ -3,9 +3,9 @@
 // Data compared with the model that is to read it: whole numbers beyond an embedding's rows or a loss's
 // classes, and numbers that are not finite.
 
-#include "stagecraft/models/data/dataset.h"
-#include "stagecraft/models/loss.h"
-#include "stagecraft/models/model.h"
+#include "models/data/dataset.h"
+#include "models/loss.h"
+#include "models/model.h"
 
 #include <memory>
 #include <string>

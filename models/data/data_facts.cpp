@@ -1,6 +1,6 @@
-#include "stagecraft/models/data/data_facts.h"
+#include "models/data/data_facts.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <utility>
 

@@ -3,8 +3,8 @@
 // A data set that is only told of: what a rank needs to know of it whose stages read none of it. Such a rank
 // holds nothing of the data, and its machine needs no copy of the files.
 
-#include "stagecraft/base/describe.h"
-#include "stagecraft/models/data/dataset.h"
+#include "base/describe.h"
+#include "models/data/dataset.h"
 
 #include <memory>
 #include <string>

@@ -1,8 +1,8 @@
-#include "stagecraft/models/data/data_file.h"
+#include "models/data/data_file.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/machine_memory.h"
-#include "stagecraft/models/data/known_format.h"
+#include "base/files.h"
+#include "base/machine_memory.h"
+#include "models/data/known_format.h"
 
 #include <fmt/format.h>
 #include <zlib.h>

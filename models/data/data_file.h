@@ -2,8 +2,8 @@
 
 // Data files, plain or compressed with gzip, read from their beginning through storage().
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/storage.h"
+#include "base/error.h"
+#include "base/storage.h"
 
 #include <cstdint>
 #include <memory>

@@ -1,13 +1,13 @@
-#include "stagecraft/models/data/dataset.h"
+#include "models/data/dataset.h"
 
-#include "stagecraft/models/data/arrays.h"
-#include "stagecraft/models/data/buckets.h"
-#include "stagecraft/models/data/held_to_its_word.h"
-#include "stagecraft/models/data/idx.h"
-#include "stagecraft/models/data/synthetic.h"
-#include "stagecraft/models/data/text.h"
-#include "stagecraft/models/data/tokens.h"
-#include "stagecraft/models/libtorch_error.h"
+#include "models/data/arrays.h"
+#include "models/data/buckets.h"
+#include "models/data/held_to_its_word.h"
+#include "models/data/idx.h"
+#include "models/data/synthetic.h"
+#include "models/data/text.h"
+#include "models/data/tokens.h"
+#include "models/libtorch_error.h"
 
 #include <ATen/ops/full.h>
 #include <fmt/format.h>

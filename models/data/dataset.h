@@ -7,9 +7,9 @@
 //
 //   data_sets().add<ParquetSettings>("parquet", open_parquet, {.location_keys = {"path"}});
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/registry.h"
-#include "stagecraft/models/sample.h"
+#include "base/error.h"
+#include "base/registry.h"
+#include "models/sample.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -1,8 +1,8 @@
-#include "stagecraft/models/data/held_to_its_word.h"
+#include "models/data/held_to_its_word.h"
 
-#include "stagecraft/models/data/buckets.h"
-#include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/libtorch_error.h"
+#include "models/data/buckets.h"
+#include "models/layers/functional.h"
+#include "models/libtorch_error.h"
 
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>

@@ -3,8 +3,8 @@
 // Data sets that a program brings, held against what their sample() says. What LibTorch makes of a batch of another
 // shape or type comes late, and does not name the data.
 
-#include "stagecraft/models/data/dataset.h"
-#include "stagecraft/models/loss.h"
+#include "models/data/dataset.h"
+#include "models/loss.h"
 
 #include <cstdint>
 #include <memory>

@@ -1,9 +1,9 @@
-#include "stagecraft/models/data/idx.h"
+#include "models/data/idx.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/fingerprint.h"
-#include "stagecraft/models/data/data_file.h"
-#include "stagecraft/models/data/known_format.h"
+#include "base/files.h"
+#include "base/fingerprint.h"
+#include "models/data/data_file.h"
+#include "models/data/known_format.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>

@@ -3,7 +3,7 @@
 // The IDX format of MNIST (yann.lecun.com/exdb/mnist): big-endian, magic 0x0801 (labels) or 0x0803 (images),
 // a 32-bit size for each dimension, then unsigned bytes.
 
-#include "stagecraft/models/data/dataset.h"
+#include "models/data/dataset.h"
 
 namespace stagecraft {
 

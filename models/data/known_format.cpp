@@ -1,4 +1,4 @@
-#include "stagecraft/models/data/known_format.h"
+#include "models/data/known_format.h"
 
 #include <algorithm>
 #include <array>

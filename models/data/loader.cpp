@@ -1,6 +1,6 @@
-#include "stagecraft/models/data/loader.h"
+#include "models/data/loader.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <fmt/format.h>
 

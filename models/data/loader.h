@@ -2,11 +2,11 @@
 
 // Reads batches ahead of the program that uses them, on one thread of its own.
 
-#include "stagecraft/base/ids.h"
-#include "stagecraft/models/data/batch_source.h"
-#include "stagecraft/models/data/dataset.h"
-#include "stagecraft/models/data/sample_order.h"
-#include "stagecraft/schedules/program/segments.h"
+#include "base/ids.h"
+#include "models/data/batch_source.h"
+#include "models/data/dataset.h"
+#include "models/data/sample_order.h"
+#include "schedules/program/segments.h"
 
 #include <cstdint>
 #include <memory>

@@ -2,8 +2,8 @@
 
 // NumPy's .npy files (numpy.lib.format, versions 1 to 3): what is not read stays on the disk.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/data/stored_array.h"
+#include "base/error.h"
+#include "models/data/stored_array.h"
 
 #include <map>
 #include <string>

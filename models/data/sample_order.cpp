@@ -1,8 +1,8 @@
-#include "stagecraft/models/data/sample_order.h"
+#include "models/data/sample_order.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/data/buckets.h"
-#include "stagecraft/models/data/mix.h"
+#include "base/error.h"
+#include "models/data/buckets.h"
+#include "models/data/mix.h"
 
 #include <fmt/format.h>
 

@@ -3,8 +3,8 @@
 // In which order an epoch reads the samples of a split, and how long its micro-batches are. All of it follows
 // from numbers, so every rank knows it, whether it reads data or not.
 
-#include "stagecraft/models/data/dataset.h"
-#include "stagecraft/schedules/program/segments.h"
+#include "models/data/dataset.h"
+#include "schedules/program/segments.h"
 
 #include <cstdint>
 #include <vector>

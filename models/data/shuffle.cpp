@@ -1,6 +1,6 @@
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/data/dataset.h"
-#include "stagecraft/models/data/mix.h"
+#include "base/error.h"
+#include "models/data/dataset.h"
+#include "models/data/mix.h"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
-#include "stagecraft/models/data/stored_array.h"
+#include "models/data/stored_array.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/models/data/data_file.h"
+#include "base/files.h"
+#include "models/data/data_file.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>

@@ -3,8 +3,8 @@
 // An array of numbers in a file that stays open, read where somebody asks for it. (It is not mapped: a file that is
 // cut off in the middle of a run, or a disk that fails, would end the process.)
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/storage.h"
+#include "base/error.h"
+#include "base/storage.h"
 
 #include <ATen/core/Tensor.h>
 

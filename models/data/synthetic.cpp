@@ -1,10 +1,10 @@
-#include "stagecraft/models/data/synthetic.h"
+#include "models/data/synthetic.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/fingerprint.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/models/data/mix.h"
-#include "stagecraft/schedules/program/segments.h"
+#include "base/files.h"
+#include "base/fingerprint.h"
+#include "base/json.h"
+#include "models/data/mix.h"
+#include "schedules/program/segments.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>

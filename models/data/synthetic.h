@@ -3,7 +3,7 @@
 // Made-up data sets that can be learned. Every element is a hash of (seed, split, sample, position): nothing
 // is held, and the same sample is the same numbers on every machine.
 
-#include "stagecraft/models/data/dataset.h"
+#include "models/data/dataset.h"
 
 namespace stagecraft {
 

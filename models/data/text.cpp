@@ -1,10 +1,10 @@
-#include "stagecraft/models/data/text.h"
+#include "models/data/text.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/fingerprint.h"
-#include "stagecraft/models/data/data_file.h"
-#include "stagecraft/models/data/known_format.h"
-#include "stagecraft/schedules/program/segments.h"
+#include "base/files.h"
+#include "base/fingerprint.h"
+#include "models/data/data_file.h"
+#include "models/data/known_format.h"
+#include "schedules/program/segments.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>

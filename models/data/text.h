@@ -3,7 +3,7 @@
 // Text as tokens: bytes (vocabulary 256) or the characters (UTF-8 code points) that occur, in code point
 // order.
 
-#include "stagecraft/models/data/dataset.h"
+#include "models/data/dataset.h"
 
 namespace stagecraft {
 

@@ -1,10 +1,10 @@
-#include "stagecraft/models/data/token_file.h"
+#include "models/data/token_file.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/fingerprint.h"
-#include "stagecraft/models/data/data_file.h"
-#include "stagecraft/models/data/known_format.h"
-#include "stagecraft/models/data/token_width.h"
+#include "base/files.h"
+#include "base/fingerprint.h"
+#include "models/data/data_file.h"
+#include "models/data/known_format.h"
+#include "models/data/token_width.h"
 
 #include <fmt/format.h>
 

@@ -7,8 +7,8 @@
 // - llm.c's, with a header of 256 numbers that says how wide they are;
 // - Megatron's FILE.bin with FILE.idx beside it, which says where documents begin.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/storage.h"
+#include "base/error.h"
+#include "base/storage.h"
 
 #include <cstdint>
 #include <string>

@@ -1,4 +1,4 @@
-#include "stagecraft/models/data/token_width.h"
+#include "models/data/token_width.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,11 +1,11 @@
-#include "stagecraft/models/data/tokens.h"
+#include "models/data/tokens.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/fingerprint.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/models/data/data_file.h"
-#include "stagecraft/models/data/token_file.h"
-#include "stagecraft/schedules/program/segments.h"
+#include "base/files.h"
+#include "base/fingerprint.h"
+#include "base/json.h"
+#include "models/data/data_file.h"
+#include "models/data/token_file.h"
+#include "schedules/program/segments.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>

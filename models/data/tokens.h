@@ -2,7 +2,7 @@
 
 // Token files of any size as samples for language models (token_file.h says which files).
 
-#include "stagecraft/models/data/dataset.h"
+#include "models/data/dataset.h"
 
 #include <array>
 #include <string>

@@ -1,9 +1,9 @@
-#include "stagecraft/models/families/captured.h"
+#include "models/families/captured.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/captured/captured_layer.h"
-#include "stagecraft/models/captured/captured_loss.h"
-#include "stagecraft/models/layers/functional.h"
+#include "base/error.h"
+#include "models/captured/captured_layer.h"
+#include "models/captured/captured_loss.h"
+#include "models/layers/functional.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

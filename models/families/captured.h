@@ -1,8 +1,8 @@
 #pragma once
 
-#include "stagecraft/models/captured/captured_layer.h"
-#include "stagecraft/models/captured/model_folder.h"
-#include "stagecraft/models/families/registry.h"
+#include "models/captured/captured_layer.h"
+#include "models/captured/model_folder.h"
+#include "models/families/registry.h"
 
 #include <optional>
 #include <string>

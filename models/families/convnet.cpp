@@ -1,13 +1,13 @@
-#include "stagecraft/models/families/convnet.h"
+#include "models/families/convnet.h"
 
-#include "stagecraft/models/layers/activation.h"
-#include "stagecraft/models/layers/batch_norm.h"
-#include "stagecraft/models/layers/conv2d.h"
-#include "stagecraft/models/layers/dropout.h"
-#include "stagecraft/models/layers/flatten.h"
-#include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/layers/linear.h"
-#include "stagecraft/models/layers/max_pool.h"
+#include "models/layers/activation.h"
+#include "models/layers/batch_norm.h"
+#include "models/layers/conv2d.h"
+#include "models/layers/dropout.h"
+#include "models/layers/flatten.h"
+#include "models/layers/functional.h"
+#include "models/layers/linear.h"
+#include "models/layers/max_pool.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "stagecraft/models/families/registry.h"
+#include "models/families/registry.h"
 
 namespace stagecraft {
 

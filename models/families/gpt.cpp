@@ -1,11 +1,11 @@
-#include "stagecraft/models/families/gpt.h"
+#include "models/families/gpt.h"
 
-#include "stagecraft/models/layers/attention.h"
-#include "stagecraft/models/layers/embedding.h"
-#include "stagecraft/models/layers/feed_forward.h"
-#include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/layers/layer_norm.h"
-#include "stagecraft/models/layers/linear.h"
+#include "models/layers/attention.h"
+#include "models/layers/embedding.h"
+#include "models/layers/feed_forward.h"
+#include "models/layers/functional.h"
+#include "models/layers/layer_norm.h"
+#include "models/layers/linear.h"
 
 #include <fmt/format.h>
 

@@ -1,9 +1,9 @@
-#include "stagecraft/models/families/mlp.h"
+#include "models/families/mlp.h"
 
-#include "stagecraft/models/layers/activation.h"
-#include "stagecraft/models/layers/dropout.h"
-#include "stagecraft/models/layers/flatten.h"
-#include "stagecraft/models/layers/linear.h"
+#include "models/layers/activation.h"
+#include "models/layers/dropout.h"
+#include "models/layers/flatten.h"
+#include "models/layers/linear.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,10 +1,10 @@
-#include "stagecraft/models/families/registry.h"
+#include "models/families/registry.h"
 
-#include "stagecraft/models/families/captured.h"
-#include "stagecraft/models/families/convnet.h"
-#include "stagecraft/models/families/gpt.h"
-#include "stagecraft/models/families/mlp.h"
-#include "stagecraft/models/families/sequential.h"
+#include "models/families/captured.h"
+#include "models/families/convnet.h"
+#include "models/families/gpt.h"
+#include "models/families/mlp.h"
+#include "models/families/sequential.h"
 
 #include <fmt/format.h>
 

@@ -5,11 +5,11 @@
 //
 //   model_families().add<LlamaSettings>("llama", expand_llama);
 
-#include "stagecraft/base/registry.h"
-#include "stagecraft/models/compiled_for.h"
-#include "stagecraft/models/layers/registry.h"
-#include "stagecraft/models/loss.h"
-#include "stagecraft/models/sample.h"
+#include "base/registry.h"
+#include "models/compiled_for.h"
+#include "models/layers/registry.h"
+#include "models/loss.h"
+#include "models/sample.h"
 
 #include <cstdint>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "stagecraft/models/families/sequential.h"
+#include "models/families/sequential.h"
 
 #include <fmt/format.h>
 

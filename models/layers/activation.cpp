@@ -1,6 +1,6 @@
-#include "stagecraft/models/layers/activation.h"
+#include "models/layers/activation.h"
 
-#include "stagecraft/models/layers/functional.h"
+#include "models/layers/functional.h"
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>

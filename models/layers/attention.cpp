@@ -1,8 +1,8 @@
-#include "stagecraft/models/layers/attention.h"
+#include "models/layers/attention.h"
 
-#include "stagecraft/models/dropout.h"
-#include "stagecraft/models/layers/causal_attention.h"
-#include "stagecraft/models/layers/functional.h"
+#include "models/dropout.h"
+#include "models/layers/causal_attention.h"
+#include "models/layers/functional.h"
 
 #include <fmt/format.h>
 

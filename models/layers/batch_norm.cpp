@@ -1,6 +1,6 @@
-#include "stagecraft/models/layers/batch_norm.h"
+#include "models/layers/batch_norm.h"
 
-#include "stagecraft/models/layers/functional.h"
+#include "models/layers/functional.h"
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_batch_norm.h>

@@ -1,6 +1,6 @@
-#include "stagecraft/models/layers/causal_attention.h"
+#include "models/layers/causal_attention.h"
 
-#include "stagecraft/models/layers/fused_attention.h"
+#include "models/layers/fused_attention.h"
 
 #include <ATen/ATen.h>
 

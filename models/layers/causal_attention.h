@@ -3,8 +3,8 @@
 // Attention proper: every head of every token mixes the values of the tokens up to it,
 // softmax(q k^T / sqrt(d)) v. No parameters.
 
-#include "stagecraft/models/dropout.h"
-#include "stagecraft/models/layer.h"
+#include "models/dropout.h"
+#include "models/layer.h"
 
 #include <ATen/core/Tensor.h>
 

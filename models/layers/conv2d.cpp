@@ -1,6 +1,6 @@
-#include "stagecraft/models/layers/conv2d.h"
+#include "models/layers/conv2d.h"
 
-#include "stagecraft/models/layers/functional.h"
+#include "models/layers/functional.h"
 
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "stagecraft/models/layers/site.h"
+#include "models/layers/site.h"
 
 namespace stagecraft {
 

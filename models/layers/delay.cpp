@@ -1,7 +1,7 @@
-#include "stagecraft/models/layers/delay.h"
+#include "models/layers/delay.h"
 
-#include "stagecraft/base/ids.h"
-#include "stagecraft/models/layers/functional.h"
+#include "base/ids.h"
+#include "models/layers/functional.h"
 
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/scalar_tensor.h>

@@ -1,7 +1,7 @@
-#include "stagecraft/models/layers/dropout.h"
+#include "models/layers/dropout.h"
 
-#include "stagecraft/models/dropout.h"
-#include "stagecraft/models/layers/functional.h"
+#include "models/dropout.h"
+#include "models/layers/functional.h"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
-#include "stagecraft/models/layers/embedding.h"
+#include "models/layers/embedding.h"
 
-#include "stagecraft/models/dropout.h"
-#include "stagecraft/models/layers/functional.h"
+#include "models/dropout.h"
+#include "models/layers/functional.h"
 
 #include <ATen/OpMathType.h>
 #include <ATen/ops/embedding.h>

@@ -1,7 +1,7 @@
-#include "stagecraft/models/layers/feed_forward.h"
+#include "models/layers/feed_forward.h"
 
-#include "stagecraft/models/dropout.h"
-#include "stagecraft/models/layers/functional.h"
+#include "models/dropout.h"
+#include "models/layers/functional.h"
 
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>

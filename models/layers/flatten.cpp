@@ -1,4 +1,4 @@
-#include "stagecraft/models/layers/flatten.h"
+#include "models/layers/flatten.h"
 
 #include <optional>
 #include <utility>

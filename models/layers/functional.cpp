@@ -1,6 +1,6 @@
-#include "stagecraft/models/layers/functional.h"
+#include "models/layers/functional.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

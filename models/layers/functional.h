@@ -2,8 +2,8 @@
 
 // The pieces layers share: the forward of one operator and its backward halves, on ATen's own kernels.
 
-#include "stagecraft/models/layer.h"
-#include "stagecraft/models/matrix_products.h"
+#include "models/layer.h"
+#include "models/matrix_products.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -1,4 +1,4 @@
-#include "stagecraft/models/layers/fused_attention.h"
+#include "models/layers/fused_attention.h"
 
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>

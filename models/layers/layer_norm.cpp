@@ -1,6 +1,6 @@
-#include "stagecraft/models/layers/layer_norm.h"
+#include "models/layers/layer_norm.h"
 
-#include "stagecraft/models/layers/functional.h"
+#include "models/layers/functional.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
-#include "stagecraft/models/layers/linear.h"
+#include "models/layers/linear.h"
 
-#include "stagecraft/models/layers/functional.h"
+#include "models/layers/functional.h"
 
 #include <c10/util/accumulate.h>
 #include <fmt/format.h>

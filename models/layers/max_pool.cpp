@@ -1,6 +1,6 @@
-#include "stagecraft/models/layers/max_pool.h"
+#include "models/layers/max_pool.h"
 
-#include "stagecraft/models/layers/functional.h"
+#include "models/layers/functional.h"
 
 #include <ATen/ops/max_pool2d_with_indices.h>
 #include <ATen/ops/max_pool2d_with_indices_backward.h>

@@ -4,8 +4,8 @@
 //
 //   layers().add<RmsNormSettings>("rms_norm", make_rms_norm);
 
-#include "stagecraft/base/registry.h"
-#include "stagecraft/models/layers/site.h"
+#include "base/registry.h"
+#include "models/layers/site.h"
 
 #include <string>
 

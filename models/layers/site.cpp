@@ -1,6 +1,6 @@
-#include "stagecraft/models/layers/site.h"
+#include "models/layers/site.h"
 
-#include "stagecraft/models/layers/functional.h"
+#include "models/layers/functional.h"
 
 #include <fmt/format.h>
 

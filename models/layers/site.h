@@ -9,10 +9,10 @@
 // I->W until backward_weight). Kept inputs and outputs share memory with the neighbouring layer's tensors;
 // they are no copies.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/fields.h"
-#include "stagecraft/models/layer.h"
-#include "stagecraft/models/matrix_products.h"
+#include "base/error.h"
+#include "base/fields.h"
+#include "models/layer.h"
+#include "models/matrix_products.h"
 
 #include <cstdint>
 #include <string>

@@ -1,7 +1,7 @@
-#include "stagecraft/models/losses/cross_entropy.h"
+#include "models/losses/cross_entropy.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/losses/loss_factor.h"
+#include "base/error.h"
+#include "models/losses/loss_factor.h"
 
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/empty.h>

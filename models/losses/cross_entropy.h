@@ -1,6 +1,6 @@
 #pragma once
 
-#include "stagecraft/models/loss.h"
+#include "models/loss.h"
 
 namespace stagecraft {
 

@@ -1,4 +1,4 @@
-#include "stagecraft/models/losses/loss_factor.h"
+#include "models/losses/loss_factor.h"
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/scalar_tensor.h>

@@ -1,7 +1,7 @@
-#include "stagecraft/models/losses/mean_squared_error.h"
+#include "models/losses/mean_squared_error.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/losses/loss_factor.h"
+#include "base/error.h"
+#include "models/losses/loss_factor.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>

@@ -1,8 +1,8 @@
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/libtorch_error.h"
-#include "stagecraft/models/loss.h"
-#include "stagecraft/models/losses/cross_entropy.h"
-#include "stagecraft/models/losses/mean_squared_error.h"
+#include "base/error.h"
+#include "models/libtorch_error.h"
+#include "models/loss.h"
+#include "models/losses/cross_entropy.h"
+#include "models/losses/mean_squared_error.h"
 
 #include <fmt/format.h>
 

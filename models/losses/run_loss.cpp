@@ -1,8 +1,8 @@
-#include "stagecraft/models/losses/run_loss.h"
+#include "models/losses/run_loss.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/libtorch_error.h"
+#include "base/error.h"
+#include "models/layers/functional.h"
+#include "models/libtorch_error.h"
 
 #include <fmt/format.h>
 

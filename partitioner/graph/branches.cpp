@@ -1,4 +1,4 @@
-#include "stagecraft/partitioner/graph/branches.h"
+#include "partitioner/graph/branches.h"
 
 #include <fmt/format.h>
 

@@ -6,7 +6,7 @@
 // What is lost: no cut within such a chain is considered any more. A plan of the coarser graph is a plan of
 // the finer one.
 
-#include "stagecraft/partitioner/graph/layer_graph.h"
+#include "partitioner/graph/layer_graph.h"
 
 namespace stagecraft {
 

@@ -1,6 +1,6 @@
-#include "stagecraft/partitioner/graph/chain.h"
+#include "partitioner/graph/chain.h"
 
-#include "stagecraft/partitioner/graph/dropped.h"
+#include "partitioner/graph/dropped.h"
 
 #include <fmt/format.h>
 

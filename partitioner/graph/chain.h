@@ -9,8 +9,8 @@
 // could begin first if every node had a device of its own. Branches that could run side by side lie side by side, and
 // a cut goes through all of them (docs/design/other_planners.md says what that costs beside all cuts there are).
 
-#include "stagecraft/partitioner/graph/layer_graph.h"
-#include "stagecraft/partitioner/profile.h"
+#include "partitioner/graph/layer_graph.h"
+#include "partitioner/profile.h"
 
 #include <cstdint>
 #include <vector>

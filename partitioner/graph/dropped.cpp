@@ -1,6 +1,6 @@
-#include "stagecraft/partitioner/graph/dropped.h"
+#include "partitioner/graph/dropped.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <string_view>
 

@@ -4,7 +4,7 @@
 // out too: sources called "Input..." (they load data), and of what is left sinks called "__getitem__..."
 // (outputs that nobody uses).
 
-#include "stagecraft/partitioner/graph/layer_graph.h"
+#include "partitioner/graph/layer_graph.h"
 
 #include <vector>
 

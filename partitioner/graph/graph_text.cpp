@@ -1,8 +1,8 @@
-#include "stagecraft/partitioner/graph/graph_text.h"
+#include "partitioner/graph/graph_text.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/files.h"
-#include "stagecraft/schedules/costs/costs.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "schedules/costs/costs.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

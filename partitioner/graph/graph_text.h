@@ -10,7 +10,7 @@
 // fractions of a byte are rounded. `-- stage_id=` may be there and is not used. A description holds anything
 // but " -- ". Blank lines mean nothing, lines may end in CR LF.
 
-#include "stagecraft/partitioner/graph/layer_graph.h"
+#include "partitioner/graph/layer_graph.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "stagecraft/partitioner/graph/layer_graph.h"
+#include "partitioner/graph/layer_graph.h"
 
 #include <functional>
 #include <queue>

@@ -3,7 +3,7 @@
 // A model as a graph of operators with what each costs, as PipeDream's profiler writes it (SOSP'19, 3.1). The
 // chain of layers in profile.json is the special case that this project trains; graphs are planned only.
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <string>
 #include <vector>

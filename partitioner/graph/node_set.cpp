@@ -1,4 +1,4 @@
-#include "stagecraft/partitioner/graph/node_set.h"
+#include "partitioner/graph/node_set.h"
 
 namespace stagecraft {
 

@@ -2,7 +2,7 @@
 
 // Sets of a graph's nodes, as bits.
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <bit>
 #include <cstddef>

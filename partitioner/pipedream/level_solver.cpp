@@ -1,6 +1,6 @@
-#include "stagecraft/partitioner/pipedream/level_solver.h"
+#include "partitioner/pipedream/level_solver.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <cmath>

@@ -7,7 +7,7 @@
 // not depend on where the stretch begins, so that a step is one maximum and one minimum over neighbouring
 // numbers. There are machines^2 / 2 of them for every two states and beginning.
 
-#include "stagecraft/partitioner/pipedream/optimizer.h"
+#include "partitioner/pipedream/optimizer.h"
 
 #include <limits>
 #include <utility>

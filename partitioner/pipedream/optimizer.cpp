@@ -1,7 +1,7 @@
-#include "stagecraft/partitioner/pipedream/optimizer.h"
+#include "partitioner/pipedream/optimizer.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/partitioner/pipedream/level_solver.h"
+#include "base/error.h"
+#include "partitioner/pipedream/level_solver.h"
 
 #include <fmt/format.h>
 

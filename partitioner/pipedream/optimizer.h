@@ -18,7 +18,7 @@
 // between states of which neither contains the other mean nothing and are not planned here. Sums are rounded
 // in another order: results agree to about 12 digits.
 
-#include "stagecraft/partitioner/pipedream/states.h"
+#include "partitioner/pipedream/states.h"
 
 #include <optional>
 #include <vector>

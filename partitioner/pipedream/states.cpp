@@ -1,7 +1,7 @@
-#include "stagecraft/partitioner/pipedream/states.h"
+#include "partitioner/pipedream/states.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/partitioner/graph/dropped.h"
+#include "base/error.h"
+#include "partitioner/graph/dropped.h"
 
 #include <fmt/format.h>
 

@@ -12,8 +12,8 @@
 // never reaches, such as a second source with what only that one leads to. Its "first" source is the first in
 // the file.
 
-#include "stagecraft/partitioner/graph/layer_graph.h"
-#include "stagecraft/partitioner/graph/node_set.h"
+#include "partitioner/graph/layer_graph.h"
+#include "partitioner/graph/node_set.h"
 
 #include <vector>
 

@@ -1,8 +1,8 @@
-#include "stagecraft/partitioner/planning/carried_schedule.h"
+#include "partitioner/planning/carried_schedule.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/schedules/program/step_program.h"
-#include "stagecraft/schedules/synthesis/seeds.h"
+#include "base/error.h"
+#include "schedules/program/step_program.h"
+#include "schedules/synthesis/seeds.h"
 
 #include <algorithm>
 

@@ -2,8 +2,8 @@
 
 // Schedules whose order is given, so that cuts can be searched for with it.
 
-#include "stagecraft/schedules/generators/schedule.h"
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/generators/schedule.h"
+#include "schedules/program/program.h"
 
 namespace stagecraft::planning {
 

@@ -1,4 +1,4 @@
-#include "stagecraft/partitioner/planning/chain_costs.h"
+#include "partitioner/planning/chain_costs.h"
 
 namespace stagecraft::planning {
 

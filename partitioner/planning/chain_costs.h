@@ -3,7 +3,7 @@
 // A chain of layers as sums from its beginning, so that what any stage takes is known in O(1): all that a
 // simulation reads of a stage, without its memory.
 
-#include "stagecraft/partitioner/profile.h"
+#include "partitioner/profile.h"
 
 #include <cstddef>
 #include <vector>

@@ -8,9 +8,9 @@
 //   4. the search over its cuts (cut_search.h), a longer one each time round.
 // Whatever is not below the best step is done with. What remains when time is up bounds the best from below.
 
-#include "stagecraft/partitioner/compare_costs.h"
-#include "stagecraft/partitioner/planning/equal_stages.h"
-#include "stagecraft/partitioner/planning/planning_run.h"
+#include "partitioner/compare_costs.h"
+#include "partitioner/planning/equal_stages.h"
+#include "partitioner/planning/planning_run.h"
 
 #include <algorithm>
 #include <cstddef>

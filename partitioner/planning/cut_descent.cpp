@@ -1,4 +1,4 @@
-#include "stagecraft/partitioner/planning/cut_descent.h"
+#include "partitioner/planning/cut_descent.h"
 
 #include <algorithm>
 #include <array>

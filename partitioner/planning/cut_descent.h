@@ -13,11 +13,11 @@
 // It begins at the seeds handed in and at cuts even by time, by memory and by mixtures, and goes on from the best
 // with random moves until its budget is spent. The same request gives the same cuts.
 
-#include "stagecraft/partitioner/compare_costs.h"
-#include "stagecraft/partitioner/planning/cut_search.h"
-#include "stagecraft/partitioner/planning/program_pricer.h"
-#include "stagecraft/partitioner/planning/stage_settings.h"
-#include "stagecraft/partitioner/planning/stage_table.h"
+#include "partitioner/compare_costs.h"
+#include "partitioner/planning/cut_search.h"
+#include "partitioner/planning/program_pricer.h"
+#include "partitioner/planning/stage_settings.h"
+#include "partitioner/planning/stage_table.h"
 
 #include <array>
 #include <cstdint>

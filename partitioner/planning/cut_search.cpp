@@ -1,6 +1,6 @@
-#include "stagecraft/partitioner/planning/cut_search.h"
+#include "partitioner/planning/cut_search.h"
 
-#include "stagecraft/partitioner/compare_costs.h"
+#include "partitioner/compare_costs.h"
 
 #include <algorithm>
 #include <cmath>

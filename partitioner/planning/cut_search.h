@@ -18,8 +18,8 @@
 // (Freund & Schapire, "Adaptive game playing using multiplicative weights", GEB 29, 1999). The cuts that come
 // up on the way are simulated: most often the best is among them.
 
-#include "stagecraft/partitioner/planning/program_pricer.h"
-#include "stagecraft/partitioner/planning/stage_settings.h"
+#include "partitioner/planning/program_pricer.h"
+#include "partitioner/planning/stage_settings.h"
 
 #include <cstdint>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "stagecraft/partitioner/planning/equal_stages.h"
+#include "partitioner/planning/equal_stages.h"
 
 #include <algorithm>
 #include <cmath>

@@ -13,8 +13,8 @@
 // stage in turn as many layers as it takes; whether all layers find a place is known in one pass. Bisection
 // does the rest.
 
-#include "stagecraft/partitioner/compare_costs.h"
-#include "stagecraft/partitioner/planning/step_bound.h"
+#include "partitioner/compare_costs.h"
+#include "partitioner/planning/step_bound.h"
 
 #include <functional>
 #include <optional>

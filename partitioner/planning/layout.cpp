@@ -1,4 +1,4 @@
-#include "stagecraft/partitioner/planning/layout.h"
+#include "partitioner/planning/layout.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -9,7 +9,7 @@
 // stages come to lie on a machine of k devices: k = 1 is stage-major, all positions in one block are whole
 // pipelines on consecutive devices (replica-major).
 
-#include "stagecraft/schedules/generators/schedule.h"
+#include "schedules/generators/schedule.h"
 
 #include <optional>
 #include <string>

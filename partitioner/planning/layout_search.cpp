@@ -1,8 +1,8 @@
 // The search over layouts by simulated step: best first by what no layout can be below. Whatever cannot beat
 // the best plan so far is left alone.
 
-#include "stagecraft/partitioner/compare_costs.h"
-#include "stagecraft/partitioner/planning/planning_run.h"
+#include "partitioner/compare_costs.h"
+#include "partitioner/planning/planning_run.h"
 
 #include <fmt/format.h>
 

@@ -1,10 +1,10 @@
-#include "stagecraft/partitioner/planning/min_max.h"
+#include "partitioner/planning/min_max.h"
 
-#include "stagecraft/partitioner/chain_partition.h"
-#include "stagecraft/partitioner/planning/chain_costs.h"
-#include "stagecraft/partitioner/planning/occupancy.h"
-#include "stagecraft/schedules/costs/collectives.h"
-#include "stagecraft/schedules/rules/reductions.h"
+#include "partitioner/chain_partition.h"
+#include "partitioner/planning/chain_costs.h"
+#include "partitioner/planning/occupancy.h"
+#include "schedules/costs/collectives.h"
+#include "schedules/rules/reductions.h"
 
 #include <algorithm>
 #include <utility>

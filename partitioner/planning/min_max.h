@@ -5,8 +5,8 @@
 // between ranks, as occupancy.h has them. Exact; among equals the smallest sum of squares of stage times (the
 // most even), then the earliest cuts.
 
-#include "stagecraft/partitioner/planning/stage_settings.h"
-#include "stagecraft/partitioner/profile.h"
+#include "partitioner/planning/stage_settings.h"
+#include "partitioner/profile.h"
 
 #include <optional>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "stagecraft/partitioner/planning/occupancy.h"
+#include "partitioner/planning/occupancy.h"
 
 #include <algorithm>
 #include <map>

@@ -8,7 +8,7 @@
 // replicas is crossed by every pair in turn: a pair's link, or a link that several pairs share, carries its
 // part of each w w' micro-batches (the activation one way, the gradient, as large, the other way).
 
-#include "stagecraft/schedules/costs/costs.h"
+#include "schedules/costs/costs.h"
 
 #include <vector>
 

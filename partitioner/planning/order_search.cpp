@@ -1,10 +1,10 @@
-#include "stagecraft/partitioner/planning/order_search.h"
+#include "partitioner/planning/order_search.h"
 
-#include "stagecraft/base/table.h"
-#include "stagecraft/partitioner/compare_costs.h"
-#include "stagecraft/partitioner/planning/carried_schedule.h"
-#include "stagecraft/schedules/generators/library.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "base/table.h"
+#include "partitioner/compare_costs.h"
+#include "partitioner/planning/carried_schedule.h"
+#include "schedules/generators/library.h"
+#include "schedules/generators/registry.h"
 
 #include <fmt/format.h>
 

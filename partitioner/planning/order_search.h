@@ -2,7 +2,7 @@
 
 // A searched schedule's plan on a layout: cuts, then an order for them, then cuts for that order.
 
-#include "stagecraft/partitioner/planning/planning_run.h"
+#include "partitioner/planning/planning_run.h"
 
 namespace stagecraft::planning {
 

@@ -2,11 +2,11 @@
 
 // From a layout and cuts to a plan with its price: what the search hands back and tells people.
 
-#include "stagecraft/partitioner/planner.h"
-#include "stagecraft/partitioner/planning/layout.h"
-#include "stagecraft/partitioner/planning/stage_settings.h"
-#include "stagecraft/partitioner/planning/stage_table.h"
-#include "stagecraft/partitioner/stage_memory.h"
+#include "partitioner/planner.h"
+#include "partitioner/planning/layout.h"
+#include "partitioner/planning/stage_settings.h"
+#include "partitioner/planning/stage_table.h"
+#include "partitioner/stage_memory.h"
 
 #include <optional>
 #include <string>

@@ -1,8 +1,8 @@
-#include "stagecraft/partitioner/planning/planning_run.h"
+#include "partitioner/planning/planning_run.h"
 
-#include "stagecraft/partitioner/compare_costs.h"
-#include "stagecraft/partitioner/planning/cut_descent.h"
-#include "stagecraft/partitioner/planning/program_pricer.h"
+#include "partitioner/compare_costs.h"
+#include "partitioner/planning/cut_descent.h"
+#include "partitioner/planning/program_pricer.h"
 
 #include <fmt/format.h>
 

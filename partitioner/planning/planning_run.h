@@ -2,9 +2,9 @@
 
 // What the searches of one planning run share: the problem, how much may still be searched, what was found.
 
-#include "stagecraft/partitioner/planning/plan_maker.h"
-#include "stagecraft/partitioner/planning/work_budget.h"
-#include "stagecraft/schedules/program/consecutive.h"
+#include "partitioner/planning/plan_maker.h"
+#include "partitioner/planning/work_budget.h"
+#include "schedules/program/consecutive.h"
 
 #include <limits>
 #include <optional>

@@ -1,9 +1,9 @@
-#include "stagecraft/partitioner/planning/program_pricer.h"
+#include "partitioner/planning/program_pricer.h"
 
-#include "stagecraft/partitioner/planning/replica_part.h"
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/program/consecutive.h"
+#include "partitioner/planning/replica_part.h"
+#include "schedules/checker/checker.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/program/consecutive.h"
 
 #include <algorithm>
 #include <utility>

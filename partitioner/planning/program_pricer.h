@@ -5,9 +5,9 @@
 // same otherwise (TickClock in schedules/lowering/transfer_run.h), so the critical path of one bounds them
 // all.
 
-#include "stagecraft/partitioner/planning/step_bound.h"
-#include "stagecraft/schedules/checker/peak_forms.h"
-#include "stagecraft/schedules/generators/schedule.h"
+#include "partitioner/planning/step_bound.h"
+#include "schedules/checker/peak_forms.h"
+#include "schedules/generators/schedule.h"
 
 #include <cstdint>
 #include <functional>

@@ -1,6 +1,6 @@
-#include "stagecraft/partitioner/planning/replica_part.h"
+#include "partitioner/planning/replica_part.h"
 
-#include "stagecraft/schedules/generators/assembly.h"
+#include "schedules/generators/assembly.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -13,8 +13,8 @@
 // devices of the same speed and no shared links, and the whole's losses are in before its last gradients. So
 // p ranks and m / w micro-batches are paid for instead of p w ranks and m.
 
-#include "stagecraft/schedules/generators/schedule.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "schedules/generators/schedule.h"
+#include "schedules/simulator/simulator.h"
 
 #include <vector>
 

@@ -1,6 +1,6 @@
-#include "stagecraft/partitioner/planning/request_checks.h"
+#include "partitioner/planning/request_checks.h"
 
-#include "stagecraft/base/text.h"
+#include "base/text.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

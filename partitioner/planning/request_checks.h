@@ -2,8 +2,8 @@
 
 // Whether a plan request can be served at all, before anything is searched.
 
-#include "stagecraft/partitioner/planner.h"
-#include "stagecraft/partitioner/planning/layout.h"
+#include "partitioner/planner.h"
+#include "partitioner/planning/layout.h"
 
 #include <vector>
 

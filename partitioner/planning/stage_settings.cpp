@@ -1,6 +1,6 @@
-#include "stagecraft/partitioner/planning/stage_settings.h"
+#include "partitioner/planning/stage_settings.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <utility>

@@ -8,7 +8,7 @@
 // each of them on its own there is no least. What fits is known from a bound of memory before a program
 // exists, and from its proof afterwards: what that refuses goes on to the next setting.
 
-#include "stagecraft/schedules/program/recompute.h"
+#include "schedules/program/recompute.h"
 
 #include <cstddef>
 #include <cstdint>

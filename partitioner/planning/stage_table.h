@@ -2,7 +2,7 @@
 
 // Costs of a chain's stages with their memory, each made once, when it is first asked for.
 
-#include "stagecraft/partitioner/profile.h"
+#include "partitioner/profile.h"
 
 #include <memory>
 #include <vector>

@@ -1,6 +1,6 @@
-#include "stagecraft/partitioner/planning/step_bound.h"
+#include "partitioner/planning/step_bound.h"
 
-#include "stagecraft/schedules/rules/reductions.h"
+#include "schedules/rules/reductions.h"
 
 #include <algorithm>
 #include <limits>

@@ -18,10 +18,10 @@
 //     parts as well, in the tail too;
 //   - one micro-batch forward through all stages and back, stage 0's reduction and step.
 
-#include "stagecraft/partitioner/planning/chain_costs.h"
-#include "stagecraft/schedules/costs/collectives.h"
-#include "stagecraft/schedules/program/recompute.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "partitioner/planning/chain_costs.h"
+#include "schedules/costs/collectives.h"
+#include "schedules/program/recompute.h"
+#include "schedules/simulator/simulator.h"
 
 #include <cstddef>
 #include <vector>

@@ -1,8 +1,8 @@
-#include "stagecraft/partitioner/planning/width_partition.h"
+#include "partitioner/planning/width_partition.h"
 
-#include "stagecraft/partitioner/compare_costs.h"
-#include "stagecraft/partitioner/planning/occupancy.h"
-#include "stagecraft/schedules/costs/collectives.h"
+#include "partitioner/compare_costs.h"
+#include "partitioner/planning/occupancy.h"
+#include "schedules/costs/collectives.h"
 
 #include <algorithm>
 #include <map>

@@ -5,7 +5,7 @@
 // Stages lie one after the other on consecutive devices, wherever machines end; what a boundary and an
 // all-reduce cost follows from the devices they lie on (occupancy.h).
 
-#include "stagecraft/partitioner/planning/chain_costs.h"
+#include "partitioner/planning/chain_costs.h"
 
 #include <functional>
 #include <optional>

@@ -2,8 +2,8 @@
 
 // How much of a request's search is left, in counted work or in time.
 
-#include "stagecraft/partitioner/planner.h"
-#include "stagecraft/partitioner/planning/cut_search.h"
+#include "partitioner/planner.h"
+#include "partitioner/planning/cut_search.h"
 
 #include <algorithm>
 #include <chrono>

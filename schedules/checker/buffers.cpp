@@ -2,7 +2,7 @@
 // boundary, and is read only while what was asked for has arrived. An activation's slot is the kept input: it
 // is read from the forward to the last part of the backward.
 
-#include "stagecraft/schedules/checker/proofs.h"
+#include "schedules/checker/proofs.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/checker/checker.h"
+#include "schedules/checker/checker.h"
 
-#include "stagecraft/schedules/checker/proofs.h"
+#include "schedules/checker/proofs.h"
 
 namespace stagecraft {
 

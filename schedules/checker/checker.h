@@ -5,10 +5,10 @@
 // exactly once with consistent weights, and needs no more memory than stated. Time and memory are linear in
 // the number of actions, but for a sort.
 
-#include "stagecraft/schedules/checker/proof.h"
-#include "stagecraft/schedules/costs/costs.h"
-#include "stagecraft/schedules/program/program.h"
-#include "stagecraft/schedules/rules/transport_rules.h"
+#include "schedules/checker/proof.h"
+#include "schedules/costs/costs.h"
+#include "schedules/program/program.h"
+#include "schedules/rules/transport_rules.h"
 
 #include <optional>
 #include <string>

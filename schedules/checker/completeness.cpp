@@ -2,7 +2,7 @@
 // own rank. (What it needs from other ranks comes through a wait_receive, which the matching and deadlock
 // proofs follow.)
 
-#include "stagecraft/schedules/checker/proofs.h"
+#include "schedules/checker/proofs.h"
 
 #include <fmt/format.h>
 

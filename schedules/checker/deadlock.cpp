@@ -2,8 +2,8 @@
 // see schedules/rules/dependencies.h: running it to the end is the proof, and where it stands still it names
 // a shortest cycle.
 
-#include "stagecraft/schedules/checker/proofs.h"
-#include "stagecraft/schedules/rules/dependencies.h"
+#include "schedules/checker/proofs.h"
+#include "schedules/rules/dependencies.h"
 
 #include <fmt/format.h>
 

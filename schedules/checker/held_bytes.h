@@ -2,8 +2,8 @@
 
 // The memory of a rank action by action: the curve whose highest point is the checker's proved peak.
 
-#include "stagecraft/schedules/memory/held.h"
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/memory/held.h"
+#include "schedules/program/program.h"
 
 #include <cstddef>
 #include <vector>

@@ -1,7 +1,7 @@
 // Proof 2: matching. Every transfer has its four ends, each once and in order; every communicator sees its
 // collectives in one order on all members.
 
-#include "stagecraft/schedules/checker/proofs.h"
+#include "schedules/checker/proofs.h"
 
 #include <fmt/format.h>
 

@@ -1,12 +1,12 @@
 // Proof 6: memory. Peak bytes per rank, by the table of what a rank holds (schedules/memory/held.h). The
 // same intervals give the curve in pictures.
 
-#include "stagecraft/base/table.h"
-#include "stagecraft/schedules/checker/held_bytes.h"
-#include "stagecraft/schedules/checker/moments.h"
-#include "stagecraft/schedules/checker/proofs.h"
-#include "stagecraft/schedules/costs/traffic.h"
-#include "stagecraft/schedules/rules/reductions.h"
+#include "base/table.h"
+#include "schedules/checker/held_bytes.h"
+#include "schedules/checker/moments.h"
+#include "schedules/checker/proofs.h"
+#include "schedules/costs/traffic.h"
+#include "schedules/rules/reductions.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/checker/moments.h"
+#include "schedules/checker/moments.h"
 
 #include <algorithm>
 

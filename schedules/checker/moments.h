@@ -2,8 +2,8 @@
 
 // Where the moments of the memory contract (schedules/memory/held.h) are in a rank's list.
 
-#include "stagecraft/schedules/checker/program_index.h"
-#include "stagecraft/schedules/memory/held.h"
+#include "schedules/checker/program_index.h"
+#include "schedules/memory/held.h"
 
 #include <array>
 #include <cstdint>

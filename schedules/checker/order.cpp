@@ -3,7 +3,7 @@
 // launch order, and each operation occupies the channel until it is over, two orders are a deadlock: at the
 // first place where they differ each rank's operation waits for an end that the other has only further on.
 
-#include "stagecraft/schedules/checker/proofs.h"
+#include "schedules/checker/proofs.h"
 
 #include <fmt/format.h>
 

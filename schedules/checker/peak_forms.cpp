@@ -1,8 +1,8 @@
-#include "stagecraft/schedules/checker/peak_forms.h"
+#include "schedules/checker/peak_forms.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/schedules/checker/moments.h"
-#include "stagecraft/schedules/rules/reductions.h"
+#include "base/error.h"
+#include "schedules/checker/moments.h"
+#include "schedules/rules/reductions.h"
 
 #include <algorithm>
 #include <span>

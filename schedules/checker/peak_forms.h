@@ -7,8 +7,8 @@
 // program says, times their bytes, which the costs say. Moments that hold no more of anything than another one are
 // left out, and few remain.
 
-#include "stagecraft/schedules/costs/costs.h"
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/costs/costs.h"
+#include "schedules/program/program.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/checker/program_index.h"
+#include "schedules/checker/program_index.h"
 
 #include <fmt/format.h>
 

@@ -3,8 +3,8 @@
 // What the proofs share: the findings they add to, and where in a program everything happens. A proof asks
 // "where is the forward of (stage, micro-batch)?" instead of walking the lists again.
 
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/program/transfer_numbers.h"
+#include "schedules/checker/checker.h"
+#include "schedules/program/transfer_numbers.h"
 
 #include <string>
 #include <utility>

@@ -2,9 +2,9 @@
 
 // What a proof says: findings that refuse a program, or what was proved of its stages and memory.
 
-#include "stagecraft/base/describe.h"
-#include "stagecraft/base/ids.h"
-#include "stagecraft/schedules/rules/device_waits.h"
+#include "base/describe.h"
+#include "base/ids.h"
+#include "schedules/rules/device_waits.h"
 
 #include <array>
 #include <cstdint>

@@ -3,7 +3,7 @@
 // The proofs, one file each, where it says what is proved. All take a well-formed program; each adds a finding
 // for whatever is not so.
 
-#include "stagecraft/schedules/checker/program_index.h"
+#include "schedules/checker/program_index.h"
 
 #include <optional>
 #include <string>

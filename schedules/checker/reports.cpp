@@ -2,7 +2,7 @@
 // stage 0's first rank gathers that and prints. A replica on the printing rank needs no report of its own,
 // nor does one without micro-batches in the group.
 
-#include "stagecraft/schedules/checker/proofs.h"
+#include "schedules/checker/proofs.h"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 // Proof 0: the shape. Everything here guards an index that a later proof takes without looking.
 
-#include "stagecraft/schedules/checker/program_index.h"
-#include "stagecraft/schedules/rules/reductions.h"
+#include "schedules/checker/program_index.h"
+#include "schedules/rules/reductions.h"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 // Proof 1, second half: what is done once per group. Every gradient enters exactly one step; gradients and
 // buffer updates come in micro-batch order, which is what makes runs of all schedules equal to the bit.
 
-#include "stagecraft/schedules/checker/proofs.h"
+#include "schedules/checker/proofs.h"
 
 #include <fmt/format.h>
 

@@ -2,8 +2,8 @@
 // most micro-batches in flight, the most versions alive and the staleness, as facts and not as formulas
 // assumed.
 
-#include "stagecraft/schedules/checker/proofs.h"
-#include "stagecraft/schedules/rules/staleness.h"
+#include "schedules/checker/proofs.h"
+#include "schedules/rules/staleness.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/costs/collectives.h"
+#include "schedules/costs/collectives.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <bit>

@@ -2,7 +2,7 @@
 
 // Closed forms of what collective operations take over a network of levels, when all members have come.
 
-#include "stagecraft/schedules/costs/costs.h"
+#include "schedules/costs/costs.h"
 
 #include <optional>
 #include <vector>

@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/costs/costs.h"
+#include "schedules/costs/costs.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <fmt/format.h>
 

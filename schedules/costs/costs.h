@@ -3,8 +3,8 @@
 // What the simulator and the memory proof need to know about a plan: costs per stage and the network between
 // ranks. partitioner/ makes these from a profile, a cluster and a plan.
 
-#include "stagecraft/base/describe.h"
-#include "stagecraft/base/ids.h"
+#include "base/describe.h"
+#include "base/ids.h"
 
 #include <array>
 #include <cstddef>

@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/costs/traffic.h"
+#include "schedules/costs/traffic.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 namespace stagecraft {
 

@@ -2,8 +2,8 @@
 
 // What a program sends from rank to rank.
 
-#include "stagecraft/schedules/costs/costs.h"
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/costs/costs.h"
+#include "schedules/program/program.h"
 
 #include <cstdint>
 

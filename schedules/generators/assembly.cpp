@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/generators/assembly.h"
+#include "schedules/generators/assembly.h"
 
-#include "stagecraft/schedules/program/consecutive.h"
+#include "schedules/program/consecutive.h"
 
 #include <algorithm>
 #include <numeric>

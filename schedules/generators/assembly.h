@@ -5,9 +5,9 @@
 // made here and in step_program.h: data loads, reductions, the norm agreement, steps, loss reports, and the
 // merge of several stages onto one rank.
 
-#include "stagecraft/schedules/generators/schedule.h"
-#include "stagecraft/schedules/list_scheduling/list_scheduler.h"
-#include "stagecraft/schedules/program/step_program.h"
+#include "schedules/generators/schedule.h"
+#include "schedules/list_scheduling/list_scheduler.h"
+#include "schedules/program/step_program.h"
 
 #include <functional>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/generators/asynchronous.h"
+#include "schedules/generators/asynchronous.h"
 
 #include <algorithm>
 #include <utility>

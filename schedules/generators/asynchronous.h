@@ -5,7 +5,7 @@
 // steps on its own as soon as its last backward of a group is done; the segment starts and ends drained. They
 // differ in which version a forward reads.
 
-#include "stagecraft/schedules/generators/assembly.h"
+#include "schedules/generators/assembly.h"
 
 #include <functional>
 

@@ -2,9 +2,9 @@
 // finds the same. `stagecraft plan` searches longer, over placements too, and puts what it found into the
 // plan.
 
-#include "stagecraft/schedules/generators/assembly.h"
-#include "stagecraft/schedules/generators/library.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "schedules/generators/assembly.h"
+#include "schedules/generators/library.h"
+#include "schedules/generators/registry.h"
 
 #include <cstdint>
 #include <limits>

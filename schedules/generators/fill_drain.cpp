@@ -4,8 +4,8 @@
 // micro-batch order whatever the schedule: that makes the results of all synchronous schedules equal to the
 // bit.
 
-#include "stagecraft/schedules/generators/assembly.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "schedules/generators/assembly.h"
+#include "schedules/generators/registry.h"
 
 namespace stagecraft {
 

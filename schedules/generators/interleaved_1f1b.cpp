@@ -7,8 +7,8 @@
 // least as many, nearly equal (looped.h); a rank's first backward comes after as many forwards as it takes
 // the first micro-batch of the first round to go all the way round and back.
 
-#include "stagecraft/schedules/generators/looped.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "schedules/generators/looped.h"
+#include "schedules/generators/registry.h"
 
 namespace stagecraft {
 namespace {

@@ -3,9 +3,9 @@
 // Parallelism", arXiv 2401.10241, section 2). Every rank keeps at most p micro-batches' share, from the
 // forward to the weight gradient, of every stage.
 
-#include "stagecraft/schedules/generators/looped.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/list_scheduling/list_scheduler.h"
+#include "schedules/generators/looped.h"
+#include "schedules/generators/registry.h"
+#include "schedules/list_scheduling/list_scheduler.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,8 +1,8 @@
-#include "stagecraft/schedules/generators/library.h"
+#include "schedules/generators/library.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/generators/v_blocks.h"
+#include "base/error.h"
+#include "schedules/generators/registry.h"
+#include "schedules/generators/v_blocks.h"
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 
 // Synthesis over the schedules there are.
 
-#include "stagecraft/schedules/synthesis/synthesis.h"
+#include "schedules/synthesis/synthesis.h"
 
 namespace stagecraft {
 

@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/generators/looped.h"
+#include "schedules/generators/looped.h"
 
 #include <algorithm>
 #include <utility>

@@ -3,7 +3,7 @@
 // Schedules over virtual stages that send micro-batches round the loop in rounds: a rank takes a round's
 // micro-batches through its first stage, then through its second, and so on; backwards the other way round.
 
-#include "stagecraft/schedules/generators/assembly.h"
+#include "schedules/generators/assembly.h"
 
 #include <functional>
 #include <vector>

@@ -3,8 +3,8 @@
 // second; backwards likewise from its last. The bubble is interleaved 1F1B's; every micro-batch is kept, and
 // a stage's gradients are complete early, one stage after another.
 
-#include "stagecraft/schedules/generators/looped.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "schedules/generators/looped.h"
+#include "schedules/generators/registry.h"
 
 namespace stagecraft {
 namespace {

@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/generators/assembly.h"
+#include "schedules/generators/assembly.h"
 
 #include <cstdint>
 #include <utility>

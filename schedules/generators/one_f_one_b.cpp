@@ -7,8 +7,8 @@
 // micro-batches in all would wait for forwards that a narrower stage before it makes only after its first
 // backward.
 
-#include "stagecraft/schedules/generators/assembly.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "schedules/generators/assembly.h"
+#include "schedules/generators/registry.h"
 
 namespace stagecraft {
 namespace {

@@ -3,8 +3,8 @@
 // weights of its stage; with vertical sync every stage reads what stage 0 read for that micro-batch, which
 // lags most.
 
-#include "stagecraft/schedules/generators/asynchronous.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "schedules/generators/asynchronous.h"
+#include "schedules/generators/registry.h"
 
 namespace stagecraft {
 namespace {

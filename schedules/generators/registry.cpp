@@ -1,7 +1,7 @@
-#include "stagecraft/schedules/generators/registry.h"
+#include "schedules/generators/registry.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/registry.h"
+#include "base/error.h"
+#include "base/registry.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 //
 //   add_schedule({.name = "mine", .summary = "...", .paper = "...", .build = build_mine});
 
-#include "stagecraft/schedules/generators/schedule.h"
+#include "schedules/generators/schedule.h"
 
 #include <string>
 #include <vector>

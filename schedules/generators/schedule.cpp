@@ -1,7 +1,7 @@
-#include "stagecraft/schedules/generators/schedule.h"
+#include "schedules/generators/schedule.h"
 
-#include "stagecraft/base/place_error.h"
-#include "stagecraft/schedules/program/step_program.h"
+#include "base/place_error.h"
+#include "schedules/program/step_program.h"
 
 #include <fmt/format.h>
 

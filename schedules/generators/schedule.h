@@ -2,9 +2,9 @@
 
 // Schedules: generators of programs. One file per schedule or family, each citing its paper; registry.h is the list.
 
-#include "stagecraft/schedules/costs/costs.h"
-#include "stagecraft/schedules/program/program.h"
-#include "stagecraft/schedules/program/recompute.h"
+#include "schedules/costs/costs.h"
+#include "schedules/program/program.h"
+#include "schedules/program/recompute.h"
 
 #include <functional>
 #include <optional>

@@ -4,8 +4,8 @@
 // applied to version g and was computed with version g - 1, a constant delay of one. That works where a group
 // is long enough that the one before the last has been stepped everywhere when it begins.
 
-#include "stagecraft/schedules/generators/asynchronous.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "schedules/generators/asynchronous.h"
+#include "schedules/generators/registry.h"
 
 #include <fmt/format.h>
 

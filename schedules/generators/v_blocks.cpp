@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/generators/v_blocks.h"
+#include "schedules/generators/v_blocks.h"
 
 #include <algorithm>
 #include <array>

@@ -2,8 +2,8 @@
 
 // Orders of a V from building blocks.
 
-#include "stagecraft/schedules/list_scheduling/list_scheduler.h"
-#include "stagecraft/schedules/program/placement.h"
+#include "schedules/list_scheduling/list_scheduler.h"
+#include "schedules/program/placement.h"
 
 #include <vector>
 

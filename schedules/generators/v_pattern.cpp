@@ -4,11 +4,11 @@
 // draws patterns for equal times; here they are found for the true ones, by modulo scheduling (Rau,
 // "Iterative Modulo Scheduling", MICRO 1994).
 
-#include "stagecraft/schedules/generators/assembly.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/generators/v_blocks.h"
-#include "stagecraft/schedules/generators/v_turns.h"
-#include "stagecraft/schedules/list_scheduling/policy_search.h"
+#include "schedules/generators/assembly.h"
+#include "schedules/generators/registry.h"
+#include "schedules/generators/v_blocks.h"
+#include "schedules/generators/v_turns.h"
+#include "schedules/list_scheduling/policy_search.h"
 
 #include <algorithm>
 #include <array>

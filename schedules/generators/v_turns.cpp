@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/generators/v_turns.h"
+#include "schedules/generators/v_turns.h"
 
 #include <algorithm>
 #include <vector>

@@ -2,8 +2,8 @@
 
 // One forward, one backward on a V.
 
-#include "stagecraft/schedules/list_scheduling/list_scheduler.h"
-#include "stagecraft/schedules/program/placement.h"
+#include "schedules/list_scheduling/list_scheduler.h"
+#include "schedules/program/placement.h"
 
 namespace stagecraft {
 

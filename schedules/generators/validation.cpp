@@ -1,7 +1,7 @@
 // Validation: forwards only, in micro-batch order, and one report. Nothing is kept, so no schedule could do
 // better.
 
-#include "stagecraft/schedules/generators/assembly.h"
+#include "schedules/generators/assembly.h"
 
 namespace stagecraft {
 

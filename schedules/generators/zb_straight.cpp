@@ -1,7 +1,7 @@
 // The zero-bubble schedules of a straight pipeline. They differ in how many micro-batches a rank may keep.
 
-#include "stagecraft/schedules/generators/assembly.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "schedules/generators/assembly.h"
+#include "schedules/generators/registry.h"
 
 #include <utility>
 

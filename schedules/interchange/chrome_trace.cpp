@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/interchange/chrome_trace.h"
+#include "schedules/interchange/chrome_trace.h"
 
 #include <fmt/format.h>
 

@@ -2,8 +2,8 @@
 
 // Timelines as Chrome traces.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/schedules/program/timeline.h"
+#include "base/json.h"
+#include "schedules/program/timeline.h"
 
 #include <string>
 

@@ -1,7 +1,7 @@
-#include "stagecraft/schedules/interchange/pytorch_csv.h"
+#include "schedules/interchange/pytorch_csv.h"
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/text.h"
+#include "base/json.h"
+#include "base/text.h"
 
 #include <fmt/format.h>
 

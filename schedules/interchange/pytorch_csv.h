@@ -18,7 +18,7 @@
 // do; writing leaves them out. What has no counterpart on the other side (FSDP's actions, idle steps, which
 // actions overlap) survives from file to file only, through PytorchSchedule.
 
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/program/program.h"
 
 #include <cstdint>
 #include <optional>

@@ -1,7 +1,7 @@
 // From programs to PyTorch's schedules. Both forms need an order of the whole, in which everything comes
 // after what it needs: each rank takes one compute action a time step, as soon as it can.
 
-#include "stagecraft/schedules/interchange/pytorch_csv.h"
+#include "schedules/interchange/pytorch_csv.h"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
 // From PyTorch's schedules to programs. What their runtime does with a schedule is in
 // torch/distributed/pipelining/schedules.py, _PipelineScheduleRuntime._step_microbatches.
 
-#include "stagecraft/schedules/interchange/pytorch_csv.h"
-#include "stagecraft/schedules/program/step_program.h"
+#include "schedules/interchange/pytorch_csv.h"
+#include "schedules/program/step_program.h"
 
 #include <algorithm>
 #include <unordered_map>

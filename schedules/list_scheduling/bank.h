@@ -2,7 +2,7 @@
 
 // What ranks keep while orders are made, and whether a forward can be taken (Dijkstra's banker).
 
-#include "stagecraft/schedules/list_scheduling/list_scheduler.h"
+#include "schedules/list_scheduling/list_scheduler.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,7 +1,7 @@
-#include "stagecraft/schedules/list_scheduling/due_order.h"
+#include "schedules/list_scheduling/due_order.h"
 
-#include "stagecraft/schedules/list_scheduling/bank.h"
-#include "stagecraft/schedules/list_scheduling/rank_clocks.h"
+#include "schedules/list_scheduling/bank.h"
+#include "schedules/list_scheduling/rank_clocks.h"
 
 #include <algorithm>
 #include <array>

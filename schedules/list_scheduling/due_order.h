@@ -2,7 +2,7 @@
 
 // Orders in which every rank takes its forwards and input gradients as they are due, and waits for each.
 
-#include "stagecraft/schedules/list_scheduling/list_scheduler.h"
+#include "schedules/list_scheduling/list_scheduler.h"
 
 #include <optional>
 

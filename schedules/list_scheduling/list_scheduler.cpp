@@ -1,7 +1,7 @@
-#include "stagecraft/schedules/list_scheduling/list_scheduler.h"
+#include "schedules/list_scheduling/list_scheduler.h"
 
-#include "stagecraft/schedules/list_scheduling/bank.h"
-#include "stagecraft/schedules/list_scheduling/rank_clocks.h"
+#include "schedules/list_scheduling/bank.h"
+#include "schedules/list_scheduling/rank_clocks.h"
 
 #include <algorithm>
 #include <tuple>

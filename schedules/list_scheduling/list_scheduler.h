@@ -7,10 +7,10 @@
 // All numbers are whole, and ties go to the input gradient, then the forward, then the weight gradient, then
 // to the later stage: every machine makes the same orders of the same request.
 
-#include "stagecraft/schedules/costs/costs.h"
-#include "stagecraft/schedules/program/orders.h"
-#include "stagecraft/schedules/program/placement.h"
-#include "stagecraft/schedules/program/recompute.h"
+#include "schedules/costs/costs.h"
+#include "schedules/program/orders.h"
+#include "schedules/program/placement.h"
+#include "schedules/program/recompute.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,7 +1,7 @@
-#include "stagecraft/schedules/list_scheduling/policy_search.h"
+#include "schedules/list_scheduling/policy_search.h"
 
-#include "stagecraft/base/draws.h"
-#include "stagecraft/schedules/list_scheduling/due_order.h"
+#include "base/draws.h"
+#include "schedules/list_scheduling/due_order.h"
 
 #include <algorithm>
 #include <array>

@@ -11,7 +11,7 @@
 // Controllable Memory", arXiv 2405.15362, section 3; to search for priorities that a list scheduler decodes,
 // from Bean, "Genetic Algorithms and Random Keys for Sequencing and Optimization", ORSA J. Computing 6, 1994.
 
-#include "stagecraft/schedules/list_scheduling/list_scheduler.h"
+#include "schedules/list_scheduling/list_scheduler.h"
 
 #include <cstdint>
 #include <functional>

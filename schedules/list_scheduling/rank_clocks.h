@@ -2,7 +2,7 @@
 
 // What decoders keep of every rank's time: when it may next have something to do, and what it takes in all.
 
-#include "stagecraft/schedules/list_scheduling/list_scheduler.h"
+#include "schedules/list_scheduling/list_scheduler.h"
 
 #include <algorithm>
 #include <cstddef>

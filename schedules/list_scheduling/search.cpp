@@ -1,5 +1,5 @@
-#include "stagecraft/schedules/list_scheduling/list_scheduler.h"
-#include "stagecraft/schedules/list_scheduling/rank_clocks.h"
+#include "schedules/list_scheduling/list_scheduler.h"
+#include "schedules/list_scheduling/rank_clocks.h"
 
 #include <algorithm>
 #include <utility>

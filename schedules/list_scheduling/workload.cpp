@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/list_scheduling/list_scheduler.h"
+#include "schedules/list_scheduling/list_scheduler.h"
 
 #include <algorithm>
 #include <cmath>

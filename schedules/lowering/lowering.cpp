@@ -1,7 +1,7 @@
-#include "stagecraft/schedules/lowering/lowering.h"
+#include "schedules/lowering/lowering.h"
 
-#include "stagecraft/schedules/lowering/rank_lowering.h"
-#include "stagecraft/schedules/lowering/slot_choice.h"
+#include "schedules/lowering/rank_lowering.h"
+#include "schedules/lowering/slot_choice.h"
 
 #include <fmt/format.h>
 

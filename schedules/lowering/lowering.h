@@ -31,8 +31,8 @@
 // Where the transport has no tags, receives are posted in the order in which its messages are sent
 // (posting_order.h).
 
-#include "stagecraft/schedules/program/program.h"
-#include "stagecraft/schedules/rules/transport_rules.h"
+#include "schedules/program/program.h"
+#include "schedules/rules/transport_rules.h"
 
 #include <optional>
 #include <vector>

@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/lowering/posting_order.h"
+#include "schedules/lowering/posting_order.h"
 
-#include "stagecraft/schedules/program/placement.h"
+#include "schedules/program/placement.h"
 
 #include <algorithm>
 #include <limits>

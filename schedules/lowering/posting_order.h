@@ -4,9 +4,9 @@
 // is free, and, where a transport has no tags, not before the receives of what its peer sends earlier on the
 // same channel. Both depend on the rank's own list only, so a plan is known without running anything.
 
-#include "stagecraft/schedules/lowering/receives.h"
-#include "stagecraft/schedules/lowering/transfer_script.h"
-#include "stagecraft/schedules/rules/transport_rules.h"
+#include "schedules/lowering/receives.h"
+#include "schedules/lowering/transfer_script.h"
+#include "schedules/rules/transport_rules.h"
 
 #include <cstdint>
 #include <vector>

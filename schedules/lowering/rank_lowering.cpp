@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/lowering/rank_lowering.h"
+#include "schedules/lowering/rank_lowering.h"
 
-#include "stagecraft/schedules/lowering/walk_rank.h"
+#include "schedules/lowering/walk_rank.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -3,9 +3,9 @@
 // The last step of lowering: slots and waits laid over one rank's list, once it is known how many slots each
 // channel has (lowering.h says where everything goes).
 
-#include "stagecraft/schedules/lowering/posting_order.h"
-#include "stagecraft/schedules/lowering/receives.h"
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/lowering/posting_order.h"
+#include "schedules/lowering/receives.h"
+#include "schedules/program/program.h"
 
 #include <cstdint>
 #include <span>

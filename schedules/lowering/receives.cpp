@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/lowering/receives.h"
+#include "schedules/lowering/receives.h"
 
 #include <algorithm>
 

@@ -4,8 +4,8 @@
 // many each channel must hold at once. It does not depend on the number of slots; walk_rank.h lays waits,
 // releases and sends over it.
 
-#include "stagecraft/schedules/program/program.h"
-#include "stagecraft/schedules/program/transfer_numbers.h"
+#include "schedules/program/program.h"
+#include "schedules/program/transfer_numbers.h"
 
 #include <cstddef>
 #include <cstdint>

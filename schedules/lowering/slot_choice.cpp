@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/lowering/slot_choice.h"
+#include "schedules/lowering/slot_choice.h"
 
-#include "stagecraft/base/bisect.h"
+#include "base/bisect.h"
 
 #include <fmt/format.h>
 

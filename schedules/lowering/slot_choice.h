@@ -3,10 +3,10 @@
 // How many receive slots each channel of a program gets: few enough to save memory, enough to finish and not
 // to slow the schedule down. Any number is tried by running the program's transfer script, none by lowering.
 
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/lowering/posting_order.h"
-#include "stagecraft/schedules/lowering/transfer_run.h"
-#include "stagecraft/schedules/lowering/transfer_script.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/lowering/posting_order.h"
+#include "schedules/lowering/transfer_run.h"
+#include "schedules/lowering/transfer_script.h"
 
 #include <cstdint>
 #include <map>

@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/lowering/transfer_run.h"
+#include "schedules/lowering/transfer_run.h"
 
 namespace stagecraft {
 

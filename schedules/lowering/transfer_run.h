@@ -12,9 +12,9 @@
 //   TickClock  how long a schedule takes when nothing but its order and its receive slots matter
 //   CostClock  what an order costs (synthesis/pricing.h)
 
-#include "stagecraft/schedules/lowering/posting_order.h"
-#include "stagecraft/schedules/lowering/transfer_script.h"
-#include "stagecraft/schedules/rules/transport_rules.h"
+#include "schedules/lowering/posting_order.h"
+#include "schedules/lowering/transfer_script.h"
+#include "schedules/rules/transport_rules.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/lowering/transfer_script.h"
+#include "schedules/lowering/transfer_script.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 namespace stagecraft {
 

@@ -4,8 +4,8 @@
 // as lowering lays them out. It does not depend on the number of slots. Running it (transfer_run.h) shows
 // whether a program finishes with given slots, and how long it takes.
 
-#include "stagecraft/schedules/lowering/receives.h"
-#include "stagecraft/schedules/lowering/walk_rank.h"
+#include "schedules/lowering/receives.h"
+#include "schedules/lowering/walk_rank.h"
 
 #include <cstddef>
 #include <cstdint>

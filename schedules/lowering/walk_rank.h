@@ -4,8 +4,8 @@
 // here once: rank_lowering.cpp makes actions of it, transfer_script.cpp the events that a run of the program
 // goes through.
 
-#include "stagecraft/schedules/lowering/receives.h"
-#include "stagecraft/schedules/program/transfer_numbers.h"
+#include "schedules/lowering/receives.h"
+#include "schedules/program/transfer_numbers.h"
 
 #include <algorithm>
 #include <cstddef>

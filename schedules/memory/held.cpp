@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/memory/held.h"
+#include "schedules/memory/held.h"
 
-#include "stagecraft/schedules/rules/reductions.h"
+#include "schedules/rules/reductions.h"
 
 namespace stagecraft {
 

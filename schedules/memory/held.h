@@ -23,9 +23,9 @@
 //
 // A micro-batch shorter than the others counts as a full one.
 
-#include "stagecraft/schedules/costs/costs.h"
-#include "stagecraft/schedules/program/action.h"
-#include "stagecraft/schedules/program/segments.h"
+#include "schedules/costs/costs.h"
+#include "schedules/program/action.h"
+#include "schedules/program/segments.h"
 
 #include <array>
 #include <cstddef>

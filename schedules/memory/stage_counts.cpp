@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/memory/stage_counts.h"
+#include "schedules/memory/stage_counts.h"
 
 #include <algorithm>
 #include <map>

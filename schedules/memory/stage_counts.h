@@ -3,7 +3,7 @@
 // How much of what a stage holds at once, read off a schedule program: what memory depends on before anything
 // is lowered. The proof of the lowered program (checker.h) has the last word.
 
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/program/program.h"
 
 #include <vector>
 

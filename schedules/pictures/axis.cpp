@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/pictures/axis.h"
+#include "schedules/pictures/axis.h"
 
 #include <fmt/format.h>
 

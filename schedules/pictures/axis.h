@@ -2,7 +2,7 @@
 
 // Ticks at round numbers, for every picture's time axis.
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <string>
 #include <vector>

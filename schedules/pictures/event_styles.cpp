@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/pictures/event_styles.h"
+#include "schedules/pictures/event_styles.h"
 
 #include <fmt/format.h>
 

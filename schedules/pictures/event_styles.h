@@ -2,7 +2,7 @@
 
 // How events look, in every picture: one colour and one letter a kind, waits by what is waited for.
 
-#include "stagecraft/schedules/program/timeline.h"
+#include "schedules/program/timeline.h"
 
 #include <string>
 #include <string_view>

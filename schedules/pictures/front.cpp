@@ -1,9 +1,9 @@
-#include "stagecraft/schedules/pictures/front.h"
+#include "schedules/pictures/front.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/table.h"
-#include "stagecraft/schedules/pictures/axis.h"
-#include "stagecraft/schedules/pictures/svg_writer.h"
+#include "base/error.h"
+#include "base/table.h"
+#include "schedules/pictures/axis.h"
+#include "schedules/pictures/svg_writer.h"
 
 #include <algorithm>
 

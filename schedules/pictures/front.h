@@ -2,7 +2,7 @@
 
 // Time against memory: what can be had, and the front of what nothing else beats in both.
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <optional>
 #include <string>

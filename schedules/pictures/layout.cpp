@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/pictures/layout.h"
+#include "schedules/pictures/layout.h"
 
-#include "stagecraft/schedules/pictures/svg_writer.h"
+#include "schedules/pictures/svg_writer.h"
 
 #include <fmt/format.h>
 

@@ -3,8 +3,8 @@
 // Where everything in an SVG picture goes, in pixels: which ranks have a row, how high rows are, how long a
 // second is. Rows get thinner the more there are; time is squeezed into a width that fits a screen.
 
-#include "stagecraft/schedules/pictures/event_styles.h"
-#include "stagecraft/schedules/pictures/panel.h"
+#include "schedules/pictures/event_styles.h"
+#include "schedules/pictures/panel.h"
 
 #include <cstddef>
 #include <string>

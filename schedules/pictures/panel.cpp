@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/pictures/panel.h"
+#include "schedules/pictures/panel.h"
 
-#include "stagecraft/schedules/checker/held_bytes.h"
+#include "schedules/checker/held_bytes.h"
 
 #include <algorithm>
 

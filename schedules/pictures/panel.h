@@ -3,9 +3,9 @@
 // What a picture shows: a run of one program, simulated or measured, with the memory of its ranks where that
 // is known. svg.h and text.h draw it.
 
-#include "stagecraft/schedules/costs/costs.h"
-#include "stagecraft/schedules/program/program.h"
-#include "stagecraft/schedules/program/timeline.h"
+#include "schedules/costs/costs.h"
+#include "schedules/program/program.h"
+#include "schedules/program/timeline.h"
 
 #include <optional>
 #include <string>

@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/pictures/shares.h"
+#include "schedules/pictures/shares.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 // A stretch of time cut into equal columns, and how much of each is what: for pictures so dense that single
 // boxes could not be seen.
 
-#include "stagecraft/schedules/pictures/layout.h"
+#include "schedules/pictures/layout.h"
 
 #include <array>
 

@@ -1,9 +1,9 @@
-#include "stagecraft/schedules/pictures/svg.h"
+#include "schedules/pictures/svg.h"
 
-#include "stagecraft/base/table.h"
-#include "stagecraft/schedules/pictures/axis.h"
-#include "stagecraft/schedules/pictures/svg_boxes.h"
-#include "stagecraft/schedules/pictures/svg_links.h"
+#include "base/table.h"
+#include "schedules/pictures/axis.h"
+#include "schedules/pictures/svg_boxes.h"
+#include "schedules/pictures/svg_links.h"
 
 #include <fmt/ranges.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "stagecraft/schedules/pictures/panel.h"
+#include "schedules/pictures/panel.h"
 
 #include <string>
 #include <vector>

@@ -1,7 +1,7 @@
-#include "stagecraft/schedules/pictures/svg_boxes.h"
+#include "schedules/pictures/svg_boxes.h"
 
-#include "stagecraft/base/table.h"
-#include "stagecraft/schedules/pictures/shares.h"
+#include "base/table.h"
+#include "schedules/pictures/shares.h"
 
 #include <algorithm>
 #include <array>

@@ -2,8 +2,8 @@
 
 // The boxes of an SVG picture: what every rank does and sends, when.
 
-#include "stagecraft/schedules/pictures/layout.h"
-#include "stagecraft/schedules/pictures/svg_writer.h"
+#include "schedules/pictures/layout.h"
+#include "schedules/pictures/svg_writer.h"
 
 namespace stagecraft::pictures {
 

@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/pictures/svg_links.h"
+#include "schedules/pictures/svg_links.h"
 
 #include <algorithm>
 #include <map>

@@ -3,8 +3,8 @@
 // Lines between rows of an SVG picture: from whom to whom a value goes past the stages between, and which ranks
 // sum a tied weight together. Boxes lie on top, so a line passes behind the ranks that it does not concern.
 
-#include "stagecraft/schedules/pictures/layout.h"
-#include "stagecraft/schedules/pictures/svg_writer.h"
+#include "schedules/pictures/layout.h"
+#include "schedules/pictures/svg_writer.h"
 
 namespace stagecraft::pictures {
 

@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/pictures/svg_writer.h"
+#include "schedules/pictures/svg_writer.h"
 
-#include "stagecraft/base/printable.h"
+#include "base/printable.h"
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,8 @@
-#include "stagecraft/schedules/pictures/text.h"
+#include "schedules/pictures/text.h"
 
-#include "stagecraft/base/table.h"
-#include "stagecraft/schedules/pictures/axis.h"
-#include "stagecraft/schedules/pictures/layout.h"
+#include "base/table.h"
+#include "schedules/pictures/axis.h"
+#include "schedules/pictures/layout.h"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "stagecraft/schedules/pictures/panel.h"
-#include "stagecraft/schedules/program/program_text.h"
+#include "schedules/pictures/panel.h"
+#include "schedules/program/program_text.h"
 
 #include <cstddef>
 #include <string>

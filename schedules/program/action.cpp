@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/program/action.h"
+#include "schedules/program/action.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <fmt/format.h>
 

@@ -4,8 +4,8 @@
 // writes them, the checker proves them, the simulator prices them, the engine executes them and the report
 // compares.
 
-#include "stagecraft/base/describe.h"
-#include "stagecraft/base/ids.h"
+#include "base/describe.h"
+#include "base/ids.h"
 
 #include <array>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/program/action_fields.h"
+#include "schedules/program/action_fields.h"
 
 #include <fmt/format.h>
 

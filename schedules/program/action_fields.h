@@ -3,7 +3,7 @@
 // Which fields an action of the schedule level has, and whether their values lie in the program: what the two
 // readers, of text and of JSON, must agree on.
 
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/program/program.h"
 
 #include <string>
 #include <string_view>

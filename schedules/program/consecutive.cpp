@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/program/consecutive.h"
+#include "schedules/program/consecutive.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 // that has ended its list of one step goes on with that of the next. The result is a program like any other, whose
 // k-th group is the k-th step, so it is proved, priced and drawn like any other.
 
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/program/program.h"
 
 #include <vector>
 

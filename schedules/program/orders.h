@@ -2,7 +2,7 @@
 
 // Orders: what every rank computes in a synchronous step, and nothing else.
 
-#include "stagecraft/schedules/program/action.h"
+#include "schedules/program/action.h"
 
 #include <vector>
 

@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/program/placement.h"
+#include "schedules/program/placement.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 
 // Which ranks hold which stage, and what follows from it.
 
-#include "stagecraft/schedules/program/action.h"
+#include "schedules/program/action.h"
 
 #include <vector>
 

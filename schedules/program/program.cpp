@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/program/program.h"
 
 #include <fmt/format.h>
 

@@ -4,9 +4,9 @@
 // and reduction actions in order; *lowering* (lowering.h) adds every transfer and buffer. Both print to text
 // and JSON and read back.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/schedules/program/action.h"
-#include "stagecraft/schedules/program/placement.h"
+#include "base/error.h"
+#include "schedules/program/action.h"
+#include "schedules/program/placement.h"
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/program/program_json.h"
+#include "schedules/program/program_json.h"
 
-#include "stagecraft/schedules/program/action_fields.h"
+#include "schedules/program/action_fields.h"
 
 #include <fmt/format.h>
 

@@ -2,8 +2,8 @@
 
 // Programs as JSON, for programs.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/schedules/program/program.h"
+#include "base/json.h"
+#include "schedules/program/program.h"
 
 #include <string>
 

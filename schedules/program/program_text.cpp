@@ -1,8 +1,8 @@
-#include "stagecraft/schedules/program/program_text.h"
+#include "schedules/program/program_text.h"
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/text.h"
-#include "stagecraft/schedules/program/action_fields.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "schedules/program/action_fields.h"
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 
 // Programs as text, for people.
 
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/program/program.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/program/recompute.h"
+#include "schedules/program/recompute.h"
 
 #include <fmt/format.h>
 

@@ -9,7 +9,7 @@
 // work is done while the gradient is still on its way, as GPipe does it. Both halves of a split backward
 // share one.
 
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/program/program.h"
 
 #include <array>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/program/segments.h"
+#include "schedules/program/segments.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 // points between. All of it follows from the data's length and the configuration, so it is known, and proved,
 // before the run.
 
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/program/program.h"
 
 #include <cstdint>
 #include <vector>

@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/program/stage_links.h"
+#include "schedules/program/stage_links.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <map>

@@ -8,7 +8,7 @@
 // A value that a layer reads and that is read again behind it leaves that layer as a value of its own, so a value
 // goes from one stage to one other, and no two gradients of it are ever added between stages.
 
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/program/program.h"
 
 #include <cstddef>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/program/step_program.h"
+#include "schedules/program/step_program.h"
 
 #include <fmt/format.h>
 

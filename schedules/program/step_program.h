@@ -3,8 +3,8 @@
 // From orders of computations to programs: the loads, reductions, norm agreements, steps and reports around
 // them are the same for all schedules, and are added here.
 
-#include "stagecraft/schedules/program/orders.h"
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/program/orders.h"
+#include "schedules/program/program.h"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/program/timeline.h"
+#include "schedules/program/timeline.h"
 
 #include <fmt/format.h>
 

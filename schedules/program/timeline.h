@@ -3,7 +3,7 @@
 // What happened when: the one event schema of simulator and engine, so that predicted and measured runs are
 // compared and drawn by the same code.
 
-#include "stagecraft/schedules/program/action.h"
+#include "schedules/program/action.h"
 
 #include <cstdint>
 #include <string>

@@ -2,7 +2,7 @@
 
 // Numbers all tags a program can have without gaps, so that tables of transfers need no hashing.
 
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/program/program.h"
 
 #include <cstddef>
 #include <cstdint>

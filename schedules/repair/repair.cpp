@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/repair/repair.h"
+#include "schedules/repair/repair.h"
 
-#include "stagecraft/schedules/lowering/lowering.h"
+#include "schedules/lowering/lowering.h"
 
 #include <fmt/format.h>
 

@@ -5,9 +5,9 @@
 // backwards, reductions and steps is never touched; where that order is what cannot be, the program comes
 // back refused.
 
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/program/program.h"
-#include "stagecraft/schedules/rules/transport_rules.h"
+#include "schedules/checker/checker.h"
+#include "schedules/program/program.h"
+#include "schedules/rules/transport_rules.h"
 
 #include <string>
 #include <vector>

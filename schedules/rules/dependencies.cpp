@@ -1,8 +1,8 @@
-#include "stagecraft/schedules/rules/dependencies.h"
+#include "schedules/rules/dependencies.h"
 
-#include "stagecraft/schedules/program/transfer_numbers.h"
-#include "stagecraft/schedules/rules/dependency_cycle.h"
-#include "stagecraft/schedules/rules/reductions.h"
+#include "schedules/program/transfer_numbers.h"
+#include "schedules/rules/dependency_cycle.h"
+#include "schedules/rules/reductions.h"
 
 #include <fmt/format.h>
 

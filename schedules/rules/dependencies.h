@@ -23,9 +23,9 @@
 // launch order a transfer is then over when both of its ends are launched, since all before it in the order
 // are.
 
-#include "stagecraft/schedules/costs/costs.h"
-#include "stagecraft/schedules/program/program.h"
-#include "stagecraft/schedules/rules/transport_rules.h"
+#include "schedules/costs/costs.h"
+#include "schedules/program/program.h"
+#include "schedules/rules/transport_rules.h"
 
 #include <cstdint>
 #include <string>

@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/rules/dependency_cycle.h"
+#include "schedules/rules/dependency_cycle.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,7 +1,7 @@
-#include "stagecraft/schedules/rules/device_waits.h"
+#include "schedules/rules/device_waits.h"
 
-#include "stagecraft/schedules/rules/dependencies.h"
-#include "stagecraft/schedules/rules/reductions.h"
+#include "schedules/rules/dependencies.h"
+#include "schedules/rules/reductions.h"
 
 #include <algorithm>
 #include <array>

@@ -11,8 +11,8 @@
 // has come there or is certain to: only those count whose wait has been passed. Unannounced ones count from
 // their start_send, post_receive, or last backward into a sum's group.
 
-#include "stagecraft/schedules/program/program.h"
-#include "stagecraft/schedules/rules/transport_rules.h"
+#include "schedules/program/program.h"
+#include "schedules/rules/transport_rules.h"
 
 #include <cstdint>
 #include <optional>

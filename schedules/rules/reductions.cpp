@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/rules/reductions.h"
+#include "schedules/rules/reductions.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 // What all readers of a program agree on about the sums of gradients over a stage's replicas, and of a tied
 // weight's over all that hold it: who takes part, when a rank joins one, and how much memory that takes.
 
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/program/program.h"
 
 #include <cstdint>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/rules/staleness.h"
+#include "schedules/rules/staleness.h"
 
 namespace stagecraft {
 namespace {

@@ -4,7 +4,7 @@
 // micro-batch reads and the weights that its gradient is applied to. The checker proves its range, and the
 // engine gives it to the optimizer, so that nobody assumes a formula of a schedule.
 
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/program/program.h"
 
 #include <vector>
 

@@ -1,9 +1,9 @@
-#include "stagecraft/schedules/rules/transport_rules.h"
+#include "schedules/rules/transport_rules.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/table.h"
-#include "stagecraft/base/text.h"
-#include "stagecraft/schedules/costs/traffic.h"
+#include "base/error.h"
+#include "base/table.h"
+#include "base/text.h"
+#include "schedules/costs/traffic.h"
 
 #include <fmt/format.h>
 

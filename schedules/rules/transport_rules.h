@@ -27,8 +27,8 @@
 // Channels run beside each other, and beside collectives, which have communicators of their own. Grouped
 // launches (ncclGroupStart) are not modelled.
 
-#include "stagecraft/schedules/costs/costs.h"
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/costs/costs.h"
+#include "schedules/program/program.h"
 
 #include <cstdint>
 #include <deque>

@@ -8,7 +8,7 @@
 //     what they took before.
 // That is the order of time, since whatever becomes ready later waits for one of those that are ready now.
 
-#include "stagecraft/schedules/simulator/pass.h"
+#include "schedules/simulator/pass.h"
 
 #include <algorithm>
 #include <cstddef>

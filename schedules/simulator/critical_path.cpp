@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/simulator/critical_path.h"
+#include "schedules/simulator/critical_path.h"
 
 #include <algorithm>
 #include <array>

@@ -3,8 +3,8 @@
 // The chain of instructions that the makespan is made of. While a run goes on, every instruction that takes
 // time remembers the one whose end it began at; from the last rank's end they lead back to the beginning.
 
-#include "stagecraft/schedules/simulator/pass.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "schedules/simulator/pass.h"
+#include "schedules/simulator/simulator.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,10 +1,10 @@
-#include "stagecraft/schedules/simulator/instructions.h"
+#include "schedules/simulator/instructions.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/schedules/program/placement.h"
-#include "stagecraft/schedules/program/recompute.h"
-#include "stagecraft/schedules/rules/dependencies.h"
-#include "stagecraft/schedules/rules/reductions.h"
+#include "base/error.h"
+#include "schedules/program/placement.h"
+#include "schedules/program/recompute.h"
+#include "schedules/rules/dependencies.h"
+#include "schedules/rules/reductions.h"
 
 #include <fmt/format.h>
 

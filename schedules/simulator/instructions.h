@@ -3,7 +3,7 @@
 // A lowered program as the simulator reads it: one flat list in an order in which every time an instruction
 // needs is known when its turn comes, with all look-ups (who is the peer, which price, which link) done once.
 
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/program/program.h"
 
 #include <cstddef>
 #include <cstdint>

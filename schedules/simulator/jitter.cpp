@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/simulator/jitter.h"
+#include "schedules/simulator/jitter.h"
 
 #include <cmath>
 #include <numbers>

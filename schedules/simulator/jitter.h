@@ -4,7 +4,7 @@
 // same action of the same sample varies the same way whatever the links, and in whichever order actions are
 // looked at.
 
-#include "stagecraft/schedules/simulator/pass.h"
+#include "schedules/simulator/pass.h"
 
 #include <cstdint>
 #include <vector>

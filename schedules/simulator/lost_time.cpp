@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/simulator/lost_time.h"
+#include "schedules/simulator/lost_time.h"
 
 #include <algorithm>
 

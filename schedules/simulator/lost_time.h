@@ -11,7 +11,7 @@
 // A transfer that lacked a slot ends later than it would have. Whoever waits for it while the slot is lacking
 // waits for memory; and so does whoever waits for it later, for as long as the delay was, at the wait's end.
 
-#include "stagecraft/schedules/simulator/pass.h"
+#include "schedules/simulator/pass.h"
 
 #include <array>
 #include <cstddef>

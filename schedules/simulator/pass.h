@@ -4,8 +4,8 @@
 // caller wants beside the clocks (varied times, a timeline, where time is lost) comes in as hooks, resolved
 // at compile time, so that the plain run pays for none of them.
 
-#include "stagecraft/schedules/simulator/instructions.h"
-#include "stagecraft/schedules/simulator/prices.h"
+#include "schedules/simulator/instructions.h"
+#include "schedules/simulator/prices.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,9 +1,9 @@
-#include "stagecraft/schedules/simulator/prices.h"
+#include "schedules/simulator/prices.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/schedules/costs/collectives.h"
-#include "stagecraft/schedules/costs/traffic.h"
-#include "stagecraft/schedules/rules/reductions.h"
+#include "base/error.h"
+#include "schedules/costs/collectives.h"
+#include "schedules/costs/traffic.h"
+#include "schedules/rules/reductions.h"
 
 #include <fmt/format.h>
 

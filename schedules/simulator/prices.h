@@ -3,9 +3,9 @@
 // What every instruction of a program takes, from a cost table: all look-ups in costs and network are done
 // here, once per run.
 
-#include "stagecraft/schedules/costs/costs.h"
-#include "stagecraft/schedules/simulator/instructions.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "schedules/costs/costs.h"
+#include "schedules/simulator/instructions.h"
+#include "schedules/simulator/simulator.h"
 
 #include <array>
 #include <cstddef>

@@ -2,8 +2,8 @@
 
 // What the simulator is asked and what it answers.
 
-#include "stagecraft/schedules/program/action.h"
-#include "stagecraft/schedules/program/placement.h"
+#include "schedules/program/action.h"
+#include "schedules/program/placement.h"
 
 #include <cstdint>
 #include <vector>

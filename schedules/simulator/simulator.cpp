@@ -1,14 +1,14 @@
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "schedules/simulator/simulator.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/schedules/program/consecutive.h"
-#include "stagecraft/schedules/simulator/contention.h"
-#include "stagecraft/schedules/simulator/critical_path.h"
-#include "stagecraft/schedules/simulator/instructions.h"
-#include "stagecraft/schedules/simulator/jitter.h"
-#include "stagecraft/schedules/simulator/lost_time.h"
-#include "stagecraft/schedules/simulator/pass.h"
-#include "stagecraft/schedules/simulator/prices.h"
+#include "base/error.h"
+#include "schedules/program/consecutive.h"
+#include "schedules/simulator/contention.h"
+#include "schedules/simulator/critical_path.h"
+#include "schedules/simulator/instructions.h"
+#include "schedules/simulator/jitter.h"
+#include "schedules/simulator/lost_time.h"
+#include "schedules/simulator/pass.h"
+#include "schedules/simulator/prices.h"
 
 #include <fmt/format.h>
 

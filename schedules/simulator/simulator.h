@@ -17,10 +17,10 @@
 //     between the two overlaps with it. Transfers and collectives do not disturb each other.
 //   - Loading and reporting cost nothing.
 
-#include "stagecraft/schedules/costs/costs.h"
-#include "stagecraft/schedules/program/program.h"
-#include "stagecraft/schedules/program/timeline.h"
-#include "stagecraft/schedules/simulator/results.h"
+#include "schedules/costs/costs.h"
+#include "schedules/program/program.h"
+#include "schedules/program/timeline.h"
+#include "schedules/simulator/results.h"
 
 #include <cstddef>
 #include <memory>

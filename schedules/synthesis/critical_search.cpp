@@ -1,9 +1,9 @@
-#include "stagecraft/schedules/synthesis/critical_search.h"
+#include "schedules/synthesis/critical_search.h"
 
-#include "stagecraft/base/draws.h"
-#include "stagecraft/schedules/synthesis/lower_bound.h"
-#include "stagecraft/schedules/synthesis/order_graph.h"
-#include "stagecraft/schedules/synthesis/peak_memory.h"
+#include "base/draws.h"
+#include "schedules/synthesis/lower_bound.h"
+#include "schedules/synthesis/order_graph.h"
+#include "schedules/synthesis/peak_memory.h"
 
 #include <algorithm>
 #include <utility>

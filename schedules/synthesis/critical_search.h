@@ -13,7 +13,7 @@
 //
 // Transfers take their time and no link here, slots none: what is found is priced before it counts.
 
-#include "stagecraft/schedules/synthesis/local_search.h"
+#include "schedules/synthesis/local_search.h"
 
 namespace stagecraft::synthesis {
 

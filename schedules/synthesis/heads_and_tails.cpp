@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/synthesis/heads_and_tails.h"
+#include "schedules/synthesis/heads_and_tails.h"
 
-#include "stagecraft/base/bisect.h"
+#include "base/bisect.h"
 
 #include <algorithm>
 

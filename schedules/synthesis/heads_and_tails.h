@@ -16,8 +16,8 @@
 // no earlier than the end when done as soon as it can be (earliest_end), and the other way round for tails.
 // So a path goes through a rank's work as well as through its needs.
 
-#include "stagecraft/schedules/synthesis/one_machine.h"
-#include "stagecraft/schedules/synthesis/rank_memory.h"
+#include "schedules/synthesis/one_machine.h"
+#include "schedules/synthesis/rank_memory.h"
 
 #include <array>
 #include <cstddef>

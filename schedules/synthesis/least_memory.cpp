@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/synthesis/least_memory.h"
+#include "schedules/synthesis/least_memory.h"
 
-#include "stagecraft/schedules/synthesis/rank_memory.h"
+#include "schedules/synthesis/rank_memory.h"
 
 #include <algorithm>
 #include <functional>

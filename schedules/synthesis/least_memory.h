@@ -10,7 +10,7 @@
 //
 // States that need more than the least are never gone on from: there are few where memory is tight.
 
-#include "stagecraft/schedules/synthesis/problem.h"
+#include "schedules/synthesis/problem.h"
 
 #include <cstddef>
 

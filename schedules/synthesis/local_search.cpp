@@ -1,8 +1,8 @@
-#include "stagecraft/schedules/synthesis/local_search.h"
+#include "schedules/synthesis/local_search.h"
 
-#include "stagecraft/base/draws.h"
-#include "stagecraft/schedules/synthesis/lower_bound.h"
-#include "stagecraft/schedules/synthesis/peak_memory.h"
+#include "base/draws.h"
+#include "schedules/synthesis/lower_bound.h"
+#include "schedules/synthesis/peak_memory.h"
 
 #include <algorithm>
 #include <utility>

@@ -12,7 +12,7 @@
 //
 // All randomness comes from a counter: the same problem, start and budget give the same result.
 
-#include "stagecraft/schedules/synthesis/pricing.h"
+#include "schedules/synthesis/pricing.h"
 
 #include <cstdint>
 #include <functional>

@@ -1,7 +1,7 @@
-#include "stagecraft/schedules/synthesis/lower_bound.h"
+#include "schedules/synthesis/lower_bound.h"
 
-#include "stagecraft/schedules/synthesis/heads_and_tails.h"
-#include "stagecraft/schedules/synthesis/rank_memory.h"
+#include "schedules/synthesis/heads_and_tails.h"
+#include "schedules/synthesis/rank_memory.h"
 
 #include <algorithm>
 #include <limits>

@@ -27,7 +27,7 @@
 // before that stretch and the least tail after it. The same of the stretch to the last weight part, with what
 // is kept for that part while it is computed.
 
-#include "stagecraft/schedules/synthesis/problem.h"
+#include "schedules/synthesis/problem.h"
 
 namespace stagecraft::synthesis {
 

@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/synthesis/one_machine.h"
+#include "schedules/synthesis/one_machine.h"
 
 #include <algorithm>
 #include <queue>

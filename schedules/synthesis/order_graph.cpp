@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/synthesis/order_graph.h"
+#include "schedules/synthesis/order_graph.h"
 
 #include <algorithm>
 

@@ -4,8 +4,8 @@
 // stage's, with the transfer between. Heads, the longest way to each, and tails, the longest from its end to
 // the end of the step, tell what a change makes of the step without another pass.
 
-#include "stagecraft/base/draws.h"
-#include "stagecraft/schedules/synthesis/problem.h"
+#include "base/draws.h"
+#include "schedules/synthesis/problem.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/synthesis/peak_memory.h"
+#include "schedules/synthesis/peak_memory.h"
 
-#include "stagecraft/schedules/costs/traffic.h"
+#include "schedules/costs/traffic.h"
 
 #include <algorithm>
 #include <cstddef>

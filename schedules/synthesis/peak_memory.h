@@ -3,8 +3,8 @@
 // The memory proof's peak of one rank, read off the rank's own order with lowering's default options. What
 // counts is in schedules/memory/held.h. The proof still has the last word on what a search returns.
 
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/synthesis/problem.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/synthesis/problem.h"
 
 namespace stagecraft::synthesis {
 

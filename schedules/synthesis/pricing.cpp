@@ -1,7 +1,7 @@
-#include "stagecraft/schedules/synthesis/pricing.h"
+#include "schedules/synthesis/pricing.h"
 
-#include "stagecraft/base/bisect.h"
-#include "stagecraft/schedules/lowering/lowering.h"
+#include "base/bisect.h"
+#include "schedules/lowering/lowering.h"
 
 #include <algorithm>
 #include <utility>

@@ -7,12 +7,12 @@
 // the way it is the simulator's makespan to the last bit. Nothing relies on that: what a search returns is
 // priced and proved as a program.
 
-#include "stagecraft/schedules/lowering/slot_choice.h"
-#include "stagecraft/schedules/lowering/transfer_run.h"
-#include "stagecraft/schedules/lowering/transfer_script.h"
-#include "stagecraft/schedules/program/orders.h"
-#include "stagecraft/schedules/program/step_program.h"
-#include "stagecraft/schedules/synthesis/problem.h"
+#include "schedules/lowering/slot_choice.h"
+#include "schedules/lowering/transfer_run.h"
+#include "schedules/lowering/transfer_script.h"
+#include "schedules/program/orders.h"
+#include "schedules/program/step_program.h"
+#include "schedules/synthesis/problem.h"
 
 #include <algorithm>
 #include <cstddef>

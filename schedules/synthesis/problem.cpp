@@ -1,6 +1,6 @@
-#include "stagecraft/schedules/synthesis/problem.h"
+#include "schedules/synthesis/problem.h"
 
-#include "stagecraft/schedules/program/consecutive.h"
+#include "schedules/program/consecutive.h"
 
 #include <algorithm>
 #include <utility>

@@ -5,11 +5,11 @@
 // input part that it stands before. Orders are the only thing that is searched for: forwards of a replica go
 // in micro-batch order, and so do its backwards or their input and weight parts.
 
-#include "stagecraft/schedules/costs/costs.h"
-#include "stagecraft/schedules/memory/held.h"
-#include "stagecraft/schedules/program/orders.h"
-#include "stagecraft/schedules/program/placement.h"
-#include "stagecraft/schedules/program/recompute.h"
+#include "schedules/costs/costs.h"
+#include "schedules/memory/held.h"
+#include "schedules/program/orders.h"
+#include "schedules/program/placement.h"
+#include "schedules/program/recompute.h"
 
 #include <array>
 #include <cstddef>

@@ -1,7 +1,7 @@
-#include "stagecraft/schedules/synthesis/rank_memory.h"
+#include "schedules/synthesis/rank_memory.h"
 
-#include "stagecraft/schedules/costs/traffic.h"
-#include "stagecraft/schedules/synthesis/peak_memory.h"
+#include "schedules/costs/traffic.h"
+#include "schedules/synthesis/peak_memory.h"
 
 #include <algorithm>
 

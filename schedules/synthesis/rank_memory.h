@@ -9,7 +9,7 @@
 // and those that the counts alone make necessary. So a state's bytes are never more than what the proof
 // counts for an order that passes through it.
 
-#include "stagecraft/schedules/synthesis/problem.h"
+#include "schedules/synthesis/problem.h"
 
 #include <array>
 #include <cstddef>

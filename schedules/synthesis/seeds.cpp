@@ -1,9 +1,9 @@
-#include "stagecraft/schedules/synthesis/seeds.h"
+#include "schedules/synthesis/seeds.h"
 
-#include "stagecraft/schedules/costs/traffic.h"
-#include "stagecraft/schedules/list_scheduling/policy_search.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/synthesis/peak_memory.h"
+#include "schedules/costs/traffic.h"
+#include "schedules/list_scheduling/policy_search.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/synthesis/peak_memory.h"
 
 #include <algorithm>
 #include <array>

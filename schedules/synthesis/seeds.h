@@ -1,7 +1,7 @@
 #pragma once
 
-#include "stagecraft/schedules/list_scheduling/list_scheduler.h"
-#include "stagecraft/schedules/synthesis/local_search.h"
+#include "schedules/list_scheduling/list_scheduler.h"
+#include "schedules/synthesis/local_search.h"
 
 #include <functional>
 #include <string>

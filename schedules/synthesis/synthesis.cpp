@@ -1,12 +1,12 @@
-#include "stagecraft/schedules/synthesis/synthesis.h"
+#include "schedules/synthesis/synthesis.h"
 
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/program/step_program.h"
-#include "stagecraft/schedules/simulator/simulator.h"
-#include "stagecraft/schedules/synthesis/critical_search.h"
-#include "stagecraft/schedules/synthesis/least_memory.h"
-#include "stagecraft/schedules/synthesis/seeds.h"
+#include "schedules/checker/checker.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/program/step_program.h"
+#include "schedules/simulator/simulator.h"
+#include "schedules/synthesis/critical_search.h"
+#include "schedules/synthesis/least_memory.h"
+#include "schedules/synthesis/seeds.h"
 
 #include <fmt/format.h>
 

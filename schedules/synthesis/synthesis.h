@@ -15,10 +15,10 @@
 // The literature has the parts: zero-bubble schedules from list scheduling and an integer program (Qi et al.,
 // arXiv 2401.10241, section 3), orders searched for under a memory cap (OptPipe, arXiv 2510.05186).
 
-#include "stagecraft/schedules/program/orders.h"
-#include "stagecraft/schedules/program/program.h"
-#include "stagecraft/schedules/program/recompute.h"
-#include "stagecraft/schedules/synthesis/lower_bound.h"
+#include "schedules/program/orders.h"
+#include "schedules/program/program.h"
+#include "schedules/program/recompute.h"
+#include "schedules/synthesis/lower_bound.h"
 
 #include <algorithm>
 #include <cstdint>

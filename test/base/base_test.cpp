@@ -1,9 +1,9 @@
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/failure.h"
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/printable.h"
-#include "stagecraft/base/table.h"
+#include "base/error.h"
+#include "base/failure.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "base/printable.h"
+#include "base/table.h"
 #include "test/support/catch.h"
 
 #include <ctime>

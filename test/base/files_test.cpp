@@ -1,6 +1,6 @@
-#include "stagecraft/base/files.h"
+#include "base/files.h"
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/simulated_disk.h"

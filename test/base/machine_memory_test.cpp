@@ -1,8 +1,8 @@
 // What limits the memory of a process, read from trees of files like the kernel's.
 
-#include "stagecraft/base/machine_memory.h"
+#include "base/machine_memory.h"
 
-#include "stagecraft/base/cgroups.h"
+#include "base/cgroups.h"
 #include "test/support/catch.h"
 
 #include <algorithm>

@@ -8,9 +8,9 @@
 // request: what was asked for, where the order came from, its step, the bound and the peaks of memory.
 // Requests are drawn until so many plans are made; those for which nothing fits come on top.
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/partitioner/planner.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "partitioner/planner.h"
 #include "test/schedules/random_costs.h"
 
 #include <fmt/format.h>

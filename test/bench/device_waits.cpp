@@ -2,11 +2,11 @@
 // docs/design/gpu.md.
 //   bench_device_waits
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "base/error.h"
+#include "schedules/checker/checker.h"
+#include "schedules/generators/registry.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/simulator/simulator.h"
 
 #include <fmt/format.h>
 

@@ -7,11 +7,11 @@
 // checker proves, and what the simulator makes of random costs; the same order for every other kind of
 // transport, where that gives other actions.
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/program/program_text.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "base/files.h"
+#include "schedules/checker/checker.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/program/program_text.h"
+#include "schedules/simulator/simulator.h"
 #include "test/schedules/program_grid.h"
 #include "test/schedules/random_costs.h"
 #include "test/schedules/random_rules.h"

@@ -2,8 +2,8 @@
 // cap to the least that some of those cuts fit. A row for every cap: the plan's step over the best sample that fits.
 //   bench_loop_cuts [SEEDS] [SAMPLES] [FIRST_SEED] [SCHEDULE]        default 3 200 1, all schedules
 
-#include "stagecraft/partitioner/planner.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "partitioner/planner.h"
+#include "schedules/generators/registry.h"
 #include "test/partitioner/loop_case.h"
 
 #include <fmt/format.h>

@@ -2,12 +2,12 @@
 // which are found by enumeration. Prints the table of docs/design/planner.md.
 //   bench_regret [SEEDS]        default 20
 
-#include "stagecraft/partitioner/planner.h"
-#include "stagecraft/partitioner/planning/cut_search.h"
-#include "stagecraft/partitioner/planning/layout.h"
-#include "stagecraft/partitioner/planning/min_max.h"
-#include "stagecraft/partitioner/planning/program_pricer.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "partitioner/planner.h"
+#include "partitioner/planning/cut_search.h"
+#include "partitioner/planning/layout.h"
+#include "partitioner/planning/min_max.h"
+#include "partitioner/planning/program_pricer.h"
+#include "schedules/generators/registry.h"
 #include "test/partitioner/every_cuts.h"
 
 #include <fmt/format.h>

@@ -6,11 +6,11 @@
 // planner's inner loop. items_per_second counts lowered actions. 1F1B, v stages per rank, dealt round.
 // scripts/bench/growth.py plots it.
 
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/generators/schedule.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "schedules/checker/checker.h"
+#include "schedules/generators/registry.h"
+#include "schedules/generators/schedule.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/simulator/simulator.h"
 
 #include <benchmark/benchmark.h>
 #include <ctime>

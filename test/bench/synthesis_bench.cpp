@@ -8,7 +8,7 @@
 // rank needs on the straight one. The bound over placements is the least of theirs; where no order of a
 // placement can fit, it does not count.
 
-#include "stagecraft/schedules/generators/library.h"
+#include "schedules/generators/library.h"
 #include "test/schedules/random_costs.h"
 
 #include <fmt/format.h>

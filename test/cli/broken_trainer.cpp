@@ -1,15 +1,15 @@
 // The command line with layers, data sets, a loss, an optimizer, a learning rate and a schedule that each break one
 // promise: what a program that links Stagecraft may get wrong. For check_layers_test.cpp.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/cli/command_line.h"
-#include "stagecraft/engine/optimizers/optimizer.h"
-#include "stagecraft/engine/settings/learning_rate.h"
-#include "stagecraft/models/data/dataset.h"
-#include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/layers/registry.h"
-#include "stagecraft/models/loss.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "base/json.h"
+#include "cli/command_line.h"
+#include "engine/optimizers/optimizer.h"
+#include "engine/settings/learning_rate.h"
+#include "models/data/dataset.h"
+#include "models/layers/functional.h"
+#include "models/layers/registry.h"
+#include "models/loss.h"
+#include "schedules/generators/registry.h"
 
 #include <ATen/ATen.h>
 

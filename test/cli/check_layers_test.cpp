@@ -1,7 +1,7 @@
 // `check-layers` on layers that each break one promise (broken_trainer.cpp), and what a run says of code that is not
 // Stagecraft's own and throws.
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 #include "test/cli/train_cases.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"

@@ -1,6 +1,6 @@
 // `compare`, where no golden says it: options that contradict each other, and a plan that carries its order.
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 #include "test/cli/sample_plan.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"

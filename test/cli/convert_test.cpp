@@ -1,4 +1,4 @@
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 #include "test/cli/sample_plan.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"

@@ -1,8 +1,8 @@
 // `export`: which tensors, under which names and types, in which files; and what is refused.
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/models/safetensors.h"
-#include "stagecraft/models/safetensors_writer.h"
+#include "base/files.h"
+#include "models/safetensors.h"
+#include "models/safetensors_writer.h"
 #include "test/cli/train_cases.h"
 #include "test/models/captured_folder.h"
 #include "test/support/catch.h"

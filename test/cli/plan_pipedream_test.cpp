@@ -1,6 +1,6 @@
 // graph.txt profiles on the command line: by PipeDream's cost model, and by the chain's planner.
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 

@@ -2,7 +2,7 @@
 
 // The plan that tests of `check`, `simulate` and `compare` start from: four stages with costs, written by hand.
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 #include "test/support/command.h"
 
 #include <string>

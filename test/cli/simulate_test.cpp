@@ -1,5 +1,5 @@
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/table.h"
+#include "base/json.h"
+#include "base/table.h"
 #include "test/cli/sample_plan.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"

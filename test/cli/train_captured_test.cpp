@@ -1,6 +1,6 @@
 // `train` with models captured from PyTorch.
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 #include "test/cli/train_cases.h"
 #include "test/support/catch.h"
 

@@ -3,7 +3,7 @@
 // What tests of `train` share: a run of moments, shells and launchers around the binary, and what is to be seen
 // when it refuses.
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 #include "test/support/command.h"
 
 #include <string>

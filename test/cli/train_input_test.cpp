@@ -1,6 +1,6 @@
 // Input that `train` cannot use: one message, exit code 2, and no rank left behind.
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 #include "test/cli/train_cases.h"
 #include "test/support/catch.h"
 

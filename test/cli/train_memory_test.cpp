@@ -1,6 +1,6 @@
 // What `train` and `plan` say of memory: before anything large is allocated, and where it ends all the same.
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 #include "test/cli/train_cases.h"
 #include "test/support/catch.h"
 

@@ -1,6 +1,6 @@
 // `train` under mpirun: the same run, and one message with the right code where it fails.
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 #include "test/cli/train_cases.h"
 #include "test/support/catch.h"
 

@@ -1,6 +1,6 @@
 // What stops a run from outside: signals, a terminal that is gone, readers that go away.
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 #include "test/cli/train_cases.h"
 #include "test/support/catch.h"
 

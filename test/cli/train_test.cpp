@@ -1,6 +1,6 @@
 // `train` and `report` as a user runs them.
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 #include "test/cli/train_cases.h"
 #include "test/support/catch.h"
 

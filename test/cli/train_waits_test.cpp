@@ -1,7 +1,7 @@
 // Runs under mpirun whose ranks are slow, suspended, stopped or killed: the slow and the suspended go on, the
 // others end soon, and say who is missing.
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 #include "test/cli/train_cases.h"
 #include "test/support/catch.h"
 

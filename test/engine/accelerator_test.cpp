@@ -2,10 +2,10 @@
 // streams and NCCL are test/support/fake_device.h. Runs equal the oracle on the same device to the bit, every
 // tensor is where it belongs, and the host waits where it must and nowhere else.
 
-#include "stagecraft/engine/loss_sum.h"
-#include "stagecraft/engine/recorder.h"
-#include "stagecraft/models/dropout.h"
-#include "stagecraft/schedules/lowering/lowering.h"
+#include "engine/loss_sum.h"
+#include "engine/recorder.h"
+#include "models/dropout.h"
+#include "schedules/lowering/lowering.h"
 #include "test/engine/on_devices.h"
 #include "test/support/catch.h"
 #include "test/support/demand.h"

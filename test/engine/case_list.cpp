@@ -1,6 +1,6 @@
 #include "test/engine/case_list.h"
 
-#include "stagecraft/schedules/generators/registry.h"
+#include "schedules/generators/registry.h"
 
 #include <algorithm>
 #include <array>

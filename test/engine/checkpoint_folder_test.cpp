@@ -1,8 +1,8 @@
-#include "stagecraft/engine/run/checkpoint_folder.h"
+#include "engine/run/checkpoint_folder.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/engine/metrics/manifest.h"
-#include "stagecraft/engine/run/checkpoint.h"
+#include "base/files.h"
+#include "engine/metrics/manifest.h"
+#include "engine/run/checkpoint.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 #include "test/support/simulated_disk.h"

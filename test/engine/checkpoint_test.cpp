@@ -1,13 +1,13 @@
 // What a run saves, and what it says of a checkpoint that is not whole.
 
-#include "stagecraft/engine/run/checkpoint.h"
+#include "engine/run/checkpoint.h"
 
-#include "stagecraft/base/fingerprint.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/run/checkpoint_folder.h"
-#include "stagecraft/engine/run/export.h"
-#include "stagecraft/models/safetensors.h"
-#include "stagecraft/models/safetensors_writer.h"
+#include "base/fingerprint.h"
+#include "base/json.h"
+#include "engine/run/checkpoint_folder.h"
+#include "engine/run/export.h"
+#include "models/safetensors.h"
+#include "models/safetensors_writer.h"
 #include "test/engine/trainer_cases.h"
 #include "test/support/catch.h"
 

@@ -1,9 +1,9 @@
 // No number of a config gets past the reader to where it ends a run with an error of its own.
 
-#include "stagecraft/engine/config/config.h"
-#include "stagecraft/engine/optimizers/model_optimizer.h"
-#include "stagecraft/engine/run/training_inputs.h"
-#include "stagecraft/engine/settings/loss_scale.h"
+#include "engine/config/config.h"
+#include "engine/optimizers/model_optimizer.h"
+#include "engine/run/training_inputs.h"
+#include "engine/settings/loss_scale.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 

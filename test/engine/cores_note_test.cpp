@@ -1,8 +1,8 @@
 // Who is told that ranks on GPUs have too few cores.
 
-#include "stagecraft/engine/run/cores_note.h"
+#include "engine/run/cores_note.h"
 
-#include "stagecraft/engine/device/accelerators.h"
+#include "engine/device/accelerators.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 

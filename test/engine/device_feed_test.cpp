@@ -1,8 +1,8 @@
 // Data on its way to a device: what is ahead and what is not, and that nobody reads it before it is there.
 
-#include "stagecraft/engine/device_feed.h"
+#include "engine/device_feed.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 #include "test/support/catch.h"
 #include "test/support/fake_accelerator.h"
 #include "test/support/fake_streams.h"

@@ -1,8 +1,8 @@
 // The probe of links on devices without a GPU: over each transport that a run may have, between the devices'
 // memory.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/transport/link_probe.h"
+#include "base/error.h"
+#include "engine/transport/link_probe.h"
 #include "test/engine/on_devices.h"
 #include "test/support/catch.h"
 

@@ -1,9 +1,9 @@
 // What is said where a config asks for a device that is not there. (What computes on one is
 // accelerator_test.cpp's.)
 
-#include "stagecraft/engine/run/devices.h"
+#include "engine/run/devices.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 

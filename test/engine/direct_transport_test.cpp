@@ -2,7 +2,7 @@
 // takes its memory: the whole contract, whole runs that equal the oracle to the bit, and that nothing is sent
 // or received before the device is done.
 
-#include "stagecraft/engine/transport/direct/direct_transport.h"
+#include "engine/transport/direct/direct_transport.h"
 
 #include "test/engine/device_memory_hosts.h"
 #include "test/engine/over_hosts_cases.h"

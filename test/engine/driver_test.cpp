@@ -1,6 +1,6 @@
-#include "stagecraft/engine/device/driver.h"
+#include "engine/device/driver.h"
 
-#include "stagecraft/engine/device/peak_flops.h"
+#include "engine/device/peak_flops.h"
 #include "test/support/catch.h"
 
 using namespace stagecraft;

@@ -1,7 +1,7 @@
 // Every schedule, at every number of stages, gives the oracle's bits: losses, gradients, weights, buffers,
 // optimizer state. All runs send synchronously, poison released slots and delay calls at random.
 
-#include "stagecraft/schedules/generators/registry.h"
+#include "schedules/generators/registry.h"
 #include "test/engine/case_list.h"
 #include "test/support/catch.h"
 

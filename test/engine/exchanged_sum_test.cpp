@@ -1,8 +1,8 @@
-#include "stagecraft/engine/exchanged_sum.h"
+#include "engine/exchanged_sum.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/counting_allocator.h"
-#include "stagecraft/schedules/rules/reductions.h"
+#include "base/error.h"
+#include "models/counting_allocator.h"
+#include "schedules/rules/reductions.h"
 #include "test/support/catch.h"
 #include "test/support/demand.h"
 #include "test/support/ranks.h"

@@ -1,10 +1,10 @@
 // Whole runs of a captured model that reads a padding mask on several stages, with the loss that it brings.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/metrics/metrics.h"
-#include "stagecraft/engine/run/run_dir.h"
-#include "stagecraft/models/safetensors.h"
-#include "stagecraft/models/safetensors_writer.h"
+#include "base/json.h"
+#include "engine/metrics/metrics.h"
+#include "engine/run/run_dir.h"
+#include "models/safetensors.h"
+#include "models/safetensors_writer.h"
 #include "test/engine/trainer_cases.h"
 #include "test/support/catch.h"
 

@@ -12,12 +12,12 @@
 // its own (NCCL_HOSTID), since NCCL takes one rank per GPU and host; it goes over sockets then. Exit code 77:
 // no GPU here.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/device/accelerators.h"
-#include "stagecraft/engine/device/graphs.h"
-#include "stagecraft/engine/run/devices.h"
-#include "stagecraft/engine/run/launcher.h"
-#include "stagecraft/engine/transport/factory.h"
+#include "base/error.h"
+#include "engine/device/accelerators.h"
+#include "engine/device/graphs.h"
+#include "engine/run/devices.h"
+#include "engine/run/launcher.h"
+#include "engine/transport/factory.h"
 #include "test/engine/case_list.h"
 #include "test/support/ranks.h"
 

@@ -1,6 +1,6 @@
-#include "stagecraft/engine/run/launcher.h"
+#include "engine/run/launcher.h"
 
-#include "stagecraft/base/failure.h"
+#include "base/failure.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 

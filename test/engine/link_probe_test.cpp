@@ -1,4 +1,4 @@
-#include "stagecraft/engine/transport/link_probe.h"
+#include "engine/transport/link_probe.h"
 
 #include "test/support/catch.h"
 

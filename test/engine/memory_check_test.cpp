@@ -1,11 +1,11 @@
 // What a run needs against what its processes may have: who shares a limit, and what a refusal says.
 
-#include "stagecraft/engine/run/memory_check.h"
+#include "engine/run/memory_check.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/run/device_reserve.h"
-#include "stagecraft/engine/run/prepare.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "engine/run/device_reserve.h"
+#include "engine/run/prepare.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 

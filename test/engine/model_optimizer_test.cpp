@@ -1,18 +1,18 @@
 // Optimizers at work on a model: parameter groups, which parameters are Muon's, averaged weights, parameters
 // without a gradient, and bytes of state and workspace.
 
-#include "stagecraft/engine/optimizers/model_optimizer.h"
+#include "engine/optimizers/model_optimizer.h"
 
-#include "stagecraft/engine/optimizers/adafactor.h"
-#include "stagecraft/engine/optimizers/adam.h"
-#include "stagecraft/engine/optimizers/lion.h"
-#include "stagecraft/engine/optimizers/muon.h"
-#include "stagecraft/engine/optimizers/nadam.h"
-#include "stagecraft/engine/optimizers/sgd.h"
-#include "stagecraft/models/counting_allocator.h"
-#include "stagecraft/models/families/captured.h"
-#include "stagecraft/models/families/convnet.h"
-#include "stagecraft/models/families/mlp.h"
+#include "engine/optimizers/adafactor.h"
+#include "engine/optimizers/adam.h"
+#include "engine/optimizers/lion.h"
+#include "engine/optimizers/muon.h"
+#include "engine/optimizers/nadam.h"
+#include "engine/optimizers/sgd.h"
+#include "models/counting_allocator.h"
+#include "models/families/captured.h"
+#include "models/families/convnet.h"
+#include "models/families/mlp.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

@@ -8,10 +8,10 @@
 //
 // Not a Catch2 binary: a rank that fails must take the others with it (MPI_Abort), not finish its report.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/transport/direct/direct_transport.h"
-#include "stagecraft/engine/transport/factory.h"
-#include "stagecraft/engine/transport/mpi/mpi_bytes.h"
+#include "base/error.h"
+#include "engine/transport/direct/direct_transport.h"
+#include "engine/transport/factory.h"
+#include "engine/transport/mpi/mpi_bytes.h"
 #include "test/engine/case_list.h"
 #include "test/engine/transport_contract.h"
 #include "test/support/demand.h"

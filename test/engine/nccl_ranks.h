@@ -2,7 +2,7 @@
 
 // Ranks as threads whose transport is NCCL's, on devices without a GPU (test/support/fake_device.h).
 
-#include "stagecraft/engine/transport/nccl/nccl_transport.h"
+#include "engine/transport/nccl/nccl_transport.h"
 #include "test/engine/delays.h"
 #include "test/engine/pipeline_case.h"
 #include "test/support/fake_device.h"

@@ -2,10 +2,10 @@
 // that whole runs equal the oracle to the bit where it is the replicas', that the host does nothing but
 // launch, and how they end when something goes wrong.
 
-#include "stagecraft/engine/transport/nccl/nccl_sum.h"
+#include "engine/transport/nccl/nccl_sum.h"
 
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/lowering/lowering.h"
+#include "schedules/generators/registry.h"
+#include "schedules/lowering/lowering.h"
 #include "test/engine/nccl_ranks.h"
 #include "test/support/catch.h"
 #include "test/support/demand.h"

@@ -2,10 +2,10 @@
 // every launch waits for what was computed before, that whole runs equal the oracle to the bit, and how it
 // ends when it goes wrong.
 
-#include "stagecraft/engine/transport/nccl/nccl_transport.h"
+#include "engine/transport/nccl/nccl_transport.h"
 
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/lowering/lowering.h"
+#include "schedules/generators/registry.h"
+#include "schedules/lowering/lowering.h"
 #include "test/engine/case_list.h"
 #include "test/engine/nccl_ranks.h"
 #include "test/engine/tags.h"

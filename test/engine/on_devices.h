@@ -2,9 +2,9 @@
 
 // Whole runs on the fake accelerator, a rank per thread, compared with the oracle there.
 
-#include "stagecraft/engine/transport/direct/direct_transport.h"
-#include "stagecraft/engine/transport/nccl/nccl_transport.h"
-#include "stagecraft/engine/transport/staged/staged_transport.h"
+#include "engine/transport/direct/direct_transport.h"
+#include "engine/transport/nccl/nccl_transport.h"
+#include "engine/transport/staged/staged_transport.h"
 #include "test/engine/case_list.h"
 #include "test/engine/device_memory_hosts.h"
 #include "test/engine/nccl_ranks.h"

@@ -2,10 +2,10 @@
 // for test/scripts/optimizers_test.py to hold against PyTorch's. The file has the initial parameters, the
 // gradients of every step, the rates, and the parameters and the optimizer's state at the end.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/run/training_inputs.h"
-#include "stagecraft/models/safetensors.h"
-#include "stagecraft/models/safetensors_writer.h"
+#include "base/json.h"
+#include "engine/run/training_inputs.h"
+#include "models/safetensors.h"
+#include "models/safetensors_writer.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>

@@ -1,11 +1,11 @@
-#include "stagecraft/engine/optimizers/optimizer.h"
+#include "engine/optimizers/optimizer.h"
 
-#include "stagecraft/engine/clipping.h"
-#include "stagecraft/engine/optimizers/adam.h"
-#include "stagecraft/engine/optimizers/optimizer_config.h"
-#include "stagecraft/engine/optimizers/sgd.h"
-#include "stagecraft/engine/settings/learning_rate.h"
-#include "stagecraft/models/gradient_accumulator.h"
+#include "engine/clipping.h"
+#include "engine/optimizers/adam.h"
+#include "engine/optimizers/optimizer_config.h"
+#include "engine/optimizers/sgd.h"
+#include "engine/settings/learning_rate.h"
+#include "models/gradient_accumulator.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

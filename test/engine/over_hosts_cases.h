@@ -2,7 +2,7 @@
 
 // What the transports of devices over a transport of the hosts promise alike: staged and direct.
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 #include "test/engine/case_list.h"
 #include "test/engine/transport_contract.h"
 #include "test/support/catch.h"

@@ -1,10 +1,10 @@
 // Gradients that are not finite, planted at chosen steps and layers: runs that skip such steps equal the
 // oracle to the bit under every schedule, and runs that stop say where it was.
 
-#include "stagecraft/engine/overflow.h"
+#include "engine/overflow.h"
 
-#include "stagecraft/engine/finite.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "engine/finite.h"
+#include "schedules/generators/registry.h"
 #include "test/engine/on_devices.h"
 #include "test/engine/pipeline_case.h"
 #include "test/support/catch.h"

@@ -2,9 +2,9 @@
 
 // A pipelined run in small, and whether it equals the oracle to the bit.
 
-#include "stagecraft/engine/transport/nccl/wiring.h"
-#include "stagecraft/engine/worker.h"
-#include "stagecraft/schedules/generators/schedule.h"
+#include "engine/transport/nccl/wiring.h"
+#include "engine/worker.h"
+#include "schedules/generators/schedule.h"
 #include "test/support/oracle.h"
 #include "test/support/planted_layer.h"
 

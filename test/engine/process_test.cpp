@@ -1,9 +1,9 @@
 // What keeps a run's process from hanging: printing, exit.json and ranks that are threads.
 
-#include "stagecraft/base/bounded.h"
-#include "stagecraft/engine/run/background_writer.h"
-#include "stagecraft/engine/run/exit_note.h"
-#include "stagecraft/engine/run/rank_threads.h"
+#include "base/bounded.h"
+#include "engine/run/background_writer.h"
+#include "engine/run/exit_note.h"
+#include "engine/run/rank_threads.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 

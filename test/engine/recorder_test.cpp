@@ -1,4 +1,4 @@
-#include "stagecraft/engine/recorder.h"
+#include "engine/recorder.h"
 
 #include "test/support/catch.h"
 

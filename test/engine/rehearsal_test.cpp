@@ -2,8 +2,8 @@
 // anew, in a step (load a kernel, take memory, make or drop a recording) may make its host wait for all that is
 // launched.
 
-#include "stagecraft/engine/worker.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "engine/worker.h"
+#include "schedules/generators/registry.h"
 #include "test/engine/on_devices.h"
 #include "test/support/catch.h"
 #include "test/support/demand.h"

@@ -1,8 +1,8 @@
 // The report's arithmetic on a timeline made by hand: two equal steps with a checkpoint between them.
 
-#include "stagecraft/engine/report/report.h"
+#include "engine/report/report.h"
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 

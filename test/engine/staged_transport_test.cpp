@@ -1,7 +1,7 @@
 // The staged transport on a device without a GPU (test/support/fake_device.h), over the local transport: the
 // whole contract, whole runs that equal the oracle to the bit, and how it ends when it goes wrong.
 
-#include "stagecraft/engine/transport/staged/staged_transport.h"
+#include "engine/transport/staged/staged_transport.h"
 
 #include "test/engine/delays.h"
 #include "test/engine/over_hosts_cases.h"

@@ -1,9 +1,9 @@
 // What ranks wait for between two steps of a run: nothing that is not in the program.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/run/prepare.h"
-#include "stagecraft/engine/run/trainer.h"
-#include "stagecraft/engine/transport/factory.h"
+#include "base/json.h"
+#include "engine/run/prepare.h"
+#include "engine/run/trainer.h"
+#include "engine/transport/factory.h"
 #include "test/engine/delays.h"
 #include "test/engine/trainer_cases.h"
 #include "test/support/catch.h"

@@ -1,6 +1,6 @@
-#include "stagecraft/engine/run/step_times.h"
+#include "engine/run/step_times.h"
 
-#include "stagecraft/base/statistics.h"
+#include "base/statistics.h"
 #include "test/support/catch.h"
 
 using namespace stagecraft;

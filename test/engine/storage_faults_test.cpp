@@ -1,13 +1,13 @@
 // Whole runs on a disk that fails: at its n-th call, for every n, or with the power. After each the run must
 // go on to the same bits from the newest whole checkpoint, with all its history and nothing left lying about.
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/fingerprint.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/metrics/manifest.h"
-#include "stagecraft/engine/metrics/metrics.h"
-#include "stagecraft/engine/run/checkpoint_folder.h"
-#include "stagecraft/engine/run/train.h"
+#include "base/files.h"
+#include "base/fingerprint.h"
+#include "base/json.h"
+#include "engine/metrics/manifest.h"
+#include "engine/metrics/metrics.h"
+#include "engine/run/checkpoint_folder.h"
+#include "engine/run/train.h"
 #include "test/support/catch.h"
 #include "test/support/simulated_disk.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "stagecraft/schedules/program/action.h"
+#include "schedules/program/action.h"
 
 namespace stagecraft::test {
 

@@ -1,7 +1,7 @@
 #include "test/engine/trainer_cases.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/run/checkpoint.h"
+#include "base/error.h"
+#include "engine/run/checkpoint.h"
 #include "test/support/catch.h"
 
 #include <fmt/format.h>

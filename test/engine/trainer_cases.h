@@ -2,9 +2,9 @@
 
 // What tests of whole runs share: a tiny config, runs of it in a folder of their own, and when two are the same.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/metrics/metrics.h"
-#include "stagecraft/engine/run/train.h"
+#include "base/json.h"
+#include "engine/metrics/metrics.h"
+#include "engine/run/train.h"
 #include "test/support/command.h"
 
 #include <string>

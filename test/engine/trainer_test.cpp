@@ -1,12 +1,12 @@
 // Whole runs over the local transport: tiny, from a config on disk to the run directory.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/metrics/metrics.h"
-#include "stagecraft/engine/report/report.h"
-#include "stagecraft/engine/run/checkpoint.h"
-#include "stagecraft/engine/run/checkpoint_folder.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/generators/schedule.h"
+#include "base/json.h"
+#include "engine/metrics/metrics.h"
+#include "engine/report/report.h"
+#include "engine/run/checkpoint.h"
+#include "engine/run/checkpoint_folder.h"
+#include "schedules/generators/registry.h"
+#include "schedules/generators/schedule.h"
 #include "test/engine/trainer_cases.h"
 #include "test/support/catch.h"
 

@@ -3,7 +3,7 @@
 // What transport.h promises, as functions that every rank of a world runs. They throw std::runtime_error
 // where a promise is broken. All back ends run the same ones.
 
-#include "stagecraft/engine/transport/transport.h"
+#include "engine/transport/transport.h"
 
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-#include "stagecraft/engine/transport/factory.h"
-#include "stagecraft/engine/transport/mpi/mpi_tag.h"
+#include "engine/transport/factory.h"
+#include "engine/transport/mpi/mpi_tag.h"
 #include "test/engine/transport_contract.h"
 #include "test/support/catch.h"
 #include "test/support/ranks.h"

@@ -1,9 +1,9 @@
-#include "stagecraft/engine/versions.h"
+#include "engine/versions.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/generators/schedule.h"
-#include "stagecraft/schedules/memory/stage_counts.h"
+#include "base/error.h"
+#include "schedules/generators/registry.h"
+#include "schedules/generators/schedule.h"
+#include "schedules/memory/stage_counts.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

@@ -1,14 +1,14 @@
 // How long ranks wait for each other, and what they know of each other's processes meanwhile.
 
-#include "stagecraft/engine/transport/waits.h"
+#include "engine/transport/waits.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/transport/cores.h"
-#include "stagecraft/engine/transport/heartbeats/beat.h"
-#include "stagecraft/engine/transport/heartbeats/heartbeats.h"
-#include "stagecraft/engine/transport/heartbeats/sockets.h"
-#include "stagecraft/engine/transport/mpi/texts.h"
-#include "stagecraft/schedules/program/program_text.h"
+#include "base/error.h"
+#include "engine/transport/cores.h"
+#include "engine/transport/heartbeats/beat.h"
+#include "engine/transport/heartbeats/heartbeats.h"
+#include "engine/transport/heartbeats/sockets.h"
+#include "engine/transport/mpi/texts.h"
+#include "schedules/program/program_text.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 

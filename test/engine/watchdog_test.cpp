@@ -1,4 +1,4 @@
-#include "stagecraft/engine/run/watchdog.h"
+#include "engine/run/watchdog.h"
 
 #include "test/support/catch.h"
 

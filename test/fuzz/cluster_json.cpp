@@ -1,9 +1,9 @@
 // cluster.json: what is read is written and read back the same, and any two devices can talk to each other,
 // and all together.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/schedules/costs/collectives.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "schedules/costs/collectives.h"
 #include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge_files.h"
 #include "test/fuzz/target.h"

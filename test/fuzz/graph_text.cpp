@@ -1,12 +1,12 @@
 // Profiles of PipeDream's profiler: whatever is read can be put in a row as a chain, and where it has few
 // places to cut, PipeDream's optimizer finds a plan of all its nodes that is no slower than data parallelism.
 
-#include "stagecraft/partitioner/graph/graph_text.h"
+#include "partitioner/graph/graph_text.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/partitioner/graph/branches.h"
-#include "stagecraft/partitioner/graph/chain.h"
-#include "stagecraft/partitioner/pipedream/optimizer.h"
+#include "base/error.h"
+#include "partitioner/graph/branches.h"
+#include "partitioner/graph/chain.h"
+#include "partitioner/pipedream/optimizer.h"
 #include "test/fuzz/judge.h"
 #include "test/fuzz/target.h"
 

@@ -2,9 +2,9 @@
 // for (bits 0 and 1), whether it is compressed here (bit 2), so that changes get past the gzip's checksum,
 // and whether it is named .gz (bit 3); the other three files are good ones of two 2 x 2 images.
 
-#include "stagecraft/models/data/idx.h"
+#include "models/data/idx.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 #include "test/fuzz/judge_data.h"
 #include "test/fuzz/scratch_folder.h"
 #include "test/fuzz/target.h"

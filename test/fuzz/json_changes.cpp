@@ -1,6 +1,6 @@
 #include "test/fuzz/json_changes.h"
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 #include "test/fuzz/target.h"
 
 #include <algorithm>

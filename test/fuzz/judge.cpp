@@ -1,7 +1,7 @@
 #include "test/fuzz/judge.h"
 
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/lowering/lowering.h"
+#include "schedules/checker/checker.h"
+#include "schedules/lowering/lowering.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -3,7 +3,7 @@
 // What is done with every program that a reader has let through: whatever a file says, the rest of the
 // library must neither crash nor hang nor throw anything but its refusals.
 
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/program/program.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,7 @@
 
 // What is done with data sets once they are open.
 
-#include "stagecraft/models/data/dataset.h"
+#include "models/data/dataset.h"
 
 #include <string>
 

@@ -1,12 +1,12 @@
 #include "test/fuzz/judge_files.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/generators/schedule.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "schedules/checker/checker.h"
+#include "schedules/generators/registry.h"
+#include "schedules/generators/schedule.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/simulator/simulator.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,10 +2,10 @@
 
 // What is done with profiles, clusters and plans that their readers have let through.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/partitioner/cluster.h"
-#include "stagecraft/partitioner/plan.h"
-#include "stagecraft/partitioner/profile.h"
+#include "base/json.h"
+#include "partitioner/cluster.h"
+#include "partitioner/plan.h"
+#include "partitioner/profile.h"
 #include "test/fuzz/judge.h"
 
 namespace stagecraft::fuzz {

@@ -1,8 +1,8 @@
 #include "test/fuzz/judge_run.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/schedules/pictures/text.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "schedules/pictures/text.h"
 
 namespace stagecraft::fuzz {
 

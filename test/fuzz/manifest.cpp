@@ -1,9 +1,9 @@
 // manifest.json of a checkpoint: what is read is written and read back the same.
 
-#include "stagecraft/engine/metrics/manifest.h"
+#include "engine/metrics/manifest.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/json.h"
+#include "base/error.h"
+#include "base/json.h"
 #include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge_files.h"
 #include "test/fuzz/target.h"

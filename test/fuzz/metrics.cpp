@@ -1,9 +1,9 @@
 // metrics.jsonl: what is read is written and read back the same, a resume can cut it back, and a report can
 // draw it. An input is changed line by line: as bytes, or one line's values.
 
-#include "stagecraft/engine/metrics/metrics.h"
+#include "engine/metrics/metrics.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 #include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge_run.h"
 #include "test/fuzz/scratch_folder.h"

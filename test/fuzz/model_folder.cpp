@@ -2,12 +2,12 @@
 // where their hash says, and manifests name them so; a "torch" that is "this" becomes LibTorch's version. What is read
 // is prepared for small micro-batches, or refused.
 
-#include "stagecraft/models/captured/model_folder.h"
+#include "models/captured/model_folder.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/models/captured/graph_file.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "models/captured/graph_file.h"
 #include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge.h"
 #include "test/fuzz/scratch_folder.h"

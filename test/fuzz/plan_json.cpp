@@ -1,10 +1,10 @@
 // plan.json: what is read is written and read back the same, and survives what `check` and `simulate` do with
 // it, also with another number of micro-batches and another schedule.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/generators/schedule.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "schedules/generators/registry.h"
+#include "schedules/generators/schedule.h"
 #include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge_files.h"
 #include "test/fuzz/target.h"

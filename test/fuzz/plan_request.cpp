@@ -2,9 +2,9 @@
 // and the plan keeps its promises, or it is refused. Far slower than the readers alone, and so a target of
 // its own.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/partitioner/planner.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "partitioner/planner.h"
 #include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge_files.h"
 #include "test/fuzz/target.h"

@@ -1,8 +1,8 @@
 // profile.json: what is read is written and read back the same, and every stage that can be cut from it is
 // one that plan.json can carry.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/json.h"
+#include "base/error.h"
+#include "base/json.h"
 #include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge_files.h"
 #include "test/fuzz/target.h"

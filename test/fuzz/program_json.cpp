@@ -1,8 +1,8 @@
 // Programs as JSON: what is read prints to JSON, and to text, that reads back as the same program.
 
-#include "stagecraft/schedules/program/program_json.h"
+#include "schedules/program/program_json.h"
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 #include "test/fuzz/judge.h"
 #include "test/fuzz/target.h"
 

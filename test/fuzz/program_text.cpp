@@ -1,9 +1,9 @@
 // Programs as text: what is read prints to text, and to JSON, that reads back as the same program.
 
-#include "stagecraft/schedules/program/program_text.h"
+#include "schedules/program/program_text.h"
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/schedules/program/program_json.h"
+#include "base/json.h"
+#include "schedules/program/program_json.h"
 #include "test/fuzz/judge.h"
 #include "test/fuzz/target.h"
 

@@ -1,7 +1,7 @@
 // PyTorch's schedules: what is read prints to a file that reads back as the same cells, and both kinds of
 // program can be made of it. What can be written again from the program has the program's actions.
 
-#include "stagecraft/schedules/interchange/pytorch_csv.h"
+#include "schedules/interchange/pytorch_csv.h"
 
 #include "test/fuzz/judge.h"
 #include "test/fuzz/target.h"

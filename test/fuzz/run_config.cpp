@@ -2,13 +2,13 @@
 // same, every schedule takes it or says why not, and its data and its arithmetic are those of a run, or
 // refused.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/engine/config/config.h"
-#include "stagecraft/models/data/dataset.h"
-#include "stagecraft/models/data/synthetic.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/program/segments.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "engine/config/config.h"
+#include "models/data/dataset.h"
+#include "models/data/synthetic.h"
+#include "schedules/generators/registry.h"
+#include "schedules/program/segments.h"
 #include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge_files.h"
 #include "test/fuzz/scratch_folder.h"

@@ -1,7 +1,7 @@
 // summary.json: what is read is written and read back the same, and a report can be made of it.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/json.h"
+#include "base/error.h"
+#include "base/json.h"
 #include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge_run.h"
 #include "test/fuzz/target.h"

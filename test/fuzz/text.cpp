@@ -2,9 +2,9 @@
 // 0), whether it is compressed here (bit 1), the sequence (bits 2 to 4) and the share for validation (bits 5
 // and 6).
 
-#include "stagecraft/models/data/text.h"
+#include "models/data/text.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 #include "test/fuzz/judge_data.h"
 #include "test/fuzz/scratch_folder.h"
 #include "test/fuzz/target.h"

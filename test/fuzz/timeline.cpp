@@ -1,8 +1,8 @@
 // timeline.json: what is read is written and read back with the same events, and can be reported and drawn.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/schedules/interchange/chrome_trace.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "schedules/interchange/chrome_trace.h"
 #include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge_run.h"
 #include "test/fuzz/target.h"

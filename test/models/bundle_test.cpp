@@ -1,4 +1,4 @@
-#include "stagecraft/models/bundle.h"
+#include "models/bundle.h"
 
 #include "test/support/catch.h"
 

@@ -1,8 +1,8 @@
 // Fields of the batch and the loss that a captured model brings: found in the data, and what they refuse.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/models/captured/captured_layer.h"
-#include "stagecraft/models/model.h"
+#include "base/json.h"
+#include "models/captured/captured_layer.h"
+#include "models/model.h"
 #include "test/models/captured_folder.h"
 #include "test/support/catch.h"
 

@@ -2,11 +2,11 @@
 
 // Captured models for tests: those in test/data/captured, and copies of them with something changed.
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/models/captured/graph_file.h"
-#include "stagecraft/models/safetensors.h"
-#include "stagecraft/models/safetensors_writer.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "models/captured/graph_file.h"
+#include "models/safetensors.h"
+#include "models/safetensors_writer.h"
 #include "test/support/scratch_folder.h"
 
 #include <ATen/core/Tensor.h>

@@ -1,8 +1,8 @@
 // Values without samples, or without elements, that go on from one captured layer to the next.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/models/captured/captured_layer.h"
-#include "stagecraft/models/model.h"
+#include "base/json.h"
+#include "models/captured/captured_layer.h"
+#include "models/model.h"
 #include "test/models/captured_folder.h"
 #include "test/support/catch.h"
 

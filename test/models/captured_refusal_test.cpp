@@ -1,10 +1,10 @@
 // What a model folder must not be.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/captured/model_folder.h"
-#include "stagecraft/models/families/captured.h"
-#include "stagecraft/models/layer.h"
-#include "stagecraft/models/model.h"
+#include "base/error.h"
+#include "models/captured/model_folder.h"
+#include "models/families/captured.h"
+#include "models/layer.h"
+#include "models/model.h"
 #include "test/models/captured_folder.h"
 #include "test/support/catch.h"
 

@@ -1,14 +1,14 @@
 // Models captured from PyTorch: types, operators, layers, and training that equals built-in layers'.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/models/captured/captured_layer.h"
-#include "stagecraft/models/captured/operators.h"
-#include "stagecraft/models/check_gradients.h"
-#include "stagecraft/models/dropout.h"
-#include "stagecraft/models/gradient_accumulator.h"
-#include "stagecraft/models/losses/cross_entropy.h"
-#include "stagecraft/models/model.h"
-#include "stagecraft/models/philox_tensor.h"
+#include "base/json.h"
+#include "models/captured/captured_layer.h"
+#include "models/captured/operators.h"
+#include "models/check_gradients.h"
+#include "models/dropout.h"
+#include "models/gradient_accumulator.h"
+#include "models/losses/cross_entropy.h"
+#include "models/model.h"
+#include "models/philox_tensor.h"
 #include "test/models/captured_folder.h"
 #include "test/support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "stagecraft/models/model.h"
+#include "models/model.h"
 #include "test/support/built_in.h"
 #include "test/support/catch.h"
 #include "test/support/gradient_check.h"

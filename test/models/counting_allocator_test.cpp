@@ -1,6 +1,6 @@
-#include "stagecraft/models/counting_allocator.h"
+#include "models/counting_allocator.h"
 
-#include "stagecraft/models/small_blocks.h"
+#include "models/small_blocks.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

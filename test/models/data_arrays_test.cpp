@@ -1,9 +1,9 @@
 // Samples as rows of arrays in a safetensors file.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/models/data/arrays.h"
-#include "stagecraft/models/safetensors.h"
-#include "stagecraft/models/safetensors_writer.h"
+#include "base/json.h"
+#include "models/data/arrays.h"
+#include "models/safetensors.h"
+#include "models/safetensors_writer.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 

@@ -1,12 +1,12 @@
 // Samples cut to a few lengths, and the order in which an epoch reads them.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/models/data/buckets.h"
-#include "stagecraft/models/data/data_facts.h"
-#include "stagecraft/models/data/loader.h"
-#include "stagecraft/models/data/sample_order.h"
-#include "stagecraft/models/data/synthetic.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "models/data/buckets.h"
+#include "models/data/data_facts.h"
+#include "models/data/loader.h"
+#include "models/data/sample_order.h"
+#include "models/data/synthetic.h"
 #include "test/support/catch.h"
 #include "test/support/padded_data.h"
 

@@ -1,8 +1,8 @@
-#include "stagecraft/models/data/data_facts.h"
+#include "models/data/data_facts.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/models/data/synthetic.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "models/data/synthetic.h"
 #include "test/support/catch.h"
 
 namespace stagecraft {

@@ -2,8 +2,8 @@
 
 // Small data files for the data tests, written into a folder that goes away with them.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/data/dataset.h"
+#include "base/error.h"
+#include "models/data/dataset.h"
 #include "test/support/catch.h"
 
 #include <zlib.h>

@@ -1,10 +1,10 @@
 // Files that are something else than a data set reads are refused by what they are, whatever reads them.
 
-#include "stagecraft/models/data/arrays.h"
-#include "stagecraft/models/data/idx.h"
-#include "stagecraft/models/data/known_format.h"
-#include "stagecraft/models/data/text.h"
-#include "stagecraft/models/data/tokens.h"
+#include "models/data/arrays.h"
+#include "models/data/idx.h"
+#include "models/data/known_format.h"
+#include "models/data/text.h"
+#include "models/data/tokens.h"
 #include "test/models/data_files.h"
 
 #include <string>

@@ -1,5 +1,5 @@
-#include "stagecraft/models/data/dataset.h"
-#include "stagecraft/models/data/idx.h"
+#include "models/data/dataset.h"
+#include "models/data/idx.h"
 #include "test/models/data_files.h"
 #include "test/support/catch.h"
 

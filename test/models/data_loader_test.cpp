@@ -1,5 +1,5 @@
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/data/loader.h"
+#include "base/error.h"
+#include "models/data/loader.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-#include "stagecraft/models/data/dataset.h"
+#include "models/data/dataset.h"
 #include "test/support/catch.h"
 
 #include <rapidcheck.h>

@@ -1,5 +1,5 @@
-#include "stagecraft/models/data/dataset.h"
-#include "stagecraft/models/data/synthetic.h"
+#include "models/data/dataset.h"
+#include "models/data/synthetic.h"
 #include "test/models/data_files.h"
 #include "test/support/catch.h"
 

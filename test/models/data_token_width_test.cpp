@@ -1,7 +1,7 @@
 // Plain token files do not say how wide their tokens are: no width is read as another.
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/models/data/tokens.h"
+#include "base/files.h"
+#include "models/data/tokens.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 

@@ -1,7 +1,7 @@
 // Token files that other tools wrote, as samples.
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/models/data/tokens.h"
+#include "base/files.h"
+#include "models/data/tokens.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 

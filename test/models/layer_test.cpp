@@ -1,9 +1,9 @@
 // Every layer against a formula made of plain ATen operators, in double precision; see
 // test/support/gradient_check.h for what is asserted of each.
 
-#include "stagecraft/models/dropout.h"
-#include "stagecraft/models/gradient_accumulator.h"
-#include "stagecraft/models/model.h"
+#include "models/dropout.h"
+#include "models/gradient_accumulator.h"
+#include "models/model.h"
 #include "test/models/layer_cases.h"
 #include "test/support/built_in.h"
 #include "test/support/catch.h"

@@ -1,8 +1,8 @@
-#include "stagecraft/models/libtorch_error.h"
+#include "models/libtorch_error.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/failure.h"
-#include "stagecraft/models/counting_allocator.h"
+#include "base/error.h"
+#include "base/failure.h"
+#include "models/counting_allocator.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

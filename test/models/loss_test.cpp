@@ -1,4 +1,4 @@
-#include "stagecraft/models/loss.h"
+#include "models/loss.h"
 
 #include "test/support/built_in.h"
 #include "test/support/catch.h"

@@ -1,6 +1,6 @@
-#include "stagecraft/models/matrix_products.h"
+#include "models/matrix_products.h"
 
-#include "stagecraft/models/gradient_accumulator.h"
+#include "models/gradient_accumulator.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

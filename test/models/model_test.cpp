@@ -1,6 +1,6 @@
-#include "stagecraft/models/model.h"
+#include "models/model.h"
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 #include "test/support/built_in.h"
 #include "test/support/catch.h"
 #include "test/support/gradient_check.h"

@@ -5,7 +5,7 @@
 //
 //   {"tensors": [{"type": "i64", "sizes": [4], "below": 10}], "steps": [["aten::OP", [{"tensor": 0}, 1, {"step": 0, "result": 1}]]]}
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -6,12 +6,12 @@
 //   OPERATOR_SWEEP=20 test_operators                20 times as many calls, and the table of all operators
 //   OPERATOR_CALL='{"tensors": ...}' test_operators one call, as a finding prints it
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/captured/graph_values.h"
-#include "stagecraft/models/captured/operators.h"
-#include "stagecraft/models/captured/replay.h"
-#include "stagecraft/models/captured/step_parser.h"
-#include "stagecraft/models/captured/step_work.h"
+#include "base/error.h"
+#include "models/captured/graph_values.h"
+#include "models/captured/operators.h"
+#include "models/captured/replay.h"
+#include "models/captured/step_parser.h"
+#include "models/captured/step_work.h"
 #include "test/models/guarded_memory.h"
 #include "test/models/operator_calls.h"
 #include "test/support/catch.h"

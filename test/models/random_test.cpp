@@ -1,8 +1,8 @@
-#include "stagecraft/models/random.h"
+#include "models/random.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/dropout.h"
-#include "stagecraft/models/philox_tensor.h"
+#include "base/error.h"
+#include "models/dropout.h"
+#include "models/philox_tensor.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

@@ -1,8 +1,8 @@
-#include "stagecraft/models/safetensors.h"
+#include "models/safetensors.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/files.h"
-#include "stagecraft/models/safetensors_writer.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "models/safetensors_writer.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

@@ -1,9 +1,9 @@
 // Weights that several layers hold.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/models/captured/model_folder.h"
-#include "stagecraft/models/families/captured.h"
-#include "stagecraft/models/model.h"
+#include "base/error.h"
+#include "models/captured/model_folder.h"
+#include "models/families/captured.h"
+#include "models/model.h"
 #include "test/models/captured_folder.h"
 #include "test/support/catch.h"
 #include "test/support/padded_data.h"

@@ -1,6 +1,6 @@
 // Where a captured model's weights may lie, under which names, and what is refused.
 
-#include "stagecraft/models/captured/model_folder.h"
+#include "models/captured/model_folder.h"
 #include "test/models/captured_folder.h"
 #include "test/support/catch.h"
 

@@ -1,6 +1,6 @@
-#include "stagecraft/partitioner/choices.h"
+#include "partitioner/choices.h"
 
-#include "stagecraft/schedules/generators/registry.h"
+#include "schedules/generators/registry.h"
 #include "test/partitioner/every_cuts.h"
 #include "test/partitioner/example.h"
 #include "test/partitioner/random_layout.h"

@@ -1,6 +1,6 @@
-#include "stagecraft/partitioner/cluster.h"
+#include "partitioner/cluster.h"
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 #include "test/support/catch.h"
 
 #include <filesystem>

@@ -1,12 +1,12 @@
 // The search for cuts against all cuts there are, and its bounds against what is simulated.
 
-#include "stagecraft/partitioner/planning/cut_search.h"
+#include "partitioner/planning/cut_search.h"
 
-#include "stagecraft/partitioner/compare_costs.h"
-#include "stagecraft/partitioner/planning/program_pricer.h"
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/lowering/lowering.h"
+#include "partitioner/compare_costs.h"
+#include "partitioner/planning/program_pricer.h"
+#include "schedules/checker/checker.h"
+#include "schedules/generators/registry.h"
+#include "schedules/lowering/lowering.h"
 #include "test/partitioner/every_cuts.h"
 #include "test/partitioner/near.h"
 #include "test/partitioner/random_layout.h"

@@ -1,14 +1,14 @@
 // Bounds of equally wide stages against every cut's simulated step, and one pipeline's program against the
 // whole's.
 
-#include "stagecraft/partitioner/planning/equal_stages.h"
+#include "partitioner/planning/equal_stages.h"
 
-#include "stagecraft/partitioner/planning/program_pricer.h"
-#include "stagecraft/partitioner/planning/replica_part.h"
-#include "stagecraft/partitioner/planning/step_bound.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "partitioner/planning/program_pricer.h"
+#include "partitioner/planning/replica_part.h"
+#include "partitioner/planning/step_bound.h"
+#include "schedules/generators/registry.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/simulator/simulator.h"
 #include "test/partitioner/every_cuts.h"
 #include "test/partitioner/near.h"
 #include "test/partitioner/random_layout.h"

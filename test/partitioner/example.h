@@ -2,8 +2,8 @@
 
 // The profile and the cluster that tests of the planner begin with.
 
-#include "stagecraft/partitioner/cluster.h"
-#include "stagecraft/partitioner/profile.h"
+#include "partitioner/cluster.h"
+#include "partitioner/profile.h"
 
 #include <optional>
 

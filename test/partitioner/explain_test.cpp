@@ -1,6 +1,6 @@
-#include "stagecraft/partitioner/explain.h"
+#include "partitioner/explain.h"
 
-#include "stagecraft/schedules/generators/registry.h"
+#include "schedules/generators/registry.h"
 #include "test/partitioner/example.h"
 #include "test/partitioner/random_layout.h"
 #include "test/partitioner/random_profile.h"

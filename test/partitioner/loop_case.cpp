@@ -1,9 +1,9 @@
 #include "test/partitioner/loop_case.h"
 
-#include "stagecraft/partitioner/planning/plan_maker.h"
-#include "stagecraft/schedules/checker/peak_forms.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/lowering/lowering.h"
+#include "partitioner/planning/plan_maker.h"
+#include "schedules/checker/peak_forms.h"
+#include "schedules/generators/registry.h"
+#include "schedules/lowering/lowering.h"
 
 #include <fmt/format.h>
 

@@ -1,10 +1,10 @@
 // The memory of a program as a function of its stages' costs against the proof.
 
-#include "stagecraft/schedules/checker/peak_forms.h"
+#include "schedules/checker/peak_forms.h"
 
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/lowering/lowering.h"
+#include "schedules/checker/checker.h"
+#include "schedules/generators/registry.h"
+#include "schedules/lowering/lowering.h"
 #include "test/partitioner/random_layout.h"
 #include "test/support/catch.h"
 

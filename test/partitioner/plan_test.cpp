@@ -1,9 +1,9 @@
-#include "stagecraft/partitioner/plan.h"
+#include "partitioner/plan.h"
 
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/schedules/program/program.h"
-#include "stagecraft/schedules/program/program_text.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "schedules/program/program.h"
+#include "schedules/program/program_text.h"
 #include "test/support/catch.h"
 
 #include <cstdio>

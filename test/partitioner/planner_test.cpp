@@ -1,7 +1,7 @@
-#include "stagecraft/partitioner/planner.h"
+#include "partitioner/planner.h"
 
-#include "stagecraft/base/table.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "base/table.h"
+#include "schedules/generators/registry.h"
 #include "test/partitioner/every_cuts.h"
 #include "test/partitioner/example.h"
 #include "test/partitioner/random_layout.h"

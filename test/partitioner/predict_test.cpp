@@ -1,4 +1,4 @@
-#include "stagecraft/partitioner/plan.h"
+#include "partitioner/plan.h"
 #include "test/support/catch.h"
 
 namespace stagecraft {

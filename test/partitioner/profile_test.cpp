@@ -1,5 +1,5 @@
-#include "stagecraft/base/files.h"
-#include "stagecraft/base/json.h"
+#include "base/files.h"
+#include "base/json.h"
 #include "test/partitioner/random_profile.h"
 #include "test/support/catch.h"
 

@@ -3,10 +3,10 @@
 // Small planning problems for properties: a chain of layers, a cluster of levels, a schedule and a layout of
 // it. Call within a property.
 
-#include "stagecraft/partitioner/cluster.h"
-#include "stagecraft/partitioner/planning/layout.h"
-#include "stagecraft/partitioner/profile.h"
-#include "stagecraft/schedules/generators/schedule.h"
+#include "partitioner/cluster.h"
+#include "partitioner/planning/layout.h"
+#include "partitioner/profile.h"
+#include "schedules/generators/schedule.h"
 #include "test/partitioner/random_profile.h"
 
 #include <rapidcheck.h>

@@ -2,7 +2,7 @@
 
 // Profiles for properties: random layers with whole numbers, so that sums are exact.
 
-#include "stagecraft/partitioner/profile.h"
+#include "partitioner/profile.h"
 
 namespace stagecraft::test {
 

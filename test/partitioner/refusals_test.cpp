@@ -1,9 +1,9 @@
 // What is said where no plan fits, against all cuts with all recomputes of small chains.
 
-#include "stagecraft/partitioner/planner.h"
-#include "stagecraft/partitioner/planning/carried_schedule.h"
-#include "stagecraft/partitioner/planning/plan_maker.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "partitioner/planner.h"
+#include "partitioner/planning/carried_schedule.h"
+#include "partitioner/planning/plan_maker.h"
+#include "schedules/generators/registry.h"
 #include "test/partitioner/every_cuts.h"
 #include "test/partitioner/random_profile.h"
 #include "test/support/catch.h"

@@ -1,4 +1,4 @@
-#include "stagecraft/partitioner/remedies.h"
+#include "partitioner/remedies.h"
 
 #include "test/partitioner/example.h"
 #include "test/support/catch.h"

@@ -1,6 +1,6 @@
-#include "stagecraft/partitioner/robustness.h"
+#include "partitioner/robustness.h"
 
-#include "stagecraft/partitioner/planner.h"
+#include "partitioner/planner.h"
 #include "test/partitioner/example.h"
 #include "test/support/catch.h"
 

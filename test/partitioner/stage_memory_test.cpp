@@ -1,9 +1,9 @@
 // The search's memory bound against the proof.
 
-#include "stagecraft/partitioner/stage_memory.h"
+#include "partitioner/stage_memory.h"
 
-#include "stagecraft/partitioner/plan.h"
-#include "stagecraft/schedules/generators/registry.h"
+#include "partitioner/plan.h"
+#include "schedules/generators/registry.h"
 #include "test/partitioner/random_profile.h"
 #include "test/support/catch.h"
 

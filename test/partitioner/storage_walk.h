@@ -3,8 +3,8 @@
 // The memory of a stage between whose layers bundles go on, followed storage by storage with sets: what
 // StageWalk finds without them.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/partitioner/profile.h"
+#include "base/error.h"
+#include "partitioner/profile.h"
 
 #include <algorithm>
 #include <limits>

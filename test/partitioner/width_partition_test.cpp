@@ -1,8 +1,8 @@
 // The partition into stages of several widths against all there are.
 
-#include "stagecraft/partitioner/planning/width_partition.h"
+#include "partitioner/planning/width_partition.h"
 
-#include "stagecraft/schedules/costs/collectives.h"
+#include "schedules/costs/collectives.h"
 #include "test/partitioner/every_cuts.h"
 #include "test/partitioner/random_layout.h"
 #include "test/support/catch.h"

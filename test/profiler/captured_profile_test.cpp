@@ -1,8 +1,8 @@
 // Profiles of captured models: of equal layers a few are run, and estimates agree with what a run measures.
 
-#include "stagecraft/profiler/layer_classes.h"
-#include "stagecraft/profiler/layer_profiler.h"
-#include "stagecraft/profiler/profile_estimate.h"
+#include "profiler/layer_classes.h"
+#include "profiler/layer_profiler.h"
+#include "profiler/profile_estimate.h"
 #include "test/models/captured_folder.h"
 #include "test/profiler/models.h"
 #include "test/support/catch.h"

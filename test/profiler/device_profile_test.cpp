@@ -1,10 +1,10 @@
 // Profiles of a model on a device that is not the CPU (test/support/fake_accelerator.h): every layer runs there
 // and nowhere else, and the bytes are those that the device's allocator was asked for.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/profiler/layer_profiler.h"
-#include "stagecraft/profiler/memory_meter.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "profiler/layer_profiler.h"
+#include "profiler/memory_meter.h"
 #include "test/profiler/models.h"
 #include "test/support/catch.h"
 #include "test/support/fake_accelerator.h"

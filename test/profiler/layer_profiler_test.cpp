@@ -1,6 +1,6 @@
-#include "stagecraft/profiler/layer_profiler.h"
+#include "profiler/layer_profiler.h"
 
-#include "stagecraft/base/json.h"
+#include "base/json.h"
 #include "test/profiler/models.h"
 #include "test/support/catch.h"
 

@@ -2,9 +2,9 @@
 
 // Small models of every family, with data for them.
 
-#include "stagecraft/models/loss.h"
-#include "stagecraft/models/model.h"
-#include "stagecraft/profiler/chain.h"
+#include "models/loss.h"
+#include "models/model.h"
+#include "profiler/chain.h"
 #include "test/support/built_in.h"
 #include "test/support/padded_data.h"
 

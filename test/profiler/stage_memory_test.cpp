@@ -2,10 +2,10 @@
 // what the allocator is asked for when the engine runs that stage: the CPU's, and a device's that is not the
 // CPU.
 
-#include "stagecraft/engine/stage.h"
-#include "stagecraft/models/counting_allocator.h"
-#include "stagecraft/profiler/layer_profiler.h"
-#include "stagecraft/profiler/memory_meter.h"
+#include "engine/stage.h"
+#include "models/counting_allocator.h"
+#include "profiler/layer_profiler.h"
+#include "profiler/memory_meter.h"
 #include "test/profiler/models.h"
 #include "test/support/catch.h"
 #include "test/support/fake_accelerator.h"

@@ -1,4 +1,4 @@
-#include "stagecraft/profiler/statistics.h"
+#include "profiler/statistics.h"
 
 #include "test/support/catch.h"
 

@@ -1,1 +1,1 @@
-#include "stagecraft/schedules/lowering/lowering.h"
+#include "schedules/lowering/lowering.h"

@@ -1,4 +1,4 @@
-#include "stagecraft/schedules/costs/collectives.h"
+#include "schedules/costs/collectives.h"
 
 #include "test/support/catch.h"
 

@@ -1,8 +1,8 @@
-#include "stagecraft/schedules/program/consecutive.h"
+#include "schedules/program/consecutive.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "base/error.h"
+#include "schedules/checker/checker.h"
+#include "schedules/simulator/simulator.h"
 #include "test/schedules/program_grid.h"
 #include "test/schedules/random_costs.h"
 #include "test/schedules/random_programs.h"

@@ -1,8 +1,8 @@
 // Links that several ranks share.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "base/json.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/simulator/simulator.h"
 #include "test/schedules/random_programs.h"
 #include "test/schedules/simulator_cases.h"
 #include "test/schedules/ticking_simulator.h"

@@ -1,9 +1,9 @@
 // The chain that a makespan is made of, and that bounds every other makespan of its program.
 
-#include "stagecraft/schedules/costs/collectives.h"
-#include "stagecraft/schedules/costs/traffic.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "schedules/costs/collectives.h"
+#include "schedules/costs/traffic.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/simulator/simulator.h"
 #include "test/schedules/draw_times.h"
 #include "test/schedules/random_programs.h"
 #include "test/schedules/simulator_cases.h"

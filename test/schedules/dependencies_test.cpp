@@ -1,11 +1,11 @@
 // The shortest cycle, held against a search of its own: the graph written out, edge by edge, and walked from
 // every action.
 
-#include "stagecraft/schedules/rules/dependencies.h"
+#include "schedules/rules/dependencies.h"
 
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/rules/dependency_cycle.h"
+#include "schedules/generators/registry.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/rules/dependency_cycle.h"
 #include "test/schedules/random_programs.h"
 #include "test/support/catch.h"
 

@@ -1,7 +1,7 @@
-#include "stagecraft/schedules/rules/device_waits.h"
+#include "schedules/rules/device_waits.h"
 
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/rules/reductions.h"
+#include "schedules/checker/checker.h"
+#include "schedules/rules/reductions.h"
 #include "test/schedules/program_grid.h"
 #include "test/support/catch.h"
 

@@ -2,12 +2,12 @@
 // where a formula does not hold, what is true instead. docs/reference/schedules.md has the table. Times are small
 // whole numbers, or those halved a few times: sums of them are exact, so everything is compared to the digit.
 
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/generators/schedule.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/program/segments.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "schedules/checker/checker.h"
+#include "schedules/generators/registry.h"
+#include "schedules/generators/schedule.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/program/segments.h"
+#include "schedules/simulator/simulator.h"
 #include "test/support/catch.h"
 
 #include <fmt/format.h>

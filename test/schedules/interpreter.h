@@ -5,7 +5,7 @@
 // sees what goes wrong. Slots are poisoned when they are posted and when they are released, like the engine's
 // in its strictest mode. Where a transport has no tags, a message goes to whatever receive it meets.
 
-#include "stagecraft/schedules/rules/transport_rules.h"
+#include "schedules/rules/transport_rules.h"
 
 #include <cstdint>
 #include <map>

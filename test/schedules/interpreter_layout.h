@@ -2,7 +2,7 @@
 
 // Who holds what in the interpreter's programs: the placement read afresh, not through the code under test.
 
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/program/program.h"
 #include "test/schedules/interpreter.h"
 
 #include <cstddef>

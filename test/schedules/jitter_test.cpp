@@ -1,7 +1,7 @@
 // Times that vary, drawn and simulated many times.
 
-#include "stagecraft/base/statistics.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "base/statistics.h"
+#include "schedules/simulator/simulator.h"
 #include "test/schedules/simulator_cases.h"
 #include "test/support/catch.h"
 #include "test/support/count_allocations.h"

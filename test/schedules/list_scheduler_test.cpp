@@ -1,15 +1,15 @@
 // List scheduling on its own: orders for any costs and any memory that one micro-batch fits in are proved by
 // the checker, keep within the memory, and take the time the simulator says.
 
-#include "stagecraft/schedules/list_scheduling/list_scheduler.h"
+#include "schedules/list_scheduling/list_scheduler.h"
 
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/generators/assembly.h"
-#include "stagecraft/schedules/list_scheduling/due_order.h"
-#include "stagecraft/schedules/list_scheduling/policy_search.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/program/step_program.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "schedules/checker/checker.h"
+#include "schedules/generators/assembly.h"
+#include "schedules/list_scheduling/due_order.h"
+#include "schedules/list_scheduling/policy_search.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/program/step_program.h"
+#include "schedules/simulator/simulator.h"
 #include "test/schedules/random_programs.h"
 #include "test/support/catch.h"
 

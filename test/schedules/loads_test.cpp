@@ -1,14 +1,14 @@
 // Stages between the first and the last that load fields of the batch.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/checker/proofs.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/program/program_json.h"
-#include "stagecraft/schedules/program/program_text.h"
-#include "stagecraft/schedules/program/segments.h"
-#include "stagecraft/schedules/repair/repair.h"
+#include "base/json.h"
+#include "schedules/checker/checker.h"
+#include "schedules/checker/proofs.h"
+#include "schedules/generators/registry.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/program/program_json.h"
+#include "schedules/program/program_text.h"
+#include "schedules/program/segments.h"
+#include "schedules/repair/repair.h"
 #include "test/support/catch.h"
 
 #include <algorithm>

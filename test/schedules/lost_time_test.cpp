@@ -1,7 +1,7 @@
 // Where the simulator says idle time goes.
 
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/simulator/simulator.h"
 #include "test/schedules/draw_times.h"
 #include "test/schedules/random_programs.h"
 #include "test/schedules/simulator_cases.h"

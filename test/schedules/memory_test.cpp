@@ -1,13 +1,13 @@
 // The memory proof against small cases done by hand, and against a ledger that walks a rank's list as the
 // engine does: tensors come and go one by one, and the most there ever was is the peak.
 
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/checker/held_bytes.h"
-#include "stagecraft/schedules/checker/proofs.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/program/program_text.h"
-#include "stagecraft/schedules/program/segments.h"
+#include "schedules/checker/checker.h"
+#include "schedules/checker/held_bytes.h"
+#include "schedules/checker/proofs.h"
+#include "schedules/generators/registry.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/program/program_text.h"
+#include "schedules/program/segments.h"
 #include "test/schedules/program_grid.h"
 #include "test/support/catch.h"
 

@@ -4,8 +4,8 @@
 // checker is stricter in two things only, which the test pins: an action must name the group it belongs to
 // even where nothing follows from that, and nothing is recomputed twice.
 
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/program/program_text.h"
+#include "schedules/checker/checker.h"
+#include "schedules/program/program_text.h"
 #include "test/schedules/interpreter.h"
 #include "test/schedules/program_grid.h"
 #include "test/schedules/random_rules.h"

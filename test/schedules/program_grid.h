@@ -3,9 +3,9 @@
 // The programs that checker tests go over: every registered schedule, stage counts, placements, micro-batch
 // counts (fewer than stages included) and groups.
 
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/generators/schedule.h"
-#include "stagecraft/schedules/lowering/lowering.h"
+#include "schedules/generators/registry.h"
+#include "schedules/generators/schedule.h"
+#include "schedules/lowering/lowering.h"
 
 #include <fmt/format.h>
 

@@ -1,9 +1,9 @@
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/program/program.h"
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/schedules/costs/costs.h"
-#include "stagecraft/schedules/program/program_json.h"
-#include "stagecraft/schedules/program/program_text.h"
+#include "base/json.h"
+#include "schedules/costs/costs.h"
+#include "schedules/program/program_json.h"
+#include "schedules/program/program_text.h"
 #include "test/schedules/random_programs.h"
 #include "test/support/catch.h"
 

@@ -3,11 +3,11 @@
 // Random problems for synthesis: uneven stages on a chain of ranks, links that take time, sizes in the
 // proportions of a transformer's. The same everywhere for the same seed.
 
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/costs/costs.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/generators/schedule.h"
-#include "stagecraft/schedules/lowering/lowering.h"
+#include "schedules/checker/checker.h"
+#include "schedules/costs/costs.h"
+#include "schedules/generators/registry.h"
+#include "schedules/generators/schedule.h"
+#include "schedules/lowering/lowering.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -2,8 +2,8 @@
 
 // Random placements and requests for the property tests of this folder.
 
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/generators/schedule.h"
+#include "schedules/generators/registry.h"
+#include "schedules/generators/schedule.h"
 
 #include <rapidcheck.h>
 

@@ -2,7 +2,7 @@
 
 // Rules of transports, for tests that go over all kinds.
 
-#include "stagecraft/schedules/rules/transport_rules.h"
+#include "schedules/rules/transport_rules.h"
 
 #include <string>
 #include <vector>

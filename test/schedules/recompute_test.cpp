@@ -1,14 +1,14 @@
 // Recomputation as a pass over any schedule's program: where it puts recomputes, for which micro-batches, and
 // what it refuses.
 
-#include "stagecraft/schedules/program/recompute.h"
+#include "schedules/program/recompute.h"
 
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/memory/stage_counts.h"
-#include "stagecraft/schedules/program/program_text.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "schedules/checker/checker.h"
+#include "schedules/generators/registry.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/memory/stage_counts.h"
+#include "schedules/program/program_text.h"
+#include "schedules/simulator/simulator.h"
 #include "test/schedules/random_costs.h"
 #include "test/schedules/random_programs.h"
 #include "test/support/catch.h"

@@ -1,8 +1,8 @@
-#include "stagecraft/schedules/repair/repair.h"
+#include "schedules/repair/repair.h"
 
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/program/program_text.h"
+#include "schedules/generators/registry.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/program/program_text.h"
 #include "test/schedules/interpreter.h"
 #include "test/schedules/program_grid.h"
 #include "test/schedules/random_programs.h"

@@ -2,10 +2,10 @@
 
 // Programs and costs that the simulator's tests share.
 
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/generators/schedule.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "schedules/generators/registry.h"
+#include "schedules/generators/schedule.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/simulator/simulator.h"
 
 #include <algorithm>
 #include <limits>

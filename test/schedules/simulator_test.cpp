@@ -1,8 +1,8 @@
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "schedules/simulator/simulator.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/schedules/generators/schedule.h"
-#include "stagecraft/schedules/lowering/lowering.h"
+#include "base/error.h"
+#include "schedules/generators/schedule.h"
+#include "schedules/lowering/lowering.h"
 #include "test/schedules/random_programs.h"
 #include "test/schedules/simulator_cases.h"
 #include "test/support/catch.h"

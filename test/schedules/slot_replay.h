@@ -3,7 +3,7 @@
 // Follows the buffers of a lowered program by a plain walk along each rank's list: an account of its own, so
 // that an error of lowering cannot hide in lowering's own bookkeeping.
 
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/program/program.h"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/simulator/simulator.h"
-#include "stagecraft/schedules/synthesis/least_memory.h"
-#include "stagecraft/schedules/synthesis/lower_bound.h"
-#include "stagecraft/schedules/synthesis/rank_memory.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/simulator/simulator.h"
+#include "schedules/synthesis/least_memory.h"
+#include "schedules/synthesis/lower_bound.h"
+#include "schedules/synthesis/rank_memory.h"
 #include "test/schedules/synthesis_cases.h"
 #include "test/support/catch.h"
 

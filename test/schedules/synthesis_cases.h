@@ -2,11 +2,11 @@
 
 // Random problems that synthesis is tested on, and the best order of small ones by trying them all.
 
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/simulator/simulator.h"
-#include "stagecraft/schedules/synthesis/peak_memory.h"
-#include "stagecraft/schedules/synthesis/pricing.h"
+#include "schedules/checker/checker.h"
+#include "schedules/generators/registry.h"
+#include "schedules/simulator/simulator.h"
+#include "schedules/synthesis/peak_memory.h"
+#include "schedules/synthesis/pricing.h"
 #include "test/schedules/random_costs.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "test/schedules/ticking_simulator.h"
 
-#include "stagecraft/schedules/costs/collectives.h"
+#include "schedules/costs/collectives.h"
 
 #include <algorithm>
 #include <map>

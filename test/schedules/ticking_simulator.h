@@ -5,8 +5,8 @@
 // that waits for it. Nothing is looked up ahead and nothing is sorted but the queue. All times must be whole
 // seconds, and transfers over shared links at least one.
 
-#include "stagecraft/schedules/costs/costs.h"
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/costs/costs.h"
+#include "schedules/program/program.h"
 
 #include <vector>
 

@@ -1,15 +1,15 @@
 // Weights that layers of several stages hold.
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/checker/proofs.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/program/program_json.h"
-#include "stagecraft/schedules/program/program_text.h"
-#include "stagecraft/schedules/program/step_program.h"
-#include "stagecraft/schedules/rules/reductions.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "base/json.h"
+#include "schedules/checker/checker.h"
+#include "schedules/checker/proofs.h"
+#include "schedules/generators/registry.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/program/program_json.h"
+#include "schedules/program/program_text.h"
+#include "schedules/program/step_program.h"
+#include "schedules/rules/reductions.h"
+#include "schedules/simulator/simulator.h"
 #include "test/support/catch.h"
 
 #include <algorithm>

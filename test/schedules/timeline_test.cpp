@@ -1,8 +1,8 @@
-#include "stagecraft/schedules/program/timeline.h"
+#include "schedules/program/timeline.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/schedules/interchange/chrome_trace.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "schedules/interchange/chrome_trace.h"
 #include "test/support/catch.h"
 
 #include <string>

@@ -1,14 +1,14 @@
 // Orders of Vs beside those of their authors' scheduler (test/data/orders/vs.json says whose numbers they are).
 
-#include "stagecraft/base/json.h"
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/generators/library.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/generators/v_blocks.h"
-#include "stagecraft/schedules/generators/v_turns.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/program/step_program.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "base/json.h"
+#include "schedules/checker/checker.h"
+#include "schedules/generators/library.h"
+#include "schedules/generators/registry.h"
+#include "schedules/generators/v_blocks.h"
+#include "schedules/generators/v_turns.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/program/step_program.h"
+#include "schedules/simulator/simulator.h"
 #include "test/support/catch.h"
 
 #include <fmt/format.h>

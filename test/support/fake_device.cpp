@@ -1,6 +1,6 @@
 #include "test/support/fake_device.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <fmt/format.h>
 

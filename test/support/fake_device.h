@@ -17,7 +17,7 @@
 // Streams dawdle now and then, so that what is not ordered by events goes wrong. synchronize() is what CUDA does
 // unasked: it waits for everything that was launched.
 
-#include "stagecraft/engine/device/nccl_backend.h"
+#include "engine/device/nccl_backend.h"
 
 #include <atomic>
 #include <condition_variable>

@@ -1,6 +1,6 @@
 #include "test/support/fake_graphs.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 #include "test/support/fake_accelerator.h"
 #include "test/support/fake_recorder.h"
 

@@ -8,7 +8,7 @@
 //   - reading a number, copying to or from the host, and waiting fail while something is recorded.
 // A launch does the recorded operators again, in order.
 
-#include "stagecraft/engine/device/graphs.h"
+#include "engine/device/graphs.h"
 
 #include <memory>
 

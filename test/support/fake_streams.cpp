@@ -1,6 +1,6 @@
 #include "test/support/fake_streams.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "stagecraft/engine/transport/transport.h"
+#include "engine/transport/transport.h"
 
 #include <functional>
 #include <memory>

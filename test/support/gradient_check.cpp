@@ -1,7 +1,7 @@
 #include "test/support/gradient_check.h"
 
-#include "stagecraft/models/check_gradients.h"
-#include "stagecraft/models/gradient_accumulator.h"
+#include "models/check_gradients.h"
+#include "models/gradient_accumulator.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

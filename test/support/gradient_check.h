@@ -3,9 +3,9 @@
 // Holds layers, losses and whole models against plain ATen formulas in double precision: the forward against
 // the formula, both backward halves against LibTorch's autograd through the formula.
 
-#include "stagecraft/models/layer.h"
-#include "stagecraft/models/loss.h"
-#include "stagecraft/models/model.h"
+#include "models/layer.h"
+#include "models/loss.h"
+#include "models/model.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -1,8 +1,8 @@
 #include "test/support/oracle.h"
 
-#include "stagecraft/engine/clipping.h"
-#include "stagecraft/models/data/sample_order.h"
-#include "stagecraft/models/gradient_accumulator.h"
+#include "engine/clipping.h"
+#include "models/data/sample_order.h"
+#include "models/gradient_accumulator.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>

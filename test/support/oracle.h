@@ -5,12 +5,12 @@
 // generator cannot hide in it. It shares with the engine only what has tests of its own: the layers, the
 // gradient accumulator, the optimizer's update, the loss scale and the sum of squares of one tensor.
 
-#include "stagecraft/engine/optimizers/model_optimizer.h"
-#include "stagecraft/engine/settings/learning_rate.h"
-#include "stagecraft/engine/settings/loss_scale.h"
-#include "stagecraft/models/data/dataset.h"
-#include "stagecraft/models/loss.h"
-#include "stagecraft/models/model.h"
+#include "engine/optimizers/model_optimizer.h"
+#include "engine/settings/learning_rate.h"
+#include "engine/settings/loss_scale.h"
+#include "models/data/dataset.h"
+#include "models/loss.h"
+#include "models/model.h"
 
 #include <cstdint>
 #include <optional>

@@ -3,7 +3,7 @@
 // Samples for the captured models in test/data/captured that read a mask: 4 positions of 8 numbers each, of which
 // some are padding, and a label per position, -100 where it does not count. Functions of the sample's index.
 
-#include "stagecraft/models/data/dataset.h"
+#include "models/data/dataset.h"
 
 #include <ATen/ops/empty.h>
 

@@ -3,7 +3,7 @@
 // A layer that makes numbers that are not finite, or fails, in steps that a test chooses. It is a layer like any other,
 // a bias, so that a pipelined run and the oracle get the same numbers at the same place.
 
-#include "stagecraft/models/model.h"
+#include "models/model.h"
 
 #include <cstdint>
 #include <string>

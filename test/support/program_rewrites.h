@@ -3,7 +3,7 @@
 // Other programs out of a generated one, right as well: whatever a schedule may do with backwards, on
 // whatever placement it was generated for.
 
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/program/program.h"
 
 #include <cstdint>
 

@@ -2,7 +2,7 @@
 
 // Ranks as threads, for tests of what needs several.
 
-#include "stagecraft/engine/transport/factory.h"
+#include "engine/transport/factory.h"
 
 #include <exception>
 #include <functional>

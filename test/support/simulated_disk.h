@@ -6,7 +6,7 @@
 // cut, which a sync brings up to date. What was not synced may be there after the cut, or not, or half, each
 // thing by itself: more than any one file system does, and what POSIX allows.
 
-#include "stagecraft/base/storage.h"
+#include "base/storage.h"
 
 #include <condition_variable>
 #include <cstdint>

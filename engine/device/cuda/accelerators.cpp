@@ -1,8 +1,8 @@
-#include "stagecraft/engine/device/accelerators.h"
+#include "engine/device/accelerators.h"
 
-#include "stagecraft/engine/device/cuda/check.h"
-#include "stagecraft/engine/device/cuda/queues.h"
-#include "stagecraft/engine/device/driver.h"
+#include "engine/device/cuda/check.h"
+#include "engine/device/cuda/queues.h"
+#include "engine/device/driver.h"
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>

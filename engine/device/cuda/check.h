@@ -2,7 +2,7 @@
 
 // The one wrapper that CUDA calls go through.
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "stagecraft/engine/device/streams.h"
+#include "engine/device/streams.h"
 
 #include <cuda_runtime_api.h>
 

@@ -1,6 +1,6 @@
-#include "stagecraft/engine/device/graphs.h"
+#include "engine/device/graphs.h"
 
-#include "stagecraft/engine/device/cuda/check.h"
+#include "engine/device/cuda/check.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/StreamGuard.h>

@@ -1,10 +1,10 @@
-#include "stagecraft/engine/device/nccl_backend.h"
+#include "engine/device/nccl_backend.h"
 
-#include "stagecraft/base/bounded.h"
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/stopwatch.h"
-#include "stagecraft/engine/device/cuda/check.h"
-#include "stagecraft/engine/device/cuda/cuda_streams.h"
+#include "base/bounded.h"
+#include "base/error.h"
+#include "base/stopwatch.h"
+#include "engine/device/cuda/check.h"
+#include "engine/device/cuda/cuda_streams.h"
 
 #include <nccl.h>
 

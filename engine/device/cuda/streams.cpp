@@ -1,8 +1,8 @@
-#include "stagecraft/engine/device/streams.h"
+#include "engine/device/streams.h"
 
-#include "stagecraft/engine/device/cuda/check.h"
-#include "stagecraft/engine/device/cuda/cuda_streams.h"
-#include "stagecraft/engine/device/cuda/queues.h"
+#include "engine/device/cuda/check.h"
+#include "engine/device/cuda/cuda_streams.h"
+#include "engine/device/cuda/queues.h"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
-#include "stagecraft/engine/device/accelerators.h"
+#include "engine/device/accelerators.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 namespace stagecraft {
 

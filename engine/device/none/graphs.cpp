@@ -1,6 +1,6 @@
-#include "stagecraft/engine/device/graphs.h"
+#include "engine/device/graphs.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 namespace stagecraft {
 

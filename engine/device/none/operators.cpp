@@ -1,6 +1,6 @@
-#include "stagecraft/engine/device/operators.h"
+#include "engine/device/operators.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 namespace stagecraft {
 

@@ -1,7 +1,7 @@
-#include "stagecraft/engine/device/streams.h"
+#include "engine/device/streams.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/device/nccl_backend.h"
+#include "base/error.h"
+#include "engine/device/nccl_backend.h"
 
 namespace stagecraft {
 

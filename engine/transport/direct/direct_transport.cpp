@@ -1,4 +1,4 @@
-#include "stagecraft/engine/transport/direct/direct_transport.h"
+#include "engine/transport/direct/direct_transport.h"
 
 #include <exception>
 

@@ -7,7 +7,7 @@
 // was launched before: then a send's tensor is computed, and a receive's memory is used by nobody. wait()
 // lets the host wait for the end of the transfer, behind which the device may use the memory at once.
 
-#include "stagecraft/engine/transport/host_backed_transport.h"
+#include "engine/transport/host_backed_transport.h"
 
 #include <deque>
 #include <memory>

@@ -1,7 +1,7 @@
-#include "stagecraft/engine/transport/heartbeats/beat.h"
+#include "engine/transport/heartbeats/beat.h"
 
-#include "stagecraft/base/sha256.h"
-#include "stagecraft/schedules/program/program_text.h"
+#include "base/sha256.h"
+#include "schedules/program/program_text.h"
 
 #include <fmt/format.h>
 

@@ -2,8 +2,8 @@
 
 // What heartbeats say, as bytes.
 
-#include "stagecraft/engine/transport/signs.h"
-#include "stagecraft/schedules/program/program_text.h"
+#include "engine/transport/signs.h"
+#include "schedules/program/program_text.h"
 
 #include <cstdint>
 #include <optional>

@@ -1,10 +1,10 @@
-#include "stagecraft/engine/transport/heartbeats/heartbeats.h"
+#include "engine/transport/heartbeats/heartbeats.h"
 
-#include "stagecraft/base/stopwatch.h"
-#include "stagecraft/engine/transport/cores.h"
-#include "stagecraft/engine/transport/heartbeats/beat.h"
-#include "stagecraft/engine/transport/heartbeats/sockets.h"
-#include "stagecraft/schedules/program/program_text.h"
+#include "base/stopwatch.h"
+#include "engine/transport/cores.h"
+#include "engine/transport/heartbeats/beat.h"
+#include "engine/transport/heartbeats/sockets.h"
+#include "schedules/program/program_text.h"
 
 #include <algorithm>
 #include <csignal>

@@ -13,7 +13,7 @@
 //
 // Threads: a thread of its own, and show() and of() from any one.
 
-#include "stagecraft/engine/transport/signs.h"
+#include "engine/transport/signs.h"
 
 #include <atomic>
 #include <cstdint>

@@ -1,6 +1,6 @@
-#include "stagecraft/engine/transport/heartbeats/sockets.h"
+#include "engine/transport/heartbeats/sockets.h"
 
-#include "stagecraft/engine/transport/cores.h"
+#include "engine/transport/cores.h"
 
 #include <fmt/format.h>
 

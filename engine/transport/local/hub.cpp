@@ -1,8 +1,8 @@
-#include "stagecraft/engine/transport/local/hub.h"
+#include "engine/transport/local/hub.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/transport/cores.h"
-#include "stagecraft/engine/transport/wait_error.h"
+#include "base/error.h"
+#include "engine/transport/cores.h"
+#include "engine/transport/wait_error.h"
 
 #include <fmt/format.h>
 

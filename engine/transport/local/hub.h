@@ -6,7 +6,7 @@
 // Nothing is buffered: the half that comes second copies from the sender's tensor straight into the
 // receiver's, outside the lock.
 
-#include "stagecraft/engine/transport/transport.h"
+#include "engine/transport/transport.h"
 
 #include <atomic>
 #include <chrono>

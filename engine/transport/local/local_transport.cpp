@@ -1,6 +1,6 @@
-#include "stagecraft/engine/transport/local/local_transport.h"
+#include "engine/transport/local/local_transport.h"
 
-#include "stagecraft/engine/transport/request_check.h"
+#include "engine/transport/request_check.h"
 
 #include <cstring>
 

@@ -2,7 +2,7 @@
 
 // Ranks as threads of one process.
 
-#include "stagecraft/engine/transport/local/hub.h"
+#include "engine/transport/local/hub.h"
 
 #include <memory>
 #include <string>

@@ -1,4 +1,4 @@
-#include "stagecraft/engine/transport/mpi/device_memory.h"
+#include "engine/transport/mpi/device_memory.h"
 
 #include <mpi.h>
 

@@ -1,6 +1,6 @@
-#include "stagecraft/engine/transport/mpi/futex_signals.h"
+#include "engine/transport/mpi/futex_signals.h"
 
-#include "stagecraft/engine/transport/mpi/mpi_check.h"
+#include "engine/transport/mpi/mpi_check.h"
 
 #include <climits>
 

@@ -3,7 +3,7 @@
 // How ranks of one machine wake each other. MPI can only be polled, and where ranks outnumber processors
 // their polls take the time of those that work, or, with long sleeps between, come late.
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <mpi.h>
 

@@ -1,4 +1,4 @@
-#include "stagecraft/engine/transport/mpi/kill_timeout.h"
+#include "engine/transport/mpi/kill_timeout.h"
 
 #include <mpi.h>
 

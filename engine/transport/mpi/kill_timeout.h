@@ -2,7 +2,7 @@
 
 // What this MPI's launcher does to ranks that it is told to end.
 
-#include "stagecraft/base/ids.h"
+#include "base/ids.h"
 
 #include <optional>
 

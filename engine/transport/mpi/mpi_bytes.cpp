@@ -1,7 +1,7 @@
-#include "stagecraft/engine/transport/mpi/mpi_bytes.h"
+#include "engine/transport/mpi/mpi_bytes.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/transport/mpi/mpi_check.h"
+#include "base/error.h"
+#include "engine/transport/mpi/mpi_check.h"
 
 #include <fmt/format.h>
 

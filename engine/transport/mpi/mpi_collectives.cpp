@@ -1,9 +1,9 @@
 // What all ranks of an MpiTransport do together, and texts of any length.
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/transport/mpi/mpi_check.h"
-#include "stagecraft/engine/transport/mpi/mpi_transport.h"
-#include "stagecraft/engine/transport/mpi/texts.h"
+#include "base/error.h"
+#include "engine/transport/mpi/mpi_check.h"
+#include "engine/transport/mpi/mpi_transport.h"
+#include "engine/transport/mpi/texts.h"
 
 #include <fmt/format.h>
 

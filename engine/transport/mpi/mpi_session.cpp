@@ -1,11 +1,11 @@
-#include "stagecraft/engine/transport/mpi/mpi_session.h"
+#include "engine/transport/mpi/mpi_session.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/transport/cores.h"
-#include "stagecraft/engine/transport/heartbeats/heartbeats.h"
-#include "stagecraft/engine/transport/heartbeats/sockets.h"
-#include "stagecraft/engine/transport/mpi/futex_signals.h"
-#include "stagecraft/engine/transport/mpi/mpi_check.h"
+#include "base/error.h"
+#include "engine/transport/cores.h"
+#include "engine/transport/heartbeats/heartbeats.h"
+#include "engine/transport/heartbeats/sockets.h"
+#include "engine/transport/mpi/futex_signals.h"
+#include "engine/transport/mpi/mpi_check.h"
 
 #include <climits>
 

@@ -2,8 +2,8 @@
 
 // MPI's life in this process: initialized once, finalized once, or aborted.
 
-#include "stagecraft/base/ids.h"
-#include "stagecraft/engine/transport/transport.h"
+#include "base/ids.h"
+#include "engine/transport/transport.h"
 
 #include <memory>
 #include <vector>

@@ -1,6 +1,6 @@
-#include "stagecraft/engine/transport/mpi/mpi_tag.h"
+#include "engine/transport/mpi/mpi_tag.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <fmt/format.h>
 

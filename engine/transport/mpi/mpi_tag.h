@@ -13,7 +13,7 @@
 // 7 bits each. A loss goes to stage 0. Sums of a stage's replicas, gradients from a stage to itself, are a kind of
 // their own, with the sum's phase as the index.
 
-#include "stagecraft/schedules/program/action.h"
+#include "schedules/program/action.h"
 
 namespace stagecraft::transport {
 

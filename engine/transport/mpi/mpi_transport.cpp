@@ -1,12 +1,12 @@
-#include "stagecraft/engine/transport/mpi/mpi_transport.h"
+#include "engine/transport/mpi/mpi_transport.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/transport/mpi/device_memory.h"
-#include "stagecraft/engine/transport/mpi/mpi_bytes.h"
-#include "stagecraft/engine/transport/mpi/mpi_check.h"
-#include "stagecraft/engine/transport/mpi/polling.h"
-#include "stagecraft/engine/transport/request_check.h"
-#include "stagecraft/engine/transport/wait_error.h"
+#include "base/error.h"
+#include "engine/transport/mpi/device_memory.h"
+#include "engine/transport/mpi/mpi_bytes.h"
+#include "engine/transport/mpi/mpi_check.h"
+#include "engine/transport/mpi/polling.h"
+#include "engine/transport/request_check.h"
+#include "engine/transport/wait_error.h"
 
 #include <fmt/format.h>
 

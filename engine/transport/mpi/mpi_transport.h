@@ -4,9 +4,9 @@
 // every wait polls, so that it can time out and hear of failures. Reasons of failures travel on a
 // communicator of their own.
 
-#include "stagecraft/engine/transport/mpi/mpi_session.h"
-#include "stagecraft/engine/transport/mpi/mpi_tag.h"
-#include "stagecraft/engine/transport/transport.h"
+#include "engine/transport/mpi/mpi_session.h"
+#include "engine/transport/mpi/mpi_tag.h"
+#include "engine/transport/transport.h"
 
 #include <mpi.h>
 

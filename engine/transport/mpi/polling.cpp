@@ -1,4 +1,4 @@
-#include "stagecraft/engine/transport/mpi/polling.h"
+#include "engine/transport/mpi/polling.h"
 
 #include <algorithm>
 #include <sched.h>

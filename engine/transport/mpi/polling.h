@@ -2,7 +2,7 @@
 
 // How a wait that must poll passes its time: MPI makes progress only while it is called.
 
-#include "stagecraft/engine/transport/mpi/futex_signals.h"
+#include "engine/transport/mpi/futex_signals.h"
 
 #include <chrono>
 #include <cstdint>

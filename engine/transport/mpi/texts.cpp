@@ -1,6 +1,6 @@
-#include "stagecraft/engine/transport/mpi/texts.h"
+#include "engine/transport/mpi/texts.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 
 #include <climits>
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
-#include "stagecraft/engine/transport/nccl/bells.h"
+#include "engine/transport/nccl/bells.h"
 
-#include "stagecraft/engine/transport/waits.h"
+#include "engine/transport/waits.h"
 
 #include <ATen/ops/zeros.h>
 #include <c10/util/ScopeExit.h>

@@ -6,9 +6,9 @@
 //
 // Threads: belongs to its rank's thread.
 
-#include "stagecraft/base/stopwatch.h"
-#include "stagecraft/engine/device/streams.h"
-#include "stagecraft/engine/transport/transport.h"
+#include "base/stopwatch.h"
+#include "engine/device/streams.h"
+#include "engine/transport/transport.h"
 
 #include <ATen/core/Tensor.h>
 

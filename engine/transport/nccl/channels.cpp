@@ -1,8 +1,8 @@
-#include "stagecraft/engine/transport/nccl/channels.h"
+#include "engine/transport/nccl/channels.h"
 
-#include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/costs/traffic.h"
-#include "stagecraft/schedules/program/placement.h"
+#include "schedules/checker/checker.h"
+#include "schedules/costs/traffic.h"
+#include "schedules/program/placement.h"
 
 #include <algorithm>
 #include <set>

@@ -6,8 +6,8 @@
 // is not enough for both ends to have one order (many stages per rank), each boundary between stages has. Sums
 // over replicas have communicators of their own (groups.h).
 
-#include "stagecraft/schedules/program/program.h"
-#include "stagecraft/schedules/rules/transport_rules.h"
+#include "schedules/program/program.h"
+#include "schedules/rules/transport_rules.h"
 
 #include <compare>
 #include <vector>

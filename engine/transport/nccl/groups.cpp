@@ -1,6 +1,6 @@
-#include "stagecraft/engine/transport/nccl/groups.h"
+#include "engine/transport/nccl/groups.h"
 
-#include "stagecraft/schedules/rules/reductions.h"
+#include "schedules/rules/reductions.h"
 
 #include <algorithm>
 #include <set>

@@ -18,7 +18,7 @@
 // That each of the two may wait for all members to come to theirs is in the graph that the deadlock proof looks
 // for circles in (schedules/rules/dependencies.h).
 
-#include "stagecraft/schedules/program/program.h"
+#include "schedules/program/program.h"
 
 #include <compare>
 #include <cstdint>

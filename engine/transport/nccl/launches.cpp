@@ -1,8 +1,8 @@
-#include "stagecraft/engine/transport/nccl/launches.h"
+#include "engine/transport/nccl/launches.h"
 
-#include "stagecraft/base/bounded.h"
-#include "stagecraft/base/error.h"
-#include "stagecraft/engine/transport/wait_error.h"
+#include "base/bounded.h"
+#include "base/error.h"
+#include "engine/transport/wait_error.h"
 
 #include <fmt/format.h>
 

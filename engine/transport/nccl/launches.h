@@ -8,11 +8,11 @@
 //
 // Threads: belongs to its rank's thread.
 
-#include "stagecraft/engine/device/nccl_backend.h"
-#include "stagecraft/engine/transport/nccl/bells.h"
-#include "stagecraft/engine/transport/transport.h"
-#include "stagecraft/engine/transport/waits.h"
-#include "stagecraft/schedules/program/action.h"
+#include "engine/device/nccl_backend.h"
+#include "engine/transport/nccl/bells.h"
+#include "engine/transport/transport.h"
+#include "engine/transport/waits.h"
+#include "schedules/program/action.h"
 
 #include <ATen/core/Tensor.h>
 

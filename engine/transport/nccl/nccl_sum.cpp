@@ -1,7 +1,7 @@
-#include "stagecraft/engine/transport/nccl/nccl_sum.h"
+#include "engine/transport/nccl/nccl_sum.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/schedules/rules/reductions.h"
+#include "base/error.h"
+#include "schedules/rules/reductions.h"
 
 #include <algorithm>
 #include <utility>

@@ -20,9 +20,9 @@
 // them, else in finish(), which alone may wait for what comes before them. So what is behind them in the chain
 // comes late; the order of layers puts such copies at an end, unless a rank holds several stages.
 
-#include "stagecraft/engine/transport/nccl/bells.h"
-#include "stagecraft/engine/transport/nccl/launches.h"
-#include "stagecraft/engine/transport/replica_sum.h"
+#include "engine/transport/nccl/bells.h"
+#include "engine/transport/nccl/launches.h"
+#include "engine/transport/replica_sum.h"
 
 #include <cstdint>
 #include <memory>

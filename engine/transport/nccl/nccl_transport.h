@@ -30,12 +30,12 @@
 // for the device polls it too, and calls progress() meanwhile (AsyncScalars::await, Worker::settle); so does
 // the hosts' transport in its collectives.
 
-#include "stagecraft/engine/device/nccl_backend.h"
-#include "stagecraft/engine/transport/nccl/bells.h"
-#include "stagecraft/engine/transport/nccl/launches.h"
-#include "stagecraft/engine/transport/nccl/nccl_sum.h"
-#include "stagecraft/engine/transport/nccl/wiring.h"
-#include "stagecraft/engine/transport/transport.h"
+#include "engine/device/nccl_backend.h"
+#include "engine/transport/nccl/bells.h"
+#include "engine/transport/nccl/launches.h"
+#include "engine/transport/nccl/nccl_sum.h"
+#include "engine/transport/nccl/wiring.h"
+#include "engine/transport/transport.h"
 
 #include <deque>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "stagecraft/engine/transport/nccl/wiring.h"
+#include "engine/transport/nccl/wiring.h"
 
 namespace stagecraft::transport {
 

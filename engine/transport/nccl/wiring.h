@@ -2,8 +2,8 @@
 
 // All that a run's programs need of NCCL.
 
-#include "stagecraft/engine/transport/nccl/channels.h"
-#include "stagecraft/engine/transport/nccl/groups.h"
+#include "engine/transport/nccl/channels.h"
+#include "engine/transport/nccl/groups.h"
 
 #include <vector>
 

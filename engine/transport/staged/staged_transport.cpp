@@ -1,4 +1,4 @@
-#include "stagecraft/engine/transport/staged/staged_transport.h"
+#include "engine/transport/staged/staged_transport.h"
 
 #include <ATen/ops/from_blob.h>
 #include <c10/core/ScalarType.h>

@@ -7,7 +7,7 @@
 // receive is one of the hosts', and as soon as that has arrived a copy. wait() for a send lets the device use
 // the tensor again, though the message may still be in the host's memory; so a send never blocks.
 
-#include "stagecraft/engine/transport/host_backed_transport.h"
+#include "engine/transport/host_backed_transport.h"
 
 #include <cstddef>
 #include <deque>

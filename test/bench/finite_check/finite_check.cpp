@@ -5,13 +5,13 @@
 // agree on the norm have in its place, are timed beside it.
 //   bench_finite_check CONFIG [STEPS [MICRO_BATCHES]]    MICRO_BATCHES: of a step; absent: the config's
 
-#include "stagecraft/engine/clipping.h"
-#include "stagecraft/engine/config/config.h"
-#include "stagecraft/engine/finite.h"
-#include "stagecraft/engine/run/training_inputs.h"
-#include "stagecraft/engine/stage.h"
-#include "stagecraft/models/counting_allocator.h"
-#include "stagecraft/models/data/dataset.h"
+#include "engine/clipping.h"
+#include "engine/config/config.h"
+#include "engine/finite.h"
+#include "engine/run/training_inputs.h"
+#include "engine/stage.h"
+#include "models/counting_allocator.h"
+#include "models/data/dataset.h"
 
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>

@@ -9,8 +9,8 @@
 //   allocs    the host's calls of operator new, median over steps; the others are means
 //   bench_host_step [STEPS [RANKS]]     RANKS: 1, "2 staged" or "2 nccl"; otherwise all
 
-#include "stagecraft/engine/transport/nccl/nccl_transport.h"
-#include "stagecraft/engine/transport/staged/staged_transport.h"
+#include "engine/transport/nccl/nccl_transport.h"
+#include "engine/transport/staged/staged_transport.h"
 #include "test/bench/host_step/metered.h"
 #include "test/engine/pipeline_case.h"
 #include "test/support/fake_accelerator.h"

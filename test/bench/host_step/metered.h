@@ -2,7 +2,7 @@
 
 // What a rank works with on a fake device, each call charged to whose work it is (meter.h).
 
-#include "stagecraft/engine/device/graphs.h"
+#include "engine/device/graphs.h"
 #include "test/bench/host_step/meter.h"
 #include "test/support/fake_device.h"
 #include "test/support/forwarding_transport.h"

@@ -3,12 +3,12 @@
 // checkpoint.at_start=true.
 //   bench_plain_loop RUN_DIR STEPS OUT.jsonl
 
-#include "stagecraft/engine/config/config.h"
-#include "stagecraft/engine/optimizers/adam.h"
-#include "stagecraft/engine/run/training_inputs.h"
-#include "stagecraft/models/data/dataset.h"
-#include "stagecraft/models/families/gpt.h"
-#include "stagecraft/models/safetensors.h"
+#include "engine/config/config.h"
+#include "engine/optimizers/adam.h"
+#include "engine/run/training_inputs.h"
+#include "models/data/dataset.h"
+#include "models/families/gpt.h"
+#include "models/safetensors.h"
 
 #include <fmt/format.h>
 #include <torch/nn.h>

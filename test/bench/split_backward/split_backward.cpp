@@ -4,11 +4,11 @@
 // which other programs that take the core do not count into.
 //   bench_split_backward CONFIG [PAIRS [FIRST]]    FIRST: the stage's first layer; its last is the model's
 
-#include "stagecraft/engine/config/config.h"
-#include "stagecraft/engine/run/training_inputs.h"
-#include "stagecraft/engine/stage.h"
-#include "stagecraft/models/counting_allocator.h"
-#include "stagecraft/models/data/dataset.h"
+#include "engine/config/config.h"
+#include "engine/run/training_inputs.h"
+#include "engine/stage.h"
+#include "models/counting_allocator.h"
+#include "models/data/dataset.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/randn.h>

@@ -3,8 +3,8 @@
 // Each line of standard input is a number of batches to read; the answer is the wall seconds they took and the
 // processor seconds of both threads. So a script can have it take turns with another loader.
 
-#include "stagecraft/models/data/loader.h"
-#include "stagecraft/models/data/tokens.h"
+#include "models/data/loader.h"
+#include "models/data/tokens.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>

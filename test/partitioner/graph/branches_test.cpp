@@ -1,8 +1,8 @@
 // Chains behind forks become one node; nothing is lost on the way.
 
-#include "stagecraft/partitioner/graph/branches.h"
+#include "partitioner/graph/branches.h"
 
-#include "stagecraft/partitioner/pipedream/states.h"
+#include "partitioner/pipedream/states.h"
 #include "test/partitioner/graph/random_graph.h"
 #include "test/support/catch.h"
 

@@ -1,10 +1,10 @@
 // A graph as a chain: every cut is a cut of the graph, with exactly what crosses it.
 
-#include "stagecraft/partitioner/graph/chain.h"
+#include "partitioner/graph/chain.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/partitioner/graph/dropped.h"
-#include "stagecraft/partitioner/graph/graph_text.h"
+#include "base/error.h"
+#include "partitioner/graph/dropped.h"
+#include "partitioner/graph/graph_text.h"
 #include "test/partitioner/graph/random_graph.h"
 #include "test/support/catch.h"
 

@@ -1,8 +1,8 @@
 // graph.txt: what is read, and what is said about what cannot be.
 
-#include "stagecraft/partitioner/graph/graph_text.h"
+#include "partitioner/graph/graph_text.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 #include "test/support/catch.h"
 
 #include <fmt/format.h>

@@ -2,7 +2,7 @@
 
 // Graphs for properties: whole numbers, so that sums are exact.
 
-#include "stagecraft/partitioner/graph/layer_graph.h"
+#include "partitioner/graph/layer_graph.h"
 
 namespace stagecraft::test {
 

@@ -3,7 +3,7 @@
 // PipeDream's walk over antichains as its graph.py describes it, slow and to the letter: what states.h says
 // is the same walk is held against it.
 
-#include "stagecraft/partitioner/graph/layer_graph.h"
+#include "partitioner/graph/layer_graph.h"
 
 #include <map>
 #include <set>

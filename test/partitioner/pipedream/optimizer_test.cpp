@@ -1,11 +1,11 @@
 // The optimizer against all plans there are, and against what PipeDream's own computes on its profiles.
 
-#include "stagecraft/partitioner/pipedream/optimizer.h"
+#include "partitioner/pipedream/optimizer.h"
 
-#include "stagecraft/base/error.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/partitioner/graph/branches.h"
-#include "stagecraft/partitioner/graph/graph_text.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "partitioner/graph/branches.h"
+#include "partitioner/graph/graph_text.h"
 #include "test/partitioner/graph/random_graph.h"
 #include "test/support/catch.h"
 

@@ -1,8 +1,8 @@
 // Where PipeDream may cut: against its own walk, and what is left out.
 
-#include "stagecraft/partitioner/pipedream/states.h"
+#include "partitioner/pipedream/states.h"
 
-#include "stagecraft/base/error.h"
+#include "base/error.h"
 #include "test/partitioner/graph/random_graph.h"
 #include "test/partitioner/pipedream/antichain_walk.h"
 #include "test/support/catch.h"
