@@ -83,6 +83,11 @@ class Registry : public AnyRegistry {
   /// `add_built_in(Registry&)` adds what every program has.
   template <class AddBuiltIn>
   explicit Registry(const AddBuiltIn& add_built_in) : AnyRegistry(Kind::kWhat) {
+    extend(add_built_in);
+  }
+  /// More that every program has, from a room above the one that makes this registry.
+  template <class AddBuiltIn>
+  void extend(const AddBuiltIn& add_built_in) {
     adds_built_in_ = true;
     add_built_in(*this);
     adds_built_in_ = false;

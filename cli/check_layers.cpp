@@ -5,11 +5,11 @@
 #include "base/table.h"
 #include "cli/commands.h"
 #include "cli/output.h"
-#include "engine/run/devices.h"
-#include "engine/run/progress.h"
-#include "engine/run/training_inputs.h"
+#include "engine/run/resolve/devices.h"
+#include "engine/run/resolve/training_inputs.h"
+#include "engine/run/show/progress.h"
 #include "models/check/model_check.h"
-#include "models/libtorch_error.h"
+#include "models/tensors/libtorch_error.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -158,8 +158,8 @@ void run(const Options& options) {
       fmt::format("{}", fmt::join(broken.begin(), broken.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
   if (broken.size() > shown) names += fmt::format(" and {} more", broken.size() - shown);
   throw RefusedError(fmt::format(
-      "{}: {} {} the contract (stagecraft/models/layer.h, loss.h): mend what is said of {}", options.config,
-      names, broken.size() == 1 ? "breaks" : "break", broken.size() == 1 ? "it" : "each"));
+      "{}: {} {} the contract (stagecraft/models/layers/layer.h, loss.h): mend what is said of {}",
+      options.config, names, broken.size() == 1 ? "breaks" : "break", broken.size() == 1 ? "it" : "each"));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 // Plans of several schedules and micro-batch sizes, and `compare --pareto`: time against memory.
 
 #include "cli/planning.h"
-#include "partitioner/choices.h"
+#include "partitioner/advice/choices.h"
 
 #include <string>
 

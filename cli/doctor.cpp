@@ -5,11 +5,11 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "engine/device/accelerators.h"
-#include "engine/run/devices.h"
-#include "engine/run/process_facts.h"
+#include "engine/run/resolve/devices.h"
+#include "engine/run/resolve/process_facts.h"
 #include "engine/transport/mpi/device_memory.h"
 #include "engine/transport/mpi/kill_timeout.h"
-#include "models/matrix_products.h"
+#include "models/tensors/matrix_products.h"
 
 #include <ATen/Version.h>
 #include <CLI/CLI.hpp>

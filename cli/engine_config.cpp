@@ -9,10 +9,10 @@
 #include "cli/run_schema.h"
 #include "engine/config/config.h"
 #include "engine/device/accelerators.h"
-#include "engine/run/devices.h"
-#include "engine/run/memory_check.h"
-#include "engine/run/plan_source.h"
-#include "models/libtorch_error.h"
+#include "engine/run/resolve/devices.h"
+#include "engine/run/resolve/memory_check.h"
+#include "engine/run/resolve/plan_source.h"
+#include "models/tensors/libtorch_error.h"
 #include "schedules/generators/schedule.h"
 
 #include <fmt/format.h>

@@ -2,7 +2,7 @@
 
 // What `explain` prints: why a plan is as it is.
 
-#include "partitioner/explain.h"
+#include "partitioner/advice/explain.h"
 
 #include <string>
 

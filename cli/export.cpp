@@ -1,6 +1,6 @@
 // `stagecraft export RUN_DIR -o DIR`: a checkpoint's weights for PyTorch.
 
-#include "engine/run/export.h"
+#include "engine/run/save/export.h"
 
 #include "base/json.h"
 #include "base/stopwatch.h"
@@ -9,8 +9,8 @@
 #include "cli/commands.h"
 #include "cli/number_ranges.h"
 #include "cli/output.h"
-#include "engine/run/progress.h"
-#include "engine/run/signals.h"
+#include "engine/run/show/progress.h"
+#include "engine/run/train/signals.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -4,7 +4,7 @@
 // PyTorch's) or a run configuration, told apart by its content.
 
 #include "base/json.h"
-#include "partitioner/plan.h"
+#include "partitioner/plan/plan.h"
 #include "schedules/interchange/pytorch_csv.h"
 #include "schedules/lowering/lowering.h"
 #include "schedules/program/program.h"

@@ -4,7 +4,7 @@
 #include "base/files.h"
 #include "base/storage.h"
 #include "cli/file_kind.h"
-#include "engine/metrics/run_paths.h"
+#include "engine/records/metrics/run_paths.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 #include "cli/pipedream_graph.h"
-#include "partitioner/cluster.h"
+#include "partitioner/plan/cluster.h"
 
 #include <string>
 

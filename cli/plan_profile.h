@@ -4,7 +4,7 @@
 // ends in ".txt" is the latter.
 
 #include "partitioner/graph/layer_graph.h"
-#include "partitioner/profile.h"
+#include "partitioner/plan/profile.h"
 
 #include <cstdint>
 #include <optional>

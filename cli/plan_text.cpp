@@ -4,8 +4,8 @@
 #include "base/table.h"
 #include "base/text.h"
 #include "cli/planning.h"
-#include "partitioner/plan_pricer.h"
-#include "partitioner/stage_memory.h"
+#include "partitioner/plan/plan_pricer.h"
+#include "partitioner/plan/stage_memory.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

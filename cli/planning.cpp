@@ -10,6 +10,7 @@
 #include "cli/remedies_text.h"
 #include "cli/row_text.h"
 #include "cli/search_line.h"
+#include "partitioner/advice/robust_choice.h"
 #include "schedules/generators/registry.h"
 
 #include <CLI/CLI.hpp>

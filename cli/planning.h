@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "base/machine_memory.h"
 #include "cli/request_options.h"
-#include "partitioner/planner.h"
+#include "partitioner/search/planner.h"
 
 #include <functional>
 #include <optional>

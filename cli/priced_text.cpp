@@ -4,7 +4,7 @@
 #include "base/statistics.h"
 #include "base/table.h"
 #include "cli/priced.h"
-#include "partitioner/compare_costs.h"
+#include "partitioner/plan/compare_costs.h"
 #include "schedules/costs/collectives.h"
 #include "schedules/rules/reductions.h"
 

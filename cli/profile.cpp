@@ -10,12 +10,12 @@
 #include "cli/output.h"
 #include "cli/output_file.h"
 #include "engine/device/accelerators.h"
-#include "engine/run/devices.h"
-#include "engine/run/launcher.h"
-#include "engine/run/memory_check.h"
-#include "engine/run/plan_source.h"
+#include "engine/run/resolve/devices.h"
+#include "engine/run/resolve/launcher.h"
+#include "engine/run/resolve/memory_check.h"
+#include "engine/run/resolve/plan_source.h"
 #include "engine/transport/factory.h"
-#include "models/libtorch_error.h"
+#include "models/tensors/libtorch_error.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

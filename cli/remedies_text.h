@@ -2,7 +2,7 @@
 
 // What would fit where nothing does, in words: options to give, or what to buy.
 
-#include "partitioner/remedies.h"
+#include "partitioner/advice/remedies.h"
 
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 // `stagecraft replan RUN_DIR`: whether another plan would pay, now that a run has measured its stages.
 
-#include "partitioner/replan.h"
+#include "partitioner/advice/replan.h"
 
 #include "base/files.h"
 #include "base/json.h"
@@ -11,8 +11,8 @@
 #include "cli/output_file.h"
 #include "cli/plan_profile.h"
 #include "cli/replan_text.h"
-#include "engine/metrics/run_paths.h"
-#include "engine/report/report.h"
+#include "engine/records/metrics/run_paths.h"
+#include "engine/records/report/report.h"
 #include "schedules/generators/registry.h"
 
 #include <CLI/CLI.hpp>

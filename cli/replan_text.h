@@ -3,8 +3,8 @@
 // What `replan` found, in words and as JSON.
 
 #include "base/json.h"
-#include "engine/report/report.h"
-#include "partitioner/replan.h"
+#include "engine/records/report/report.h"
+#include "partitioner/advice/replan.h"
 
 #include <string>
 #include <vector>

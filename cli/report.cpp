@@ -1,13 +1,13 @@
 // `stagecraft report RUN_DIR`: what a run measured beside what its plan predicted.
 
-#include "engine/report/report.h"
+#include "engine/records/report/report.h"
 
 #include "base/files.h"
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/output_file.h"
-#include "engine/metrics/run_paths.h"
+#include "engine/records/metrics/run_paths.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -4,7 +4,7 @@
 
 #include "base/machine_memory.h"
 #include "cli/schedule_option.h"
-#include "partitioner/planner.h"
+#include "partitioner/search/planner.h"
 
 #include <cstdint>
 #include <optional>

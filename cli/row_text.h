@@ -4,8 +4,8 @@
 // so a plan's numbers of layers say nothing to people.
 
 #include "base/json.h"
-#include "partitioner/plan.h"
-#include "partitioner/profile.h"
+#include "partitioner/plan/plan.h"
+#include "partitioner/plan/profile.h"
 
 #include <string>
 

@@ -1,7 +1,7 @@
 #include "cli/schedule_option.h"
 
 #include "base/text.h"
-#include "partitioner/choices.h"
+#include "partitioner/advice/choices.h"
 #include "schedules/generators/registry.h"
 
 #include <fmt/format.h>

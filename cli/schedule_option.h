@@ -3,7 +3,7 @@
 // Schedules as options name them: "NAME[:SETTING,...]", as in "1f1b:warmup_extra=2" or
 // "pipedream:vertical_sync".
 
-#include "partitioner/plan.h"
+#include "partitioner/plan/plan.h"
 #include "schedules/generators/schedule.h"
 
 #include <optional>

@@ -6,7 +6,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/run_schema.h"
-#include "partitioner/explain.h"
+#include "partitioner/advice/explain.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

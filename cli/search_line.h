@@ -2,7 +2,7 @@
 
 // "3 of 12, zb_h1: searching: placement 3 of 9, best step 12.3 ms" on stderr while planning goes on.
 
-#include "partitioner/planner.h"
+#include "partitioner/search/planner.h"
 
 #include <chrono>
 #include <string>

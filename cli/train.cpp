@@ -1,6 +1,6 @@
 // `stagecraft train CONFIG`: alone, with ranks as threads, or as one of many under mpirun or srun.
 
-#include "engine/run/train.h"
+#include "engine/run/start/train.h"
 
 #include "base/failure.h"
 #include "base/json.h"
@@ -10,8 +10,8 @@
 #include "cli/commands.h"
 #include "cli/errors.h"
 #include "cli/output.h"
-#include "engine/run/background_writer.h"
-#include "models/counting_allocator.h"
+#include "engine/run/save/background_writer.h"
+#include "models/tensors/counting_allocator.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

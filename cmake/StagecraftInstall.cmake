@@ -61,20 +61,20 @@ set(_public_headers
   schedules/checker/checker.h schedules/checker/proof.h schedules/simulator/results.h schedules/simulator/simulator.h
   schedules/pictures/panel.h schedules/pictures/svg.h schedules/pictures/text.h
   schedules/generators/assembly.h schedules/generators/registry.h schedules/generators/schedule.h
-  partitioner/cluster.h partitioner/plan.h partitioner/planner.h partitioner/profile.h partitioner/robustness.h
+  partitioner/plan/cluster.h partitioner/plan/plan.h partitioner/search/planner.h partitioner/plan/profile.h partitioner/plan/jittered_step.h
   cli/command_line.h)
 set(_umbrellas planner)
-stagecraft_component(planner planner_command ${STAGECRAFT_PLANNER_ROOMS} schedules)
+stagecraft_component(planner planner_command ${STAGECRAFT_PLANNER_ROOMS} schedules partitioner)
 if(STAGECRAFT_ENGINE)
   list(APPEND _umbrellas engine)
   list(APPEND _public_headers
-    models/batch_fields.h models/bundle.h models/check_gradients.h models/compiled_for.h models/dropout.h models/number_check.h models/layer.h models/layer_estimate.h models/loss.h models/matrix_products.h models/random.h models/sample.h models/tensors.h
+    models/tensors/batch_fields.h models/tensors/bundle.h models/check/check_gradients.h models/captured/compiled/compiled_for.h models/layers/dropout_masks.h models/layers/number_check.h models/layers/layer.h models/layers/layer_estimate.h models/losses/loss.h models/tensors/matrix_products.h models/tensors/random.h models/tensors/random_key.h models/tensors/shape_text.h models/tensors/sample.h models/tensors/tensors.h
     models/losses/loss_factor.h
     models/families/registry.h models/layers/functional.h models/layers/registry.h models/layers/site.h
     models/layers/activation.h models/layers/attention.h models/layers/batch_norm.h models/layers/conv2d.h models/layers/delay.h
     models/layers/dropout.h models/layers/embedding.h models/layers/feed_forward.h models/layers/flatten.h models/layers/layer_norm.h
     models/layers/linear.h models/layers/max_pool.h
-    models/data/dataset.h engine/optimizers/optimizer.h engine/settings/learning_rate.h)
+    models/data/dataset.h engine/optimizers/optimizer.h engine/records/settings/learning_rate.h)
   get_property(_rooms GLOBAL PROPERTY STAGECRAFT_ROOMS)
   list(REMOVE_ITEM _rooms ${STAGECRAFT_PLANNER_ROOMS} cli planner_command engine_command)
   stagecraft_component(engine engine_command ${_rooms})

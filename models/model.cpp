@@ -3,9 +3,10 @@
 #include "base/files.h"
 #include "base/fingerprint.h"
 #include "base/table.h"
-#include "models/layers/functional.h"
-#include "models/libtorch_error.h"
-#include "models/random.h"
+#include "models/layers/work_text.h"
+#include "models/tensors/libtorch_error.h"
+#include "models/tensors/random.h"
+#include "models/tensors/shape_text.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -87,14 +88,14 @@ at::Tensor first_boundary(const SampleSpec& sample, Precision precision, const I
     return dry_input(sample, precision.compute, {2});
   } catch (const c10::Error& error) {
     throw InputError({place.file, "/data"},
-                     fmt::format("samples of {}: {}", functional::shape_text(sample.shape), one_line(error)));
+                     fmt::format("samples of {}: {}", shape_text(sample.shape), one_line(error)));
   }
 }
 
 std::string model_fingerprint(const Model& model) {
-  std::string text = fmt::format("{} {} {} {}\n", functional::shape_text(model.sample.shape),
-                                 c10::toString(model.sample.dtype), model.sample.classes,
-                                 c10::toString(model.precision.full));
+  std::string text =
+      fmt::format("{} {} {} {}\n", shape_text(model.sample.shape), c10::toString(model.sample.dtype),
+                  model.sample.classes, c10::toString(model.precision.full));
   if (model.precision.mixed()) text += fmt::format("{}\n", c10::toString(model.precision.compute));
   if (model.precision.products != MatrixProducts::blas) {
     text += fmt::format("{} products\n", enum_name(model.precision.products));
@@ -102,7 +103,7 @@ std::string model_fingerprint(const Model& model) {
   for (const LayerPtr& layer : model.layers) {
     text += layer->type() + " " + layer->details();
     for (const ParameterSpec& spec : layer->parameters()) {
-      text += fmt::format(" {}{}", spec.name, functional::shape_text(spec.shape));
+      text += fmt::format(" {}{}", spec.name, shape_text(spec.shape));
     }
     text += '\n';
   }
@@ -127,7 +128,7 @@ at::Tensor copy_of(const at::Tensor& value, at::Device device, at::ScalarType dt
 void check_initial(const at::Tensor& value, const std::string& name, const std::vector<std::int64_t>& shape) {
   if (value.sizes() == at::IntArrayRef(shape)) return;
   throw InternalError(fmt::format("the initial value of {} is of {}, and its spec says {}", name,
-                                  functional::shape_text(value.sizes()), functional::shape_text(shape)));
+                                  shape_text(value.sizes()), shape_text(shape)));
 }
 
 double deviation(const Initial& initial, const Model& model) {
@@ -181,8 +182,7 @@ std::vector<Tie> ties_between(const std::vector<LayerPtr>& layers, const InputPl
         throw InputError(
             place, fmt::format("layer \"{}\" holds {} {}, tied to {} of layer \"{}\": expected one "
                                "weight of one shape, and each layer to hold it once",
-                               layers[i]->name(), spec.name, functional::shape_text(spec.shape),
-                               functional::shape_text(first.shape),
+                               layers[i]->name(), spec.name, shape_text(spec.shape), shape_text(first.shape),
                                layers[static_cast<std::size_t>(all[at].holders.front().layer)]->name()));
       }
       all[at].holders.push_back(holder);
@@ -296,10 +296,9 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
       throw InputError(site.place, fmt::format("layer \"{}\": {}{}", site.name, one_line(error),
                                                note_on_input(boundary, site, precision)));
     } catch (...) {
-      std::rethrow_exception(
-          place_error(std::current_exception(),
-                      fmt::format("layer \"{}\" ({}), made for a sample of {}", site.name,
-                                  list.layers[i].layer.name(), functional::shape_text(site.input))));
+      std::rethrow_exception(place_error(std::current_exception(),
+                                         fmt::format("layer \"{}\" ({}), made for a sample of {}", site.name,
+                                                     list.layers[i].layer.name(), shape_text(site.input))));
     }
   }
   if (precision.mixed() && !computes_narrowly) {

@@ -5,12 +5,12 @@
 
 #include "base/error.h"
 #include "base/ids.h"
-#include "models/bundle.h"
 #include "models/families/registry.h"
-#include "models/layer.h"
-#include "models/loss.h"
-#include "models/matrix_products.h"
-#include "models/sample.h"
+#include "models/layers/layer.h"
+#include "models/losses/loss.h"
+#include "models/tensors/bundle.h"
+#include "models/tensors/matrix_products.h"
+#include "models/tensors/sample.h"
 
 #include <memory>
 #include <optional>

@@ -1,7 +1,8 @@
 #include "profiler/chain.h"
 
-#include "models/libtorch_error.h"
+#include "models/layers/work_text.h"
 #include "models/losses/run_loss.h"
+#include "models/tensors/libtorch_error.h"
 
 namespace stagecraft {
 

@@ -4,8 +4,8 @@
 // weights and gradients, and the loss as one more row behind them. Carries out what a stage of the engine
 // does, in the same order, so that what is measured here is what a run does.
 
-#include "models/gradient_accumulator.h"
-#include "models/loss.h"
+#include "models/layers/gradient_accumulator.h"
+#include "models/losses/loss.h"
 #include "models/model.h"
 
 #include <functional>

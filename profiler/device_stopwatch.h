@@ -4,7 +4,7 @@
 // since the host only launches it. A device's times are there after settle().
 
 #include "base/ids.h"
-#include "models/device_mark.h"
+#include "models/tensors/device_mark.h"
 
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>

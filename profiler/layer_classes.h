@@ -4,7 +4,7 @@
 // gives the others their figures, so that a model of eighty equal blocks is measured as fast as one of three.
 
 #include "models/model.h"
-#include "partitioner/profile.h"
+#include "partitioner/plan/profile.h"
 
 #include <cstdint>
 #include <vector>

@@ -1,9 +1,9 @@
 #pragma once
 
 // Bytes of every row of a chain: one forward and one backward of a micro-batch on the chain's device, as its
-// allocator counts them (memory_meter.h), told apart by storage. What the figures mean is said in partitioner/profile.h and partitioner/stage_walk.h.
+// allocator counts them (memory_meter.h), told apart by storage. What the figures mean is said in partitioner/plan/profile.h and partitioner/plan/stage_walk.h.
 
-#include "partitioner/profile.h"
+#include "partitioner/plan/profile.h"
 #include "profiler/chain.h"
 
 #include <vector>

@@ -1,7 +1,7 @@
 #include "profiler/layer_profiler.h"
 
 #include "base/error.h"
-#include "models/counting_allocator.h"
+#include "models/tensors/counting_allocator.h"
 #include "profiler/device_stopwatch.h"
 #include "profiler/layer_classes.h"
 #include "profiler/layer_memory.h"

@@ -5,9 +5,9 @@
 // that caches are as warm as in a run and not as warm as in a loop over one layer.
 
 #include "engine/device/graphs.h"
-#include "models/loss.h"
+#include "models/losses/loss.h"
 #include "models/model.h"
-#include "partitioner/profile.h"
+#include "partitioner/plan/profile.h"
 #include "profiler/chain.h"
 
 #include <cstdint>

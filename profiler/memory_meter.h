@@ -3,7 +3,7 @@
 // Bytes that tensors of one device take, from a moment on: what this thread asks of the counting allocator for the
 // CPU's, what this process asks of LibTorch's allocator for a device's. Requested bytes, in both.
 
-#include "models/counting_allocator.h"
+#include "models/tensors/counting_allocator.h"
 
 #include <c10/core/Device.h>
 

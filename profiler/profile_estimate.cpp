@@ -1,7 +1,7 @@
 #include "profiler/profile_estimate.h"
 
 #include "base/error.h"
-#include "models/counting_allocator.h"
+#include "models/tensors/counting_allocator.h"
 #include "profiler/chain.h"
 #include "profiler/layer_memory.h"
 #include "profiler/tied_weights.h"

@@ -4,9 +4,9 @@
 // models larger than any memory at hand. Kept bytes are exact, transients are an estimate (layer_estimate.h),
 // times are those of two rates.
 
-#include "models/loss.h"
+#include "models/losses/loss.h"
 #include "models/model.h"
-#include "partitioner/profile.h"
+#include "partitioner/plan/profile.h"
 
 #include <cstdint>
 #include <string>

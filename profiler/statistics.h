@@ -2,7 +2,7 @@
 
 // Robust figures of a few repeats.
 
-#include "partitioner/profile.h"
+#include "partitioner/plan/profile.h"
 
 #include <vector>
 

@@ -3,7 +3,7 @@
 // What profiles and plans know of the weights that several of a model's layers hold.
 
 #include "models/model.h"
-#include "partitioner/profile.h"
+#include "partitioner/plan/profile.h"
 
 #include <vector>
 

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/registry.h"
 #include "cli/command_line.h"
-#include "partitioner/planner.h"
+#include "partitioner/search/planner.h"
 #include "schedules/checker/checker.h"
 #include "schedules/generators/assembly.h"
 #include "schedules/generators/registry.h"

@@ -7,14 +7,14 @@
 
 #include "base/json.h"
 #include "engine/optimizers/optimizer_config.h"
-#include "engine/settings/learning_rate.h"
-#include "engine/settings/loss_scale.h"
-#include "engine/settings/on_overflow.h"
-#include "engine/settings/threads.h"
-#include "engine/transport/nccl/groups.h"
+#include "engine/records/settings/learning_rate.h"
+#include "engine/records/settings/loss_scale.h"
+#include "engine/records/settings/on_overflow.h"
+#include "engine/records/settings/sum_order.h"
+#include "engine/records/settings/threads.h"
 #include "models/data/dataset.h"
 #include "models/families/registry.h"
-#include "models/loss.h"
+#include "models/losses/loss.h"
 #include "schedules/generators/schedule.h"
 #include "schedules/program/segments.h"
 
@@ -40,9 +40,6 @@ inline constexpr std::array enum_names<DeviceKind>{"cpu", "cuda"};
 enum class Backend : std::uint8_t { automatic, local, mpi, nccl };
 template <>
 inline constexpr std::array enum_names<Backend>{"auto", "local", "mpi", "nccl"};
-
-template <>
-inline constexpr std::array enum_names<SumOrder>{"ordered", "nccl"};
 
 enum class LogLevel : std::uint8_t { debug, info, warning, error };
 template <>

@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "engine/optimizers/name_pattern.h"
-#include "models/libtorch_error.h"
+#include "models/tensors/libtorch_error.h"
 
 #include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/zeros.h>

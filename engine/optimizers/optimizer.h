@@ -8,7 +8,7 @@
 // config's parameter groups.
 
 #include "base/registry.h"
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 #include <ATen/core/Tensor.h>
 

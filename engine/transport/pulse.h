@@ -2,7 +2,7 @@
 
 // Signs of life of a rank's thread, for another thread of its process. All bounds of waits are looked at by the
 // rank's own thread; one that sits in a call that never returns, as a driver's may while its device waits for
-// a rank that is gone, looks at none (engine/run/watchdog.h).
+// a rank that is gone, looks at none (engine/run/train/watchdog.h).
 //
 // Threads: one beats, any reads.
 

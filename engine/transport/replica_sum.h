@@ -6,7 +6,7 @@
 // finish().
 //
 // Made by the transport where that sums by itself (Transport::make_sum), else of its transfers
-// (engine/exchanged_sum.h).
+// (engine/core/exchanged_sum.h).
 
 #include <ATen/core/Tensor.h>
 

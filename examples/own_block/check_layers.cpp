@@ -5,7 +5,7 @@
 
 #include <exception>
 #include <iostream>
-#include <stagecraft/models/check_gradients.h>
+#include <stagecraft/models/check/check_gradients.h>
 
 int main() {
   llama::register_all();

@@ -1,12 +1,12 @@
 #include "models/captured/captured_layer.h"
 
-#include "models/captured/graph_estimate.h"
-#include "models/captured/graph_state.h"
-#include "models/captured/index_checks.h"
 #include "models/captured/layer_of_lengths.h"
-#include "models/captured/repeats.h"
-#include "models/captured/step_work.h"
-#include "models/layers/functional.h"
+#include "models/captured/replay/graph_estimate.h"
+#include "models/captured/replay/graph_state.h"
+#include "models/captured/replay/index_checks.h"
+#include "models/captured/replay/repeats.h"
+#include "models/captured/replay/step_work.h"
+#include "models/tensors/shape_text.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
@@ -416,10 +416,10 @@ class CapturedLayer final : public Layer, public captured::OfGraphs {
 
   std::int64_t samples_of(const at::Tensor& tensor, const ValueType& type, const char* what) const {
     const std::optional<std::int64_t> b = type.samples_of(tensor.sizes());
-    STAGECRAFT_CHECK(b && tensor.scalar_type() == type.dtype,
-                     fmt::format("layer {}: {} is {} {}, its type {}", name(), what,
-                                 captured::dtype_name(tensor.scalar_type()),
-                                 functional::shape_text(tensor.sizes()), type.text()));
+    STAGECRAFT_CHECK(
+        b && tensor.scalar_type() == type.dtype,
+        fmt::format("layer {}: {} is {} {}, its type {}", name(), what,
+                    captured::dtype_name(tensor.scalar_type()), shape_text(tensor.sizes()), type.text()));
     return *b;
   }
 
@@ -445,7 +445,7 @@ class CapturedLayer final : public Layer, public captured::OfGraphs {
       const std::optional<std::int64_t> its = type.samples_of(input.sizes());
       if (!its || input.scalar_type() != type.dtype) {
         refuse(fmt::format("its input is {}{}", captured::dtype_name(input.scalar_type()),
-                           functional::shape_text(input.sizes())),
+                           shape_text(input.sizes())),
                input.scalar_type(), type);
       }
       if (type.depends_on_b()) b = *its;

@@ -1,11 +1,11 @@
 #include "models/captured/captured_loss.h"
 
 #include "base/error.h"
-#include "models/captured/graph_estimate.h"
-#include "models/captured/index_checks.h"
-#include "models/captured/repeats.h"
-#include "models/layers/functional.h"
+#include "models/captured/replay/graph_estimate.h"
+#include "models/captured/replay/index_checks.h"
+#include "models/captured/replay/repeats.h"
 #include "models/losses/loss_factor.h"
+#include "models/tensors/shape_text.h"
 
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -65,9 +65,8 @@ class CapturedLoss final : public Loss, public captured::OfGraphs {
     const Form& form = forms_[number];
     const captured::ValueType& type = form.graph().inputs[0];
     const std::optional<std::int64_t> b = type.samples_of(output.sizes());
-    STAGECRAFT_CHECK(
-        b && output.scalar_type() == type.dtype,
-        fmt::format("the loss reads {}, not {}", type.text(), functional::shape_text(output.sizes())));
+    STAGECRAFT_CHECK(b && output.scalar_type() == type.dtype,
+                     fmt::format("the loss reads {}, not {}", type.text(), shape_text(output.sizes())));
     const at::Tensor about = at::tensor({share, static_cast<double>(*b)}, at::kDouble);
     if (kept != nullptr) kept->form = number;
     if (share == 0) {

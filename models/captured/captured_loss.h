@@ -4,7 +4,7 @@
 // fields of the batch to one number.
 
 #include "models/captured/model_folder.h"
-#include "models/loss.h"
+#include "models/losses/loss.h"
 
 #include <memory>
 

@@ -1,6 +1,6 @@
 #include "models/captured/layer_of_lengths.h"
 
-#include "models/captured/repeats.h"
+#include "models/captured/replay/repeats.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 #include <functional>
 #include <vector>

@@ -3,11 +3,11 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/sha256.h"
-#include "models/captured/graph_file.h"
-#include "models/captured/manifest.h"
+#include "models/captured/format/graph_file.h"
+#include "models/captured/format/manifest.h"
 #include "models/captured/shorter_model.h"
-#include "models/families/registry.h"
-#include "models/safetensors.h"
+#include "models/layers/registry.h"
+#include "models/tensors/safetensors.h"
 
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>

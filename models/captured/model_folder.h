@@ -3,10 +3,10 @@
 // A model captured from PyTorch: a folder with a manifest, graphs and weights
 // (docs/reference/model_folder.md), read strictly and held in memory.
 
-#include "models/captured/replay.h"
-#include "models/captured/value_type.h"
-#include "models/captured/weight_files.h"
-#include "models/loss.h"
+#include "models/captured/format/value_type.h"
+#include "models/captured/format/weight_files.h"
+#include "models/captured/replay/replay.h"
+#include "models/losses/loss.h"
 
 #include <cstdint>
 #include <map>

@@ -1,8 +1,8 @@
 #include "models/check/gradient_compare.h"
 
 #include "base/place_error.h"
-#include "models/layers/functional.h"
-#include "models/libtorch_error.h"
+#include "models/tensors/libtorch_error.h"
+#include "models/tensors/shape_text.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -77,8 +77,7 @@ std::string why_not(const at::Tensor& ours, const at::Tensor& expected) {
                              expected.abs().max().item<double>());
   }
   if (ours.sizes() != expected.sizes()) {
-    return fmt::format("it is of {}, expected {}", functional::shape_text(ours.sizes()),
-                       functional::shape_text(expected.sizes()));
+    return fmt::format("it is of {}, expected {}", shape_text(ours.sizes()), shape_text(expected.sizes()));
   }
   const double difference = (ours - expected).abs().max().item<double>();
   const double size = expected.abs().max().item<double>();

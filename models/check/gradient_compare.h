@@ -3,7 +3,7 @@
 // Written-out gradients of a function against autograd's, and against differences of the function itself where autograd
 // does not see through it (a kernel of one's own).
 
-#include "models/tensors.h"
+#include "models/tensors/tensors.h"
 
 #include <functional>
 #include <string>

@@ -4,7 +4,7 @@
 #include "models/check/repeat_check.h"
 #include "models/check/tried_layer.h"
 #include "models/check/watch.h"
-#include "models/layers/functional.h"
+#include "models/tensors/shape_text.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -21,9 +21,9 @@ std::string types_text(const Bundle& bundle) {
   std::string text;
   for (const at::Tensor& value : bundle) {
     if (!text.empty()) text += ", ";
-    text += value.defined() ? fmt::format("{} {}", c10::toString(value.scalar_type()),
-                                          functional::shape_text(value.sizes()))
-                            : "undefined";
+    text += value.defined()
+                ? fmt::format("{} {}", c10::toString(value.scalar_type()), shape_text(value.sizes()))
+                : "undefined";
   }
   return text;
 }

@@ -4,7 +4,7 @@
 // layer with a wrong gradient trains, and nobody notices; so these are the promises that a run relies on and does not
 // look at: gradients, what must not be modified, the same bits each time, micro-batches that do not mix.
 
-#include "models/loss.h"
+#include "models/losses/loss.h"
 #include "models/model.h"
 
 #include <array>

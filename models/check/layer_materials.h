@@ -3,7 +3,7 @@
 // What a layer is tried on: inputs of two micro-batches, weights and buffers, all of one precision.
 
 #include "models/check/layer_check.h"
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 namespace stagecraft {
 

@@ -2,8 +2,8 @@
 
 #include "base/error.h"
 #include "base/place_error.h"
-#include "models/layers/functional.h"
-#include "models/libtorch_error.h"
+#include "models/tensors/libtorch_error.h"
+#include "models/tensors/shape_text.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -22,13 +22,13 @@ std::string key_of(const Layer& layer, const Bundle& inputs) {
   std::string key =
       fmt::format("{} {} {} {}", typeid(layer).name(), layer.type(), layer.details(), layer.cost_class());
   for (const ParameterSpec& spec : layer.parameters()) {
-    key += fmt::format(" {}{}{}", spec.name, functional::shape_text(spec.shape), spec.full ? " full" : "");
+    key += fmt::format(" {}{}{}", spec.name, shape_text(spec.shape), spec.full ? " full" : "");
   }
   for (const BufferSpec& spec : layer.buffers()) {
-    key += fmt::format(" {}{}", spec.name, functional::shape_text(spec.shape));
+    key += fmt::format(" {}{}", spec.name, shape_text(spec.shape));
   }
   for (const at::Tensor& value : inputs) {
-    key += fmt::format(" {} {}", c10::toString(value.scalar_type()), functional::shape_text(value.sizes()));
+    key += fmt::format(" {} {}", c10::toString(value.scalar_type()), shape_text(value.sizes()));
   }
   return key;
 }

@@ -3,7 +3,7 @@
 // check_layer on each layer of a model, and check_loss: what `check-layers` runs.
 
 #include "models/check/layer_check.h"
-#include "models/loss.h"
+#include "models/losses/loss.h"
 #include "models/model.h"
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 // A layer's halves as a pipeline calls them, for checks.
 
 #include "models/check/layer_materials.h"
-#include "models/gradient_accumulator.h"
+#include "models/layers/gradient_accumulator.h"
 
 #include <string>
 #include <vector>

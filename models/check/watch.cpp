@@ -1,7 +1,7 @@
 #include "models/check/watch.h"
 
 #include "base/place_error.h"
-#include "models/libtorch_error.h"
+#include "models/tensors/libtorch_error.h"
 
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>

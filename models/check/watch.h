@@ -3,7 +3,7 @@
 // Tensors that a call must leave as they are.
 
 #include "models/check/layer_check.h"
-#include "models/tensors.h"
+#include "models/tensors/tensors.h"
 
 #include <functional>
 #include <stdexcept>

@@ -7,7 +7,7 @@
 #include "models/data/known_format.h"
 #include "models/data/npy.h"
 #include "models/data/stored_array.h"
-#include "models/safetensors.h"
+#include "models/tensors/safetensors.h"
 
 #include <ATen/ops/tensor.h>
 #include <c10/core/InferenceMode.h>

@@ -2,7 +2,7 @@
 
 // Where a stage's data comes from, micro-batch by micro-batch.
 
-#include "models/batch_fields.h"
+#include "models/tensors/batch_fields.h"
 #include "schedules/program/segments.h"
 
 #include <ATen/core/Tensor.h>

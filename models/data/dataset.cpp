@@ -7,7 +7,7 @@
 #include "models/data/synthetic.h"
 #include "models/data/text.h"
 #include "models/data/tokens.h"
-#include "models/libtorch_error.h"
+#include "models/tensors/libtorch_error.h"
 
 #include <ATen/ops/full.h>
 #include <fmt/format.h>

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/registry.h"
-#include "models/sample.h"
+#include "models/tensors/sample.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -1,8 +1,8 @@
 #include "models/data/held_to_its_word.h"
 
 #include "models/data/buckets.h"
-#include "models/layers/functional.h"
-#include "models/libtorch_error.h"
+#include "models/tensors/libtorch_error.h"
+#include "models/tensors/shape_text.h"
 
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
@@ -88,8 +88,7 @@ class HeldToItsWord final : public Dataset {
     }
     for (const std::int64_t extent : sample_.shape) {
       if (extent < 0) {
-        throw InputError(
-            fmt::format("{}: says that samples are of {}", name_, functional::shape_text(sample_.shape)));
+        throw InputError(fmt::format("{}: says that samples are of {}", name_, shape_text(sample_.shape)));
       }
     }
     if (const Dataset& its = told("uncut()", [&]() -> const Dataset& { return data_.uncut(); });
@@ -122,7 +121,7 @@ class HeldToItsWord final : public Dataset {
                               batch.dim() > 0 && batch.size(0) == shape.front());
     if (as_promised) return batch;
     throw InputError(fmt::format("{}: they are of {}, and its sample() makes that {}", here(),
-                                 functional::shape_text(batch.sizes()), functional::shape_text(shape)));
+                                 shape_text(batch.sizes()), shape_text(shape)));
   }
 
   std::unique_ptr<Dataset> owned_;  ///< null: of another
@@ -150,8 +149,8 @@ std::unique_ptr<Dataset> held_to_its_word(std::unique_ptr<Dataset> data, const s
   return std::make_unique<HeldToItsWord>(std::move(data), name);
 }
 
-void check_first_batches(const Dataset& data, const Loss& loss, std::int64_t samples, const std::string& file,
-                         const std::string& name) {
+void check_first_batches(const Dataset& data, bool reads_targets, std::int64_t samples,
+                         const std::string& file, const std::string& name) {
   const SampleSpec sample = data.sample();
   for (const Split split : {Split::train, Split::validation}) {
     std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(samples, data.size(split))));
@@ -164,7 +163,7 @@ void check_first_batches(const Dataset& data, const Loss& loss, std::int64_t sam
     const bool tokens = sample.targets == Targets::tokens;
     if (tokens && sample.dtype == at::kLong) require_below(inputs, sample.classes, file, place("inputs"));
     const bool classes = tokens || sample.targets == Targets::classes;
-    if (classes && loss.fields().empty()) {
+    if (classes && reads_targets) {
       require_below(data.targets(split, indices), sample.classes, file, place("targets"));
     }
     for (const FieldSpec& field : sample.fields) (void)data.field(split, field.name, indices);

@@ -4,7 +4,6 @@
 // shape or type comes late, and does not name the data.
 
 #include "models/data/dataset.h"
-#include "models/loss.h"
 
 #include <cstdint>
 #include <memory>
@@ -20,8 +19,8 @@ namespace stagecraft {
 
 /// Reads the first `samples` of the training and of the validation set, all that is in them, so that a broken promise
 /// shows before anything is planned: also tokens beyond the vocabulary, and classes beyond the data's own where
-/// `loss` reads the targets. Throws InputError (`file` names the config).
-void check_first_batches(const Dataset& data, const Loss& loss, std::int64_t samples, const std::string& file,
-                         const std::string& name);
+/// the loss `reads_targets`. Throws InputError (`file` names the config).
+void check_first_batches(const Dataset& data, bool reads_targets, std::int64_t samples,
+                         const std::string& file, const std::string& name);
 
 }  // namespace stagecraft

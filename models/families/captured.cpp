@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "models/captured/captured_layer.h"
 #include "models/captured/captured_loss.h"
-#include "models/layers/functional.h"
+#include "models/tensors/shape_text.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -112,12 +112,11 @@ class FieldFinder {
     const std::vector<std::int64_t> wanted = sample_shape(field);
     if (!fits(spec.shape, wanted) || numbers != c10::isFloatingType(field.type.dtype)) {
       const bool needs_numbers = c10::isFloatingType(field.type.dtype);
-      throw InputError(place,
-                       fmt::format("the model reads \"{}\" as {}, the data's \"{}\" is {} of shape {} "
-                                   "without the samples' own dimension; it would take {} of shape {}",
-                                   field.name, field.type.text(), spec.name, numbers ? "numbers" : "integers",
-                                   functional::shape_text(spec.shape), needs_numbers ? "numbers" : "integers",
-                                   functional::shape_text(wanted)));
+      throw InputError(place, fmt::format("the model reads \"{}\" as {}, the data's \"{}\" is {} of shape {} "
+                                          "without the samples' own dimension; it would take {} of shape {}",
+                                          field.name, field.type.text(), spec.name,
+                                          numbers ? "numbers" : "integers", shape_text(spec.shape),
+                                          needs_numbers ? "numbers" : "integers", shape_text(wanted)));
     }
     return {field.name, spec.name, 0, wanted, field.type.dtype};
   }
@@ -199,7 +198,7 @@ LayerList expand(const CapturedConfig& config, const ModelSite& site) {
         fmt::format("{} was captured for {}, this data has {} of shape {}, without the samples' own "
                     "dimension",
                     config.path, folder->input.text(), site.sample.dtype == at::kLong ? "tokens" : "numbers",
-                    functional::shape_text(site.sample.shape)));
+                    shape_text(site.sample.shape)));
   }
   LayerList list;
   list.name = folder->name;

@@ -5,9 +5,9 @@
 #include "models/layers/conv2d.h"
 #include "models/layers/dropout.h"
 #include "models/layers/flatten.h"
-#include "models/layers/functional.h"
 #include "models/layers/linear.h"
 #include "models/layers/max_pool.h"
+#include "models/tensors/shape_text.h"
 
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@ LayerList expand(const ConvnetConfig& config, const ModelSite& site) {
   if (site.sample.shape.size() != 3) {
     throw InputError(site.place,
                      fmt::format("convnet takes samples [channels, height, width], this data has {}",
-                                 functional::shape_text(site.sample.shape)));
+                                 shape_text(site.sample.shape)));
   }
   site.require_sizes(config.classifier, "classifier");
   LayerList list;

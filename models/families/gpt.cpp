@@ -3,9 +3,9 @@
 #include "models/layers/attention.h"
 #include "models/layers/embedding.h"
 #include "models/layers/feed_forward.h"
-#include "models/layers/functional.h"
 #include "models/layers/layer_norm.h"
 #include "models/layers/linear.h"
+#include "models/tensors/shape_text.h"
 
 #include <fmt/format.h>
 
@@ -25,9 +25,9 @@ void describe(Fields& f, GptConfig& c) {
 LayerList expand(const GptConfig& config, const ModelSite& site) {
   const SampleSpec& sample = site.sample;
   if (sample.dtype != at::kLong || sample.shape.size() != 1 || sample.classes < 1) {
-    throw InputError(site.place, fmt::format("gpt takes samples of tokens, [sequence], this data has {} {}",
-                                             sample.dtype == at::kLong ? "tokens" : "numbers",
-                                             functional::shape_text(sample.shape)));
+    throw InputError(site.place,
+                     fmt::format("gpt takes samples of tokens, [sequence], this data has {} {}",
+                                 sample.dtype == at::kLong ? "tokens" : "numbers", shape_text(sample.shape)));
   }
   // Before the list is made: two numbers ask for as much as they like.
   if (config.blocks > kMostLayers / 2) {

@@ -26,16 +26,18 @@ void add_all(Registry<ModelFamilyKind>& all) {
 Registry<ModelFamilyKind>& ModelFamilyKind::registry() {
   // Never destroyed, and in the schema's order.
   static auto& all = *new Registry<ModelFamilyKind>([](Registry<ModelFamilyKind>& added) {
-    add_all<MlpConfig, ConvnetConfig>(added);
-    added.add<GptConfig>(GptConfig::kName,
-                         [](const GptConfig& config, const ModelSite& site) { return expand(config, site); },
-                         {.location_keys = {"compiled"}});
-    add_all<SequentialConfig>(added);
+    add_all<MlpConfig, ConvnetConfig, GptConfig, SequentialConfig>(added);
     // A run may go on with the folder elsewhere: the model's fingerprint has the graphs' hashes.
     added.add<CapturedConfig>(
         CapturedConfig::kName,
         [](const CapturedConfig& config, const ModelSite& site) { return expand(config, site); },
         {.location_keys = {"path", "weights"}});
+    // What it expands to is a kind of layer that layers/ does not know.
+    layers().extend([](Registry<LayerKind>& kinds) {
+      kinds.add<CapturedLayerSpec>(
+          CapturedLayerSpec::kName,
+          [](const CapturedLayerSpec& spec, const LayerSite& site) { return make_layer(spec, site); });
+    });
   });
   return all;
 }

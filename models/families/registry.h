@@ -6,10 +6,10 @@
 //   model_families().add<LlamaSettings>("llama", expand_llama);
 
 #include "base/registry.h"
-#include "models/compiled_for.h"
+#include "models/captured/compiled/compiled_for.h"
 #include "models/layers/registry.h"
-#include "models/loss.h"
-#include "models/sample.h"
+#include "models/losses/loss.h"
+#include "models/tensors/sample.h"
 
 #include <cstdint>
 #include <memory>
@@ -59,8 +59,5 @@ struct ModelConfig {
   Named<ModelFamilyKind> family;
 };
 void describe(Fields& f, ModelConfig& c);
-
-/// More layers than any model has: a slip in the config, refused before anything is made of it.
-inline constexpr std::int64_t kMostLayers = 50'000;
 
 }  // namespace stagecraft

@@ -1,7 +1,7 @@
 #include "models/layers/attention.h"
 
-#include "models/dropout.h"
 #include "models/layers/causal_attention.h"
+#include "models/layers/dropout_masks.h"
 #include "models/layers/functional.h"
 
 #include <fmt/format.h>

@@ -3,8 +3,8 @@
 // Attention proper: every head of every token mixes the values of the tokens up to it,
 // softmax(q k^T / sqrt(d)) v. No parameters.
 
-#include "models/dropout.h"
-#include "models/layer.h"
+#include "models/layers/dropout_masks.h"
+#include "models/layers/layer.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -1,6 +1,6 @@
 #include "models/layers/dropout.h"
 
-#include "models/dropout.h"
+#include "models/layers/dropout_masks.h"
 #include "models/layers/functional.h"
 
 #include <fmt/format.h>

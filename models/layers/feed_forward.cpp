@@ -1,6 +1,6 @@
 #include "models/layers/feed_forward.h"
 
-#include "models/dropout.h"
+#include "models/layers/dropout_masks.h"
 #include "models/layers/functional.h"
 
 #include <ATen/ops/gelu.h>

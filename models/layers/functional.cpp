@@ -23,8 +23,6 @@ at::Tensor as_read(const at::Tensor& parameter, const at::Tensor& x) {
 
 }  // namespace
 
-std::string shape_text(at::IntArrayRef shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
 void kept_otherwise(std::size_t wanted, std::size_t found) {
   throw InternalError(fmt::format(
       "the backward takes {} tensors out of `kept`, which has {}: the half before it has to put them there",

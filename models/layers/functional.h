@@ -2,8 +2,8 @@
 
 // The pieces layers share: the forward of one operator and its backward halves, on ATen's own kernels.
 
-#include "models/layer.h"
-#include "models/matrix_products.h"
+#include "models/layers/layer.h"
+#include "models/tensors/matrix_products.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -14,9 +14,6 @@
 #include <vector>
 
 namespace stagecraft::functional {
-
-/// "[32, 14, 14]"
-[[nodiscard]] std::string shape_text(at::IntArrayRef shape);
 
 /// Throws InternalError.
 [[noreturn]] void kept_otherwise(std::size_t wanted, std::size_t found);

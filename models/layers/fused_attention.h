@@ -4,7 +4,7 @@
 // CPUs, and on GPUs for narrow types; memory-efficient attention (Rabe, Staats, arXiv 2112.05682) on GPUs for
 // float. None of them writes the matrix of scores.
 
-#include "models/layer.h"
+#include "models/layers/layer.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -1,6 +1,5 @@
 #include "models/layers/registry.h"
 
-#include "models/captured/captured_layer.h"
 #include "models/layers/activation.h"
 #include "models/layers/attention.h"
 #include "models/layers/batch_norm.h"
@@ -30,8 +29,7 @@ Registry<LayerKind>& LayerKind::registry() {
   // Never destroyed: configs with static storage may name its entries at exit. In the schema's order.
   static auto& all = *new Registry<LayerKind>([](Registry<LayerKind>& added) {
     add_all<LinearSpec, Conv2dSpec, BatchNormSpec, ReluSpec, GeluSpec, MaxPoolSpec, FlattenSpec, DropoutSpec,
-            LayerNormSpec, EmbeddingSpec, AttentionSpec, FeedForwardSpec, DelaySpec, CapturedLayerSpec>(
-        added);
+            LayerNormSpec, EmbeddingSpec, AttentionSpec, FeedForwardSpec, DelaySpec>(added);
   });
   return all;
 }

@@ -26,4 +26,7 @@ struct LayerSpec {
 };
 void describe(Fields& f, LayerSpec& s);
 
+/// More layers than any model has: a slip in the config, refused before anything is made of it.
+inline constexpr std::int64_t kMostLayers = 50'000;
+
 }  // namespace stagecraft

@@ -1,6 +1,6 @@
 #include "models/layers/site.h"
 
-#include "models/layers/functional.h"
+#include "models/tensors/shape_text.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@ namespace stagecraft {
 void LayerSite::refuse(const std::string& expected) const {
   const std::string giver = from.empty() ? "the data" : '"' + from + '"';
   throw InputError(place, fmt::format("layer \"{}\" cannot take {}, a sample as {} gives it: {}", name,
-                                      functional::shape_text(input), giver, expected));
+                                      shape_text(input), giver, expected));
 }
 
 }  // namespace stagecraft

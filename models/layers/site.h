@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "base/fields.h"
-#include "models/layer.h"
-#include "models/matrix_products.h"
+#include "models/layers/layer.h"
+#include "models/tensors/matrix_products.h"
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "models/loss.h"
+#include "models/losses/loss.h"
 
 namespace stagecraft {
 

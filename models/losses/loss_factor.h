@@ -4,7 +4,7 @@
 // a recording of the device reads anew every time. Both round alike: factors in double precision, products in
 // the type of the values.
 
-#include "models/loss.h"
+#include "models/losses/loss.h"
 
 #include <ATen/core/Tensor.h>
 

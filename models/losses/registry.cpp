@@ -1,8 +1,8 @@
 #include "base/error.h"
-#include "models/libtorch_error.h"
-#include "models/loss.h"
 #include "models/losses/cross_entropy.h"
+#include "models/losses/loss.h"
 #include "models/losses/mean_squared_error.h"
+#include "models/tensors/libtorch_error.h"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
 #include "models/losses/run_loss.h"
 
 #include "base/error.h"
-#include "models/layers/functional.h"
-#include "models/libtorch_error.h"
+#include "models/tensors/libtorch_error.h"
+#include "models/tensors/shape_text.h"
 
 #include <fmt/format.h>
 
@@ -10,9 +10,9 @@ namespace stagecraft {
 namespace {
 
 std::string forward_text(const at::Tensor& output, const LossData& data) {
-  std::string text = fmt::format("the loss, forward of {}", functional::shape_text(output.sizes()));
+  std::string text = fmt::format("the loss, forward of {}", shape_text(output.sizes()));
   if (data.targets.defined()) {
-    text += fmt::format(" against targets of {}, {}", functional::shape_text(data.targets.sizes()),
+    text += fmt::format(" against targets of {}, {}", shape_text(data.targets.sizes()),
                         c10::toString(data.targets.scalar_type()));
   }
   return text;
@@ -22,7 +22,7 @@ void require_number(const at::Tensor& value, const char* what) {
   if (!value.defined()) throw InternalError(fmt::format("{} is an undefined tensor", what));
   if (value.dim() == 0) return;
   throw InternalError(fmt::format("{} is of shape {}, expected a single number, of shape []", what,
-                                  functional::shape_text(value.sizes())));
+                                  shape_text(value.sizes())));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 // A loss's two halves as a pipeline calls them. A loss may be anybody's: what it throws names it, and a loss that is
 // no single number, or an undefined gradient, is an InternalError.
 
-#include "models/loss.h"
+#include "models/losses/loss.h"
 
 namespace stagecraft {
 

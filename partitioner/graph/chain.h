@@ -10,7 +10,7 @@
 // a cut goes through all of them (docs/design/other_planners.md says what that costs beside all cuts there are).
 
 #include "partitioner/graph/layer_graph.h"
-#include "partitioner/profile.h"
+#include "partitioner/plan/profile.h"
 
 #include <cstdint>
 #include <vector>

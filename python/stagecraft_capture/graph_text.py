@@ -155,7 +155,7 @@ def steps(nodes, names, read, streams, again=frozenset(), draws=True):
         if not draws and name in DRAWS:
             raise CaptureError(f"{place_of(node)}: draws random numbers in evaluation too, which runs do not; draw where self.training is true, and decide without chance elsewhere")
         if not name.startswith("stagecraft::") and name.removeprefix("aten::") not in operators.NAMES:
-            what = INSTEAD.get(base_of(name), "compute the same with others (models/captured/operators.cpp lists them)")
+            what = INSTEAD.get(base_of(name), "compute the same with others (models/captured/operators/operators.cpp lists them)")
             raise CaptureError(f"{place_of(node)}: runs do not execute the operator {name}; {what}")
         out.append([name, results, given])
     return out

@@ -1,7 +1,7 @@
 """LSTMs as eager mode runs them on the CPU: by oneDNN's kernel, one call per layer and direction.
 
 AOTAutograd would unroll them over time, and round otherwise. ATen's operator of that kernel keeps a workspace whose size only oneDNN knows. So
-here it is an operator of Stagecraft's own, whose backward makes the workspace again (models/captured/lstm.cpp does the same). Where eager does
+here it is an operator of Stagecraft's own, whose backward makes the workspace again (models/captured/operators/lstm.cpp does the same). Where eager does
 not use oneDNN (projections, other types), the LSTM is unrolled, as eager does it.
 """
 

@@ -3,7 +3,7 @@
 // The memory contract: what a rank holds, from when until when, in requested tensor bytes. It stands
 // here once, as a table, and every reader folds the same rows: the proof and the curve in pictures
 // (checker/memory.cpp), the search for orders (synthesis/peak_memory.h, synthesis/rank_memory.h) and
-// the planner (partitioner/stage_memory.h). The engine's counting allocator is its independent witness
+// the planner (partitioner/plan/stage_memory.h). The engine's counting allocator is its independent witness
 // (test/engine/memory_test.cpp).
 //
 // A rank holds

@@ -10,7 +10,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
-#include "partitioner/planner.h"
+#include "partitioner/search/planner.h"
 #include "test/schedules/random_costs.h"
 
 #include <fmt/format.h>

@@ -2,7 +2,7 @@
 // cap to the least that some of those cuts fit. A row for every cap: the plan's step over the best sample that fits.
 //   bench_loop_cuts [SEEDS] [SAMPLES] [FIRST_SEED] [SCHEDULE]        default 3 200 1, all schedules
 
-#include "partitioner/planner.h"
+#include "partitioner/search/planner.h"
 #include "schedules/generators/registry.h"
 #include "test/partitioner/loop_case.h"
 

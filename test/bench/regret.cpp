@@ -2,11 +2,11 @@
 // which are found by enumeration. Prints the table of docs/design/planner.md.
 //   bench_regret [SEEDS]        default 20
 
-#include "partitioner/planner.h"
-#include "partitioner/planning/cut_search.h"
-#include "partitioner/planning/layout.h"
-#include "partitioner/planning/min_max.h"
-#include "partitioner/planning/program_pricer.h"
+#include "partitioner/search/cut_search.h"
+#include "partitioner/search/layout.h"
+#include "partitioner/search/min_max.h"
+#include "partitioner/search/planner.h"
+#include "partitioner/search/program_pricer.h"
 #include "schedules/generators/registry.h"
 #include "test/partitioner/every_cuts.h"
 

@@ -4,11 +4,11 @@
 #include "base/json.h"
 #include "cli/command_line.h"
 #include "engine/optimizers/optimizer.h"
-#include "engine/settings/learning_rate.h"
+#include "engine/records/settings/learning_rate.h"
 #include "models/data/dataset.h"
 #include "models/layers/functional.h"
 #include "models/layers/registry.h"
-#include "models/loss.h"
+#include "models/losses/loss.h"
 #include "schedules/generators/registry.h"
 
 #include <ATen/ATen.h>

@@ -1,8 +1,8 @@
 // `export`: which tensors, under which names and types, in which files; and what is refused.
 
 #include "base/files.h"
-#include "models/safetensors.h"
-#include "models/safetensors_writer.h"
+#include "models/tensors/safetensors.h"
+#include "models/tensors/safetensors_writer.h"
 #include "test/cli/train_cases.h"
 #include "test/models/captured_folder.h"
 #include "test/support/catch.h"

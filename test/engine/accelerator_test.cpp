@@ -2,9 +2,9 @@
 // streams and NCCL are test/support/fake_device.h. Runs equal the oracle on the same device to the bit, every
 // tensor is where it belongs, and the host waits where it must and nowhere else.
 
-#include "engine/loss_sum.h"
-#include "engine/recorder.h"
-#include "models/dropout.h"
+#include "engine/core/loss_sum.h"
+#include "engine/core/recorder.h"
+#include "models/layers/dropout_masks.h"
 #include "schedules/lowering/lowering.h"
 #include "test/engine/on_devices.h"
 #include "test/support/catch.h"

@@ -1,8 +1,8 @@
-#include "engine/run/checkpoint_folder.h"
+#include "engine/run/save/checkpoint_folder.h"
 
 #include "base/files.h"
-#include "engine/metrics/manifest.h"
-#include "engine/run/checkpoint.h"
+#include "engine/records/metrics/manifest.h"
+#include "engine/run/save/checkpoint.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 #include "test/support/simulated_disk.h"

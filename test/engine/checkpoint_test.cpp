@@ -1,13 +1,13 @@
 // What a run saves, and what it says of a checkpoint that is not whole.
 
-#include "engine/run/checkpoint.h"
+#include "engine/run/save/checkpoint.h"
 
 #include "base/fingerprint.h"
 #include "base/json.h"
-#include "engine/run/checkpoint_folder.h"
-#include "engine/run/export.h"
-#include "models/safetensors.h"
-#include "models/safetensors_writer.h"
+#include "engine/run/save/checkpoint_folder.h"
+#include "engine/run/save/export.h"
+#include "models/tensors/safetensors.h"
+#include "models/tensors/safetensors_writer.h"
 #include "test/engine/trainer_cases.h"
 #include "test/support/catch.h"
 

@@ -1,6 +1,6 @@
 // Clocks of machines beside each other: any offset and any drift, with barriers that ranks leave at random times.
 
-#include "engine/run/clock_meetings.h"
+#include "engine/run/show/clock_meetings.h"
 
 #include "test/support/catch.h"
 

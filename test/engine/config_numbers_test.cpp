@@ -2,8 +2,8 @@
 
 #include "engine/config/config.h"
 #include "engine/optimizers/model_optimizer.h"
-#include "engine/run/training_inputs.h"
-#include "engine/settings/loss_scale.h"
+#include "engine/records/settings/loss_scale.h"
+#include "engine/run/resolve/training_inputs.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 

@@ -1,6 +1,6 @@
 // Who is told that ranks on GPUs have too few cores.
 
-#include "engine/run/cores_note.h"
+#include "engine/run/show/cores_note.h"
 
 #include "engine/device/accelerators.h"
 #include "test/support/catch.h"

@@ -1,6 +1,6 @@
 // Data on its way to a device: what is ahead and what is not, and that nobody reads it before it is there.
 
-#include "engine/device_feed.h"
+#include "engine/core/device_feed.h"
 
 #include "base/error.h"
 #include "test/support/catch.h"

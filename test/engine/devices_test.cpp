@@ -1,7 +1,7 @@
 // What is said where a config asks for a device that is not there. (What computes on one is
 // accelerator_test.cpp's.)
 
-#include "engine/run/devices.h"
+#include "engine/run/resolve/devices.h"
 
 #include "base/error.h"
 #include "test/support/catch.h"

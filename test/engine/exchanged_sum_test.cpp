@@ -1,7 +1,7 @@
-#include "engine/exchanged_sum.h"
+#include "engine/core/exchanged_sum.h"
 
 #include "base/error.h"
-#include "models/counting_allocator.h"
+#include "models/tensors/counting_allocator.h"
 #include "schedules/rules/reductions.h"
 #include "test/support/catch.h"
 #include "test/support/demand.h"

@@ -2,7 +2,7 @@
 // NCCL: all ranks end, soon, by that error or by having heard of it, and nothing that is destroyed on the way waits for
 // a device that stands still.
 
-#include "engine/overflow.h"
+#include "engine/core/overflow.h"
 #include "test/engine/on_devices.h"
 #include "test/support/catch.h"
 #include "test/support/demand.h"

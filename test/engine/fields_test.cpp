@@ -1,10 +1,10 @@
 // Whole runs of a captured model that reads a padding mask on several stages, with the loss that it brings.
 
 #include "base/json.h"
-#include "engine/metrics/metrics.h"
-#include "engine/run/run_dir.h"
-#include "models/safetensors.h"
-#include "models/safetensors_writer.h"
+#include "engine/records/metrics/metrics.h"
+#include "engine/run/save/run_dir.h"
+#include "models/tensors/safetensors.h"
+#include "models/tensors/safetensors_writer.h"
 #include "test/engine/trainer_cases.h"
 #include "test/support/catch.h"
 

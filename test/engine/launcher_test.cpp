@@ -1,4 +1,4 @@
-#include "engine/run/launcher.h"
+#include "engine/run/resolve/launcher.h"
 
 #include "base/failure.h"
 #include "test/support/catch.h"

@@ -1,4 +1,4 @@
-#include "engine/settings/loss_scale.h"
+#include "engine/records/settings/loss_scale.h"
 
 #include "base/error.h"
 #include "test/support/catch.h"

@@ -1,11 +1,12 @@
 // What a run needs against what its processes may have: who shares a limit, and what a refusal says.
 
-#include "engine/run/memory_check.h"
+#include "engine/run/resolve/memory_check.h"
 
 #include "base/files.h"
 #include "base/json.h"
-#include "engine/run/device_reserve.h"
-#include "engine/run/prepare.h"
+#include "engine/run/resolve/device_reserve.h"
+#include "engine/run/start/prepare.h"
+#include "schedules/checker/nccl_rules.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 
@@ -226,8 +227,10 @@ TEST_CASE("what a GPU takes beside tensors follows from how it is used", "[memor
 
   const PreparedRun run;
   const Rank last{1};
-  const DeviceUse of_run = device_use(*run.setup, last, Bytes{100}, Bytes{10},
-                                      transport::nccl_wiring(run.setup->programs().all(), SumOrder::ordered));
+  const DeviceUse of_run =
+      device_use(*run.setup, last, Bytes{100}, Bytes{10},
+                 transport::nccl_wiring(run.setup->programs().all(),
+                                        nccl_rules_for(run.setup->programs().all()), SumOrder::ordered));
   CHECK(of_run.lines == 3);  // activations in, gradients and losses out
   CHECK(of_run.in_flight == 1);
   CHECK(of_run.gradients == 4);

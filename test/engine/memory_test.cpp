@@ -2,13 +2,13 @@
 // backwards with late weight halves, recomputation, old versions. What was proved is enough, and not much
 // more than enough.
 
-#include "engine/links.h"
-#include "models/counting_allocator.h"
+#include "engine/core/links.h"
 #include "models/data/buckets.h"
 #include "models/data/synthetic.h"
 #include "models/families/captured.h"
-#include "partitioner/profile.h"
-#include "partitioner/skips.h"
+#include "models/tensors/counting_allocator.h"
+#include "partitioner/plan/profile.h"
+#include "partitioner/plan/skips.h"
 #include "profiler/layer_profiler.h"
 #include "profiler/tied_weights.h"
 #include "schedules/checker/checker.h"

@@ -9,10 +9,10 @@
 #include "engine/optimizers/muon.h"
 #include "engine/optimizers/nadam.h"
 #include "engine/optimizers/sgd.h"
-#include "models/counting_allocator.h"
 #include "models/families/captured.h"
 #include "models/families/convnet.h"
 #include "models/families/mlp.h"
+#include "models/tensors/counting_allocator.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

@@ -4,6 +4,7 @@
 
 #include "engine/transport/nccl/nccl_transport.h"
 
+#include "schedules/checker/nccl_rules.h"
 #include "schedules/generators/registry.h"
 #include "schedules/lowering/lowering.h"
 #include "test/engine/case_list.h"
@@ -29,7 +30,7 @@
 using namespace stagecraft;
 using namespace stagecraft::test;
 using transport::channels_of;
-using transport::nccl_rules_for;
+
 using transport::NcclChannel;
 using transport::NcclWiring;
 

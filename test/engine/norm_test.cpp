@@ -1,8 +1,8 @@
 // The gradient's norm on a device: how near it is to the CPU's, that it is the same wherever the cuts are, what it
 // asks of the device, and when the host hears of it.
 
-#include "engine/clipping.h"
-#include "engine/overflow.h"
+#include "engine/core/clipping.h"
+#include "engine/core/overflow.h"
 #include "test/engine/on_devices.h"
 #include "test/support/catch.h"
 #include "test/support/demand.h"

@@ -3,9 +3,9 @@
 // gradients of every step, the rates, and the parameters and the optimizer's state at the end.
 
 #include "base/json.h"
-#include "engine/run/training_inputs.h"
-#include "models/safetensors.h"
-#include "models/safetensors_writer.h"
+#include "engine/run/resolve/training_inputs.h"
+#include "models/tensors/safetensors.h"
+#include "models/tensors/safetensors_writer.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>

@@ -1,11 +1,11 @@
 #include "engine/optimizers/optimizer.h"
 
-#include "engine/clipping.h"
+#include "engine/core/clipping.h"
 #include "engine/optimizers/adam.h"
 #include "engine/optimizers/optimizer_config.h"
 #include "engine/optimizers/sgd.h"
-#include "engine/settings/learning_rate.h"
-#include "models/gradient_accumulator.h"
+#include "engine/records/settings/learning_rate.h"
+#include "models/layers/gradient_accumulator.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

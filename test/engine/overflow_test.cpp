@@ -1,9 +1,9 @@
 // Gradients that are not finite, planted at chosen steps and layers: runs that skip such steps equal the
 // oracle to the bit under every schedule, and runs that stop say where it was.
 
-#include "engine/overflow.h"
+#include "engine/core/overflow.h"
 
-#include "engine/finite.h"
+#include "engine/core/finite.h"
 #include "schedules/generators/registry.h"
 #include "test/engine/on_devices.h"
 #include "test/engine/pipeline_case.h"

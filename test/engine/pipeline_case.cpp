@@ -10,6 +10,7 @@
 #include "models/data/synthetic.h"
 #include "models/families/captured.h"
 #include "schedules/checker/checker.h"
+#include "schedules/checker/nccl_rules.h"
 #include "schedules/generators/registry.h"
 #include "schedules/lowering/lowering.h"
 #include "test/engine/delays.h"
@@ -472,7 +473,7 @@ std::vector<const LoweredProgram*> programs_of(const Setting& setting) {
 transport::NcclWiring nccl_needs(const Setting& setting, SumOrder order) {
   const bool clips = setting.options.gradient_clipping > 0 && !setting.options.fp16.enabled &&
                      setting.options.on_overflow == OnOverflow::stop;
-  return transport::nccl_wiring(programs_of(setting), order, clips);
+  return transport::nccl_wiring(programs_of(setting), nccl_rules_for(programs_of(setting)), order, clips);
 }
 
 const OracleResult& oracle_of(const Setting& setting) {

@@ -2,8 +2,8 @@
 
 // A pipelined run in small, and whether it equals the oracle to the bit.
 
+#include "engine/core/worker.h"
 #include "engine/transport/nccl/wiring.h"
-#include "engine/worker.h"
 #include "schedules/generators/schedule.h"
 #include "test/support/oracle.h"
 #include "test/support/planted_layer.h"
@@ -27,7 +27,7 @@ enum class ModelKind : std::uint8_t { mlp, convnet, gpt, captured, tied, straggl
 /// even: all micro-batches full. short_ends: the last micro-batch of a step and the last step of an epoch are
 /// short. few: one micro-batch per step. many: seven, a multiple of no number of ranks.
 enum class BatchShape : std::uint8_t { even, short_ends, few, many };
-/// onednn: float32 with the products of that library (models/matrix_products.h).
+/// onednn: float32 with the products of that library (models/tensors/matrix_products.h).
 enum class PrecisionKind : std::uint8_t { single, bf16, fp16, onednn };
 /// Lion and Muon with averaged weights; NAdam and SGDW with groups of parameters.
 enum class CaseOptimizer : std::uint8_t { sgd, adam, adamw, nadam, lion, adafactor, muon, sgdw };

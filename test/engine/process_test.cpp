@@ -1,9 +1,9 @@
 // What keeps a run's process from hanging: printing, exit.json and ranks that are threads.
 
 #include "base/bounded.h"
-#include "engine/run/background_writer.h"
-#include "engine/run/exit_note.h"
-#include "engine/run/rank_threads.h"
+#include "engine/run/save/background_writer.h"
+#include "engine/run/start/rank_threads.h"
+#include "engine/run/train/exit_note.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 

@@ -1,4 +1,4 @@
-#include "engine/recorder.h"
+#include "engine/core/recorder.h"
 
 #include "test/support/catch.h"
 

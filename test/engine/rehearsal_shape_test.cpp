@@ -1,6 +1,6 @@
 // What is rehearsed of a run: enough micro-batches for a steady step, and no more than the run has.
 
-#include "engine/run/rehearsal.h"
+#include "engine/run/train/rehearsal.h"
 #include "test/support/catch.h"
 
 #include <numeric>

@@ -2,7 +2,7 @@
 // anew, in a step (load a kernel, take memory, make or drop a recording) may make its host wait for all that is
 // launched.
 
-#include "engine/worker.h"
+#include "engine/core/worker.h"
 #include "schedules/generators/registry.h"
 #include "test/engine/on_devices.h"
 #include "test/support/catch.h"

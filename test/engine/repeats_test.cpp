@@ -1,12 +1,12 @@
 // Captured models on GPUs that are asked for the same bits every time (cuda.deterministic): what LibTorch would
 // refuse in the middle of a step is refused when the model is opened. Needs no GPU.
 
-#include "models/captured/repeats.h"
+#include "models/captured/replay/repeats.h"
 
-#include "engine/run/training_inputs.h"
-#include "models/captured/operators.h"
-#include "models/safetensors.h"
-#include "models/safetensors_writer.h"
+#include "engine/run/resolve/training_inputs.h"
+#include "models/captured/operators/operators.h"
+#include "models/tensors/safetensors.h"
+#include "models/tensors/safetensors_writer.h"
 #include "test/models/captured_folder.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"

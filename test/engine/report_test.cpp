@@ -1,6 +1,6 @@
 // The report's arithmetic on a timeline made by hand: two equal steps with a checkpoint between them.
 
-#include "engine/report/report.h"
+#include "engine/records/report/report.h"
 
 #include "base/json.h"
 #include "test/support/catch.h"

@@ -1,8 +1,8 @@
 // A run that goes on from a checkpoint equals one that was never stopped, or is refused.
 
 #include "base/json.h"
-#include "engine/metrics/metrics.h"
-#include "engine/report/report.h"
+#include "engine/records/metrics/metrics.h"
+#include "engine/records/report/report.h"
 #include "test/engine/trainer_cases.h"
 #include "test/support/catch.h"
 

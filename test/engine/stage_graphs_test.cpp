@@ -1,7 +1,7 @@
 // A stage's work, recorded once and repeated: what a recording is (on a device that is none), that whole runs
 // with recordings equal the oracle to the bit, and which parts are recorded.
 
-#include "engine/stage_graphs.h"
+#include "engine/core/stage_graphs.h"
 
 #include "test/engine/on_devices.h"
 #include "test/support/catch.h"

@@ -1,8 +1,8 @@
 // What ranks wait for between two steps of a run: nothing that is not in the program.
 
 #include "base/json.h"
-#include "engine/run/prepare.h"
-#include "engine/run/trainer.h"
+#include "engine/run/start/prepare.h"
+#include "engine/run/train/trainer.h"
 #include "engine/transport/factory.h"
 #include "test/engine/delays.h"
 #include "test/engine/trainer_cases.h"

@@ -1,8 +1,8 @@
 // Signals stop a run behind a checkpoint, whatever it is doing.
 
 #include "base/json.h"
-#include "engine/run/checkpoint.h"
-#include "engine/run/checkpoint_folder.h"
+#include "engine/run/save/checkpoint.h"
+#include "engine/run/save/checkpoint_folder.h"
 #include "test/engine/trainer_cases.h"
 #include "test/support/catch.h"
 

@@ -1,7 +1,7 @@
 #include "test/engine/trainer_cases.h"
 
 #include "base/error.h"
-#include "engine/run/checkpoint.h"
+#include "engine/run/save/checkpoint.h"
 #include "test/support/catch.h"
 
 #include <fmt/format.h>

@@ -3,8 +3,8 @@
 // What tests of whole runs share: a tiny config, runs of it in a folder of their own, and when two are the same.
 
 #include "base/json.h"
-#include "engine/metrics/metrics.h"
-#include "engine/run/train.h"
+#include "engine/records/metrics/metrics.h"
+#include "engine/run/start/train.h"
 #include "test/support/command.h"
 
 #include <string>

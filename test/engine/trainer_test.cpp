@@ -1,10 +1,10 @@
 // Whole runs over the local transport: tiny, from a config on disk to the run directory.
 
 #include "base/json.h"
-#include "engine/metrics/metrics.h"
-#include "engine/report/report.h"
-#include "engine/run/checkpoint.h"
-#include "engine/run/checkpoint_folder.h"
+#include "engine/records/metrics/metrics.h"
+#include "engine/records/report/report.h"
+#include "engine/run/save/checkpoint.h"
+#include "engine/run/save/checkpoint_folder.h"
 #include "schedules/generators/registry.h"
 #include "schedules/generators/schedule.h"
 #include "test/engine/trainer_cases.h"

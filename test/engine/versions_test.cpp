@@ -1,4 +1,4 @@
-#include "engine/versions.h"
+#include "engine/core/versions.h"
 
 #include "base/error.h"
 #include "schedules/generators/registry.h"

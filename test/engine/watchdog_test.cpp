@@ -1,4 +1,4 @@
-#include "engine/run/watchdog.h"
+#include "engine/run/train/watchdog.h"
 
 #include "test/support/catch.h"
 

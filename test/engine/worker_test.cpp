@@ -1,8 +1,8 @@
-#include "engine/worker.h"
+#include "engine/core/worker.h"
 
 #include "base/error.h"
-#include "models/counting_allocator.h"
 #include "models/data/synthetic.h"
+#include "models/tensors/counting_allocator.h"
 #include "schedules/generators/registry.h"
 #include "schedules/lowering/lowering.h"
 #include "test/engine/delays.h"

@@ -3,9 +3,9 @@
 // What is done with profiles, clusters and plans that their readers have let through.
 
 #include "base/json.h"
-#include "partitioner/cluster.h"
-#include "partitioner/plan.h"
-#include "partitioner/profile.h"
+#include "partitioner/plan/cluster.h"
+#include "partitioner/plan/plan.h"
+#include "partitioner/plan/profile.h"
 #include "test/fuzz/judge.h"
 
 namespace stagecraft::fuzz {

@@ -2,7 +2,7 @@
 
 // What is done with a run directory's files once they are read: `report` in all its forms.
 
-#include "engine/report/report.h"
+#include "engine/records/report/report.h"
 #include "test/fuzz/judge_files.h"
 
 namespace stagecraft::fuzz {

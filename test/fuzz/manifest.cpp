@@ -1,6 +1,6 @@
 // manifest.json of a checkpoint: what is read is written and read back the same.
 
-#include "engine/metrics/manifest.h"
+#include "engine/records/metrics/manifest.h"
 
 #include "base/error.h"
 #include "base/json.h"

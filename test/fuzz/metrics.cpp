@@ -1,7 +1,7 @@
 // metrics.jsonl: what is read is written and read back the same, a resume can cut it back, and a report can
 // draw it. An input is changed line by line: as bytes, or one line's values.
 
-#include "engine/metrics/metrics.h"
+#include "engine/records/metrics/metrics.h"
 
 #include "base/error.h"
 #include "test/fuzz/json_changes.h"

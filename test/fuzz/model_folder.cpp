@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
-#include "models/captured/graph_file.h"
+#include "models/captured/format/graph_file.h"
 #include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge.h"
 #include "test/fuzz/scratch_folder.h"

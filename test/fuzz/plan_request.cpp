@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "partitioner/planner.h"
+#include "partitioner/search/planner.h"
 #include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge_files.h"
 #include "test/fuzz/target.h"

@@ -1,11 +1,11 @@
 // Weight files: what is read is written and read back with the same tensors. Half of the changes are to the
 // header's values, with the length before it and the data behind it made to fit.
 
-#include "models/safetensors.h"
+#include "models/tensors/safetensors.h"
 
 #include "base/error.h"
 #include "base/json.h"
-#include "models/safetensors_writer.h"
+#include "models/tensors/safetensors_writer.h"
 #include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge.h"
 #include "test/fuzz/scratch_folder.h"

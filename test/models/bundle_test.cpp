@@ -1,4 +1,4 @@
-#include "models/bundle.h"
+#include "models/tensors/bundle.h"
 
 #include "test/support/catch.h"
 

@@ -4,9 +4,9 @@
 
 #include "base/files.h"
 #include "base/json.h"
-#include "models/captured/graph_file.h"
-#include "models/safetensors.h"
-#include "models/safetensors_writer.h"
+#include "models/captured/format/graph_file.h"
+#include "models/tensors/safetensors.h"
+#include "models/tensors/safetensors_writer.h"
 #include "test/support/scratch_folder.h"
 
 #include <ATen/core/Tensor.h>

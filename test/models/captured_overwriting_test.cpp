@@ -1,8 +1,8 @@
 // Results written over an argument that dies: the same bits, and never over what somebody else still holds.
 
-#include "models/captured/operators.h"
-#include "models/captured/overwriting.h"
-#include "models/captured/replay.h"
+#include "models/captured/operators/operators.h"
+#include "models/captured/replay/overwriting.h"
+#include "models/captured/replay/replay.h"
 #include "test/support/catch.h"
 
 #include <ATen/ops/from_blob.h>

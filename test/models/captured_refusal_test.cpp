@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "models/captured/model_folder.h"
 #include "models/families/captured.h"
-#include "models/layer.h"
+#include "models/layers/layer.h"
 #include "models/model.h"
 #include "test/models/captured_folder.h"
 #include "test/support/catch.h"

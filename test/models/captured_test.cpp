@@ -2,13 +2,13 @@
 
 #include "base/json.h"
 #include "models/captured/captured_layer.h"
-#include "models/captured/operators.h"
-#include "models/check_gradients.h"
-#include "models/dropout.h"
-#include "models/gradient_accumulator.h"
+#include "models/captured/operators/operators.h"
+#include "models/check/check_gradients.h"
+#include "models/layers/dropout_masks.h"
+#include "models/layers/gradient_accumulator.h"
 #include "models/losses/cross_entropy.h"
 #include "models/model.h"
-#include "models/philox_tensor.h"
+#include "models/tensors/philox_tensor.h"
 #include "test/models/captured_folder.h"
 #include "test/support/catch.h"
 

@@ -1,6 +1,6 @@
-#include "models/counting_allocator.h"
+#include "models/tensors/counting_allocator.h"
 
-#include "models/small_blocks.h"
+#include "models/tensors/small_blocks.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

@@ -2,8 +2,8 @@
 
 #include "base/json.h"
 #include "models/data/arrays.h"
-#include "models/safetensors.h"
-#include "models/safetensors_writer.h"
+#include "models/tensors/safetensors.h"
+#include "models/tensors/safetensors_writer.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 

@@ -1,16 +1,16 @@
 // Labels and tokens beyond the model are found in the data, not by a kernel: before a run where the data is read
 // quickly, else with the batch.
 
+#include "models/check/checked_data.h"
 #include "models/data/arrays.h"
-#include "models/data/checked.h"
 #include "models/data/tokens.h"
 #include "models/families/captured.h"
 #include "models/families/convnet.h"
 #include "models/families/mlp.h"
 #include "models/losses/cross_entropy.h"
 #include "models/losses/mean_squared_error.h"
-#include "models/safetensors.h"
-#include "models/safetensors_writer.h"
+#include "models/tensors/safetensors.h"
+#include "models/tensors/safetensors_writer.h"
 #include "test/support/built_in.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"

@@ -1,8 +1,8 @@
 // The forms that captured graphs take on GPUs, as operators made of others, so that PyTorch's fake tensors go
 // through them: for test/scripts/device_forms_test.py, which loads this library.
 
-#include "models/captured/device_attention.h"
-#include "models/captured/device_kernels.h"
+#include "models/captured/operators/device_attention.h"
+#include "models/captured/operators/device_kernels.h"
 
 #include <torch/library.h>
 

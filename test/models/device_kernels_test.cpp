@@ -1,12 +1,12 @@
 // What captured graphs run on GPUs, as far as that can be known without one: LibTorch's dispatcher says which
 // operators have a kernel there, and kernels of ours give what the CPU's own forms give.
 
-#include "models/captured/device_kernels.h"
+#include "models/captured/operators/device_kernels.h"
 
 #include "base/error.h"
 #include "engine/device/operators.h"
-#include "models/captured/device_attention.h"
-#include "models/captured/operators.h"
+#include "models/captured/operators/device_attention.h"
+#include "models/captured/operators/operators.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

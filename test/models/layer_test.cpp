@@ -1,8 +1,8 @@
 // Every layer against a formula made of plain ATen operators, in double precision; see
 // test/support/gradient_check.h for what is asserted of each.
 
-#include "models/dropout.h"
-#include "models/gradient_accumulator.h"
+#include "models/layers/dropout_masks.h"
+#include "models/layers/gradient_accumulator.h"
 #include "models/model.h"
 #include "test/models/layer_cases.h"
 #include "test/support/built_in.h"

@@ -1,8 +1,8 @@
-#include "models/libtorch_error.h"
+#include "models/tensors/libtorch_error.h"
 
 #include "base/error.h"
 #include "base/failure.h"
-#include "models/counting_allocator.h"
+#include "models/tensors/counting_allocator.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-#include "models/loss.h"
+#include "models/losses/loss.h"
 
 #include "test/support/built_in.h"
 #include "test/support/catch.h"

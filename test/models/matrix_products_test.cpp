@@ -1,6 +1,6 @@
-#include "models/matrix_products.h"
+#include "models/tensors/matrix_products.h"
 
-#include "models/gradient_accumulator.h"
+#include "models/layers/gradient_accumulator.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

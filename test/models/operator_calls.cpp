@@ -1,7 +1,7 @@
 #include "test/models/operator_calls.h"
 
-#include "models/captured/operators.h"
-#include "models/captured/value_type.h"
+#include "models/captured/format/value_type.h"
+#include "models/captured/operators/operators.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/jit_type.h>

@@ -7,11 +7,11 @@
 //   OPERATOR_CALL='{"tensors": ...}' test_operators one call, as a finding prints it
 
 #include "base/error.h"
-#include "models/captured/graph_values.h"
-#include "models/captured/operators.h"
-#include "models/captured/replay.h"
-#include "models/captured/step_parser.h"
-#include "models/captured/step_work.h"
+#include "models/captured/format/graph_values.h"
+#include "models/captured/format/step_parser.h"
+#include "models/captured/operators/operators.h"
+#include "models/captured/replay/replay.h"
+#include "models/captured/replay/step_work.h"
 #include "test/models/guarded_memory.h"
 #include "test/models/operator_calls.h"
 #include "test/support/catch.h"

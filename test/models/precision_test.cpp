@@ -1,7 +1,7 @@
 // Layers in bfloat16 and float16, with weights rounded as a run rounds them and gradients summed in float,
 // stay as near to double precision as their numbers of bits allow.
 
-#include "models/gradient_accumulator.h"
+#include "models/layers/gradient_accumulator.h"
 #include "test/models/layer_cases.h"
 #include "test/support/built_in.h"
 #include "test/support/catch.h"

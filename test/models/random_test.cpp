@@ -1,8 +1,8 @@
-#include "models/random.h"
+#include "models/tensors/random.h"
 
 #include "base/error.h"
-#include "models/dropout.h"
-#include "models/philox_tensor.h"
+#include "models/layers/dropout_masks.h"
+#include "models/tensors/philox_tensor.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

@@ -1,8 +1,8 @@
-#include "models/safetensors.h"
+#include "models/tensors/safetensors.h"
 
 #include "base/error.h"
 #include "base/files.h"
-#include "models/safetensors_writer.h"
+#include "models/tensors/safetensors_writer.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-#include "partitioner/choices.h"
+#include "partitioner/advice/choices.h"
 
 #include "schedules/generators/registry.h"
 #include "test/partitioner/every_cuts.h"

@@ -1,4 +1,4 @@
-#include "partitioner/cluster.h"
+#include "partitioner/plan/cluster.h"
 
 #include "base/json.h"
 #include "test/support/catch.h"

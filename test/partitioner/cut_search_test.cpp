@@ -1,9 +1,9 @@
 // The search for cuts against all cuts there are, and its bounds against what is simulated.
 
-#include "partitioner/planning/cut_search.h"
+#include "partitioner/search/cut_search.h"
 
-#include "partitioner/compare_costs.h"
-#include "partitioner/planning/program_pricer.h"
+#include "partitioner/plan/compare_costs.h"
+#include "partitioner/search/program_pricer.h"
 #include "schedules/checker/checker.h"
 #include "schedules/generators/registry.h"
 #include "schedules/lowering/lowering.h"

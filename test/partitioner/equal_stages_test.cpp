@@ -1,11 +1,11 @@
 // Bounds of equally wide stages against every cut's simulated step, and one pipeline's program against the
 // whole's.
 
-#include "partitioner/planning/equal_stages.h"
+#include "partitioner/search/equal_stages.h"
 
-#include "partitioner/planning/program_pricer.h"
-#include "partitioner/planning/replica_part.h"
-#include "partitioner/planning/step_bound.h"
+#include "partitioner/search/program_pricer.h"
+#include "partitioner/search/replica_part.h"
+#include "partitioner/search/step_bound.h"
 #include "schedules/generators/registry.h"
 #include "schedules/lowering/lowering.h"
 #include "schedules/simulator/simulator.h"

@@ -2,8 +2,8 @@
 
 // The profile and the cluster that tests of the planner begin with.
 
-#include "partitioner/cluster.h"
-#include "partitioner/profile.h"
+#include "partitioner/plan/cluster.h"
+#include "partitioner/plan/profile.h"
 
 #include <optional>
 

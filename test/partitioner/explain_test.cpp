@@ -1,4 +1,4 @@
-#include "partitioner/explain.h"
+#include "partitioner/advice/explain.h"
 
 #include "schedules/generators/registry.h"
 #include "test/partitioner/example.h"

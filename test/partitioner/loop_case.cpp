@@ -1,6 +1,6 @@
 #include "test/partitioner/loop_case.h"
 
-#include "partitioner/planning/plan_maker.h"
+#include "partitioner/search/plan_maker.h"
 #include "schedules/checker/peak_forms.h"
 #include "schedules/generators/registry.h"
 #include "schedules/lowering/lowering.h"

@@ -3,7 +3,7 @@
 // Planning problems with several stages per rank, and many cuts of each with their price: what a plan has to be no
 // worse than.
 
-#include "partitioner/planner.h"
+#include "partitioner/search/planner.h"
 
 #include <cstdint>
 #include <optional>

@@ -1,6 +1,6 @@
 // Plans of loops and Vs are never behind random cuts and even ones. bench_loop_cuts asks the same of large models.
 
-#include "partitioner/planner.h"
+#include "partitioner/search/planner.h"
 #include "schedules/generators/registry.h"
 #include "test/partitioner/loop_case.h"
 #include "test/support/catch.h"

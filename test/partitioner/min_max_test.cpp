@@ -1,6 +1,6 @@
 // min_max_cuts against all partitions there are.
 
-#include "partitioner/planning/min_max.h"
+#include "partitioner/search/min_max.h"
 
 #include "test/partitioner/random_profile.h"
 #include "test/support/catch.h"

@@ -1,4 +1,4 @@
-#include "partitioner/plan.h"
+#include "partitioner/plan/plan.h"
 
 #include "base/files.h"
 #include "base/json.h"

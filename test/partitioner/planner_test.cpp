@@ -1,4 +1,4 @@
-#include "partitioner/planner.h"
+#include "partitioner/search/planner.h"
 
 #include "base/table.h"
 #include "schedules/generators/registry.h"

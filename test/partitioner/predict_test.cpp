@@ -1,4 +1,4 @@
-#include "partitioner/plan.h"
+#include "partitioner/plan/plan.h"
 #include "test/support/catch.h"
 
 namespace stagecraft {

@@ -3,9 +3,9 @@
 // Small planning problems for properties: a chain of layers, a cluster of levels, a schedule and a layout of
 // it. Call within a property.
 
-#include "partitioner/cluster.h"
-#include "partitioner/planning/layout.h"
-#include "partitioner/profile.h"
+#include "partitioner/plan/cluster.h"
+#include "partitioner/plan/profile.h"
+#include "partitioner/search/layout.h"
 #include "schedules/generators/schedule.h"
 #include "test/partitioner/random_profile.h"
 

@@ -2,7 +2,7 @@
 
 // Profiles for properties: random layers with whole numbers, so that sums are exact.
 
-#include "partitioner/profile.h"
+#include "partitioner/plan/profile.h"
 
 namespace stagecraft::test {
 

@@ -1,8 +1,8 @@
 // What is said where no plan fits, against all cuts with all recomputes of small chains.
 
-#include "partitioner/planner.h"
-#include "partitioner/planning/carried_schedule.h"
-#include "partitioner/planning/plan_maker.h"
+#include "partitioner/search/carried_schedule.h"
+#include "partitioner/search/plan_maker.h"
+#include "partitioner/search/planner.h"
 #include "schedules/generators/registry.h"
 #include "test/partitioner/every_cuts.h"
 #include "test/partitioner/random_profile.h"

@@ -1,4 +1,4 @@
-#include "partitioner/remedies.h"
+#include "partitioner/advice/remedies.h"
 
 #include "test/partitioner/example.h"
 #include "test/support/catch.h"

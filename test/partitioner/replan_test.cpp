@@ -1,4 +1,4 @@
-#include "partitioner/replan.h"
+#include "partitioner/advice/replan.h"
 
 #include "test/partitioner/random_profile.h"
 #include "test/support/catch.h"

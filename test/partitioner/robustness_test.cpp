@@ -1,6 +1,6 @@
-#include "partitioner/robustness.h"
-
-#include "partitioner/planner.h"
+#include "partitioner/advice/robust_choice.h"
+#include "partitioner/plan/jittered_step.h"
+#include "partitioner/search/planner.h"
 #include "test/partitioner/example.h"
 #include "test/support/catch.h"
 

@@ -1,7 +1,7 @@
 // stage_costs against an interpreter that runs a stage's forward and backward with named storages and a table
 // of what is live: no prefix sums, no cases, so an error of the one cannot hide in the other.
 
-#include "partitioner/profile.h"
+#include "partitioner/plan/profile.h"
 #include "test/partitioner/random_profile.h"
 #include "test/partitioner/storage_walk.h"
 #include "test/support/catch.h"

@@ -1,8 +1,8 @@
 // The search's memory bound against the proof.
 
-#include "partitioner/stage_memory.h"
+#include "partitioner/plan/stage_memory.h"
 
-#include "partitioner/plan.h"
+#include "partitioner/plan/plan.h"
 #include "schedules/generators/registry.h"
 #include "test/partitioner/random_profile.h"
 #include "test/support/catch.h"

@@ -4,7 +4,7 @@
 // StageWalk finds without them.
 
 #include "base/error.h"
-#include "partitioner/profile.h"
+#include "partitioner/plan/profile.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,6 +1,6 @@
 // The partition into stages of several widths against all there are.
 
-#include "partitioner/planning/width_partition.h"
+#include "partitioner/search/width_partition.h"
 
 #include "schedules/costs/collectives.h"
 #include "test/partitioner/every_cuts.h"

@@ -2,7 +2,7 @@
 
 // Small models of every family, with data for them.
 
-#include "models/loss.h"
+#include "models/losses/loss.h"
 #include "models/model.h"
 #include "profiler/chain.h"
 #include "test/support/built_in.h"

@@ -2,8 +2,8 @@
 // what the allocator is asked for when the engine runs that stage: the CPU's, and a device's that is not the
 // CPU.
 
-#include "engine/stage.h"
-#include "models/counting_allocator.h"
+#include "engine/core/stage.h"
+#include "models/tensors/counting_allocator.h"
 #include "profiler/layer_profiler.h"
 #include "profiler/memory_meter.h"
 #include "test/profiler/models.h"

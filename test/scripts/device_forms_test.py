@@ -208,7 +208,7 @@ ALSO_REFUSED = {"replication_pad2d_backward"}
 
 
 def determinism(source):
-    table = (source / "models/captured/operators.cpp").read_text()
+    table = (source / "models/captured/operators/operators.cpp").read_text()
     classes = dict(re.findall(r'Operator\{"(?:aten|stagecraft)::([\w.]+)", k(\w+)', table))
     if len(classes) < 300:
         failures.append(f"operators.cpp: {len(classes)} operators read")

@@ -1,7 +1,7 @@
 #include "test/support/gradient_check.h"
 
-#include "models/check_gradients.h"
-#include "models/gradient_accumulator.h"
+#include "models/check/check_gradients.h"
+#include "models/layers/gradient_accumulator.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

@@ -3,8 +3,8 @@
 // Holds layers, losses and whole models against plain ATen formulas in double precision: the forward against
 // the formula, both backward halves against LibTorch's autograd through the formula.
 
-#include "models/layer.h"
-#include "models/loss.h"
+#include "models/layers/layer.h"
+#include "models/losses/loss.h"
 #include "models/model.h"
 
 #include <ATen/core/Tensor.h>
@@ -30,7 +30,7 @@ struct LayerState {
 /// Asserts for a layer and an input (double, or tokens):
 /// - the forward is the reference's;
 /// - backward_input and backward_weight are autograd's gradients of the reference, and leave nothing kept;
-/// - in training, all that check_gradients (models/check_gradients.h) holds of it.
+/// - in training, all that check_gradients (models/check/check_gradients.h) holds of it.
 void check_layer(const Layer& layer, const at::Tensor& input, const Context& context,
                  const Reference& reference);
 

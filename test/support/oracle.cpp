@@ -1,8 +1,8 @@
 #include "test/support/oracle.h"
 
-#include "engine/clipping.h"
+#include "engine/core/clipping.h"
 #include "models/data/sample_order.h"
-#include "models/gradient_accumulator.h"
+#include "models/layers/gradient_accumulator.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>

@@ -6,10 +6,10 @@
 // gradient accumulator, the optimizer's update, the loss scale and the sum of squares of one tensor.
 
 #include "engine/optimizers/model_optimizer.h"
-#include "engine/settings/learning_rate.h"
-#include "engine/settings/loss_scale.h"
+#include "engine/records/settings/learning_rate.h"
+#include "engine/records/settings/loss_scale.h"
 #include "models/data/dataset.h"
-#include "models/loss.h"
+#include "models/losses/loss.h"
 #include "models/model.h"
 
 #include <cstdint>

@@ -30,7 +30,7 @@ DeviceStreams::Stream CudaStreams::make_stream() {
 
 int CudaStreams::most_streams() const {
   // One is the compute stream's, one is left for LibTorch's stream that data goes over
-  // (engine/device_feed.h).
+  // (engine/core/device_feed.h).
   return std::max(0, queues() - 2);
 }
 

@@ -1,6 +1,5 @@
 #include "engine/transport/nccl/channels.h"
 
-#include "schedules/checker/checker.h"
 #include "schedules/costs/traffic.h"
 #include "schedules/program/placement.h"
 
@@ -21,20 +20,6 @@ void add_transfers(const LoweredProgram& program, const TransportRules& rules,
 }
 
 }  // namespace
-
-TransportRules nccl_rules_for(const std::vector<const LoweredProgram*>& programs) {
-  using Channels = TransportRules::Channels;
-  const auto accepted = [&](const TransportRules& rules) {
-    return std::all_of(programs.begin(), programs.end(), [&](const LoweredProgram* program) {
-      return check(*program, nullptr, std::nullopt, rules).accepted();
-    });
-  };
-  const TransportRules few = TransportRules::nccl(Channels::payload);
-  if (accepted(few)) return few;
-  const TransportRules rules = TransportRules::nccl(Channels::boundary);
-  for (const LoweredProgram* program : programs) (void)prove(*program, nullptr, std::nullopt, rules);
-  return rules;
-}
 
 NcclChannel channel_of(const TransportRules& rules, Rank from, Rank to, const Tag& tag) {
   return {from, to, channel_key(rules, tag)};

@@ -21,10 +21,6 @@ struct NcclChannel {
   constexpr auto operator<=>(const NcclChannel&) const = default;
 };
 
-/// NCCL's rules with the fewest channels under which all programs are proved. Throws RefusedError where there
-/// are none.
-[[nodiscard]] TransportRules nccl_rules_for(const std::vector<const LoweredProgram*>& programs);
-
 /// The line that a transfer takes.
 [[nodiscard]] NcclChannel channel_of(const TransportRules& rules, Rank from, Rank to, const Tag& tag);
 

@@ -18,6 +18,7 @@
 // That each of the two may wait for all members to come to theirs is in the graph that the deadlock proof looks
 // for circles in (schedules/rules/dependencies.h).
 
+#include "engine/records/settings/sum_order.h"
 #include "schedules/program/program.h"
 
 #include <compare>
@@ -25,11 +26,6 @@
 #include <vector>
 
 namespace stagecraft {
-
-/// ordered: copy 0's values plus copy 1's, and so on, which is what a loop over the micro-batches of each
-/// replica in turn adds up to, to the bit. nccl: one ncclAllReduce where no rank has two copies, in NCCL's own
-/// order; for two copies that is the same, as a + b = b + a.
-enum class SumOrder : std::uint8_t { ordered, nccl };
 
 namespace transport {
 

@@ -2,8 +2,8 @@
 
 namespace stagecraft::transport {
 
-NcclWiring nccl_wiring(const std::vector<const LoweredProgram*>& programs, SumOrder order, bool squares) {
-  const TransportRules rules = nccl_rules_for(programs);
+NcclWiring nccl_wiring(const std::vector<const LoweredProgram*>& programs, const TransportRules& rules,
+                       SumOrder order, bool squares) {
   return {rules, channels_of(programs, rules), groups_of(programs, order, squares), order};
 }
 

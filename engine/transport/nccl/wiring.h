@@ -16,9 +16,8 @@ struct NcclWiring {
   SumOrder order = SumOrder::ordered;
 };
 
-/// With the fewest channels. `squares`: groups_of. Throws RefusedError where the programs deadlock under NCCL's
-/// rules.
-[[nodiscard]] NcclWiring nccl_wiring(const std::vector<const LoweredProgram*>& programs, SumOrder order,
-                                     bool squares = false);
+/// `rules`: those that the programs are proved under (schedules/checker/nccl_rules.h). `squares`: groups_of.
+[[nodiscard]] NcclWiring nccl_wiring(const std::vector<const LoweredProgram*>& programs,
+                                     const TransportRules& rules, SumOrder order, bool squares = false);
 
 }  // namespace stagecraft::transport

@@ -5,13 +5,13 @@
 // agree on the norm have in its place, are timed beside it.
 //   bench_finite_check CONFIG [STEPS [MICRO_BATCHES]]    MICRO_BATCHES: of a step; absent: the config's
 
-#include "engine/clipping.h"
 #include "engine/config/config.h"
-#include "engine/finite.h"
-#include "engine/run/training_inputs.h"
-#include "engine/stage.h"
-#include "models/counting_allocator.h"
+#include "engine/core/clipping.h"
+#include "engine/core/finite.h"
+#include "engine/core/stage.h"
+#include "engine/run/resolve/training_inputs.h"
 #include "models/data/dataset.h"
+#include "models/tensors/counting_allocator.h"
 
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>

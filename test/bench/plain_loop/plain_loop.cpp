@@ -5,10 +5,10 @@
 
 #include "engine/config/config.h"
 #include "engine/optimizers/adam.h"
-#include "engine/run/training_inputs.h"
+#include "engine/run/resolve/training_inputs.h"
 #include "models/data/dataset.h"
 #include "models/families/gpt.h"
-#include "models/safetensors.h"
+#include "models/tensors/safetensors.h"
 
 #include <fmt/format.h>
 #include <torch/nn.h>

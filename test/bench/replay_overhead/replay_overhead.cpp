@@ -2,7 +2,7 @@
 // tensors as a Program, and as calls of at::add in a loop, in turns. Times are of the processor (the thread's).
 //   bench_replay_overhead [PAIRS]
 
-#include "models/captured/replay.h"
+#include "models/captured/replay/replay.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -5,10 +5,10 @@
 //   bench_split_backward CONFIG [PAIRS [FIRST]]    FIRST: the stage's first layer; its last is the model's
 
 #include "engine/config/config.h"
-#include "engine/run/training_inputs.h"
-#include "engine/stage.h"
-#include "models/counting_allocator.h"
+#include "engine/core/stage.h"
+#include "engine/run/resolve/training_inputs.h"
 #include "models/data/dataset.h"
+#include "models/tensors/counting_allocator.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/randn.h>

@@ -1,0 +1,73 @@
+#include "engine/core/recorder.h"
+
+#include "models/tensors/device_mark.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace stagecraft {
+
+Recorder::Recorder(Rank rank, int steps, c10::Device device)
+    : rank_(rank), steps_(steps), device_(device), start_(Clock::now()) {
+  if (on() && !device.is_cpu()) from_ = mark_of(device, /*timed=*/true);
+}
+
+Recorder::Mark Recorder::mark() const {
+  if (!device_.is_cpu()) return {{}, mark_of(device_, /*timed=*/true)};
+  return {Seconds{std::chrono::duration<double>(Clock::now() - start_).count()}, std::nullopt};
+}
+
+void Recorder::record(const Action& action, std::int64_t step, Mark begin, Mark end) {
+  newest_ = std::max(newest_, step);
+  Event event{.rank = rank_,
+              .lane = Event::Lane::compute,
+              .action = action,
+              .begin = begin.time,
+              .end = end.time,
+              .step = step};
+  if (!device_.is_cpu()) {
+    pending_.push_back({event, std::move(begin), std::move(end)});
+    while (is_old(pending_.front().event)) {
+      Pending old = std::move(pending_.front());
+      pending_.pop_front();
+      const bool step_ends = pending_.front().event.step != old.event.step;
+      if (step_ends && old.end.on_device->query()) measure_from(std::move(old.end));
+    }
+    return;
+  }
+  events_.push_back(event);
+  if (events_.size() < forget_at_) return;
+  forget_old_steps();
+  forget_at_ = std::max<std::size_t>(4096, 2 * events_.size());
+  events_.reserve(forget_at_);
+}
+
+void Recorder::forget_old_steps() const {
+  std::erase_if(events_, [&](const Event& event) { return is_old(event); });
+}
+
+Seconds Recorder::time_of(const Mark& mark) const {
+  constexpr double kMilliseconds = 1e-3;
+  return Seconds{from_time_.value + from_->elapsedTime(*mark.on_device) * kMilliseconds};
+}
+
+void Recorder::measure_from(Mark mark) const {
+  from_time_ = time_of(mark);
+  from_ = std::move(mark.on_device);
+}
+
+const std::vector<Event>& Recorder::events() const {
+  if (!pending_.empty()) pending_.back().end.on_device->synchronize();  // and so is what was before
+  for (Pending& pending : pending_) {
+    pending.event.begin = time_of(pending.begin);
+    pending.event.end = time_of(pending.end);
+    const bool step_ends = !events_.empty() && events_.back().step != pending.event.step;
+    events_.push_back(pending.event);
+    if (step_ends) measure_from(std::move(pending.end));
+  }
+  pending_.clear();
+  forget_old_steps();
+  return events_;
+}
+
+}  // namespace stagecraft

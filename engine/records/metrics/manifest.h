@@ -1,0 +1,78 @@
+#pragma once
+
+// manifest.json: what a checkpoint is of, and what its files must be. Needs no LibTorch.
+
+#include "base/json.h"
+#include "base/plain_name.h"
+#include "engine/records/settings/loss_scale.h"
+#include "engine/records/settings/threads.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+struct CheckpointFile {
+  std::string name;
+  std::int64_t bytes = 0;
+  std::string hash;
+};
+template <class V>
+void describe(V& v, CheckpointFile& f) {
+  v.required("name", f.name, "in this folder");
+  v.require(is_plain_name(f.name, ".safetensors"), "name",
+            "expected the name of a .safetensors file of this folder, found " + json::brief(Json(f.name)));
+  v.required("bytes", f.bytes, "size", json::at_least(0));
+  v.required("hash", f.hash, "XXH3 of the contents, 64 bits");
+}
+
+struct Manifest {
+  int format = 2;
+  std::string run;  ///< identity of the run, of all its sessions: "run.<16 random hex digits>"
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  std::int64_t epoch_step = 0;
+  bool validation_owed = false;
+  Json training;    ///< training_identity() of the run
+  int threads = 1;  ///< per rank: sums are split over them, so other numbers of threads may round otherwise
+  bool synchronous = true;
+  std::optional<LossScaleState> loss_scale;  ///< float16
+  Json pipeline;     ///< schedule, stage boundaries and, where there are several, replicas
+  std::string data;  ///< fingerprints
+  std::string model;
+  std::vector<CheckpointFile> files;
+  std::string hash;  ///< of all other keys; manifest_text() puts it in
+};
+template <class V>
+void describe(V& v, Manifest& m) {
+  v.required("format", m.format, "2");
+  v.required("run", m.run, "the run that wrote it: it removes no other's checkpoints");
+  v.required("step", m.step, "optimizer steps made", json::at_least(0));
+  v.required("epoch", m.epoch, "passes over the data completed", json::at_least(0));
+  v.required("epoch_step", m.epoch_step, "steps made in the pass under way", json::at_least(0));
+  v.required("validation_owed", m.validation_owed, "the validation due after this step was not made yet");
+  v.required("training", m.training, "the part of the run's config that decides its numbers");
+  v.required("threads_per_rank", m.threads, "a run that goes on with others may round otherwise",
+             json::between(1, kMostThreadsPerRank));
+  v.required("synchronous", m.synchronous, "false: goes on with the same pipeline only");
+  v.required("pipeline", m.pipeline,
+             "schedule, first layers of the stages, and their replicas where there are several");
+  v.optional("loss_scale", m.loss_scale, "float16: of the steps to come");
+  v.required("data", m.data, "fingerprint of the data");
+  v.required("model", m.model, "fingerprint of the model");
+  v.required("files", m.files, "one per layer with state");
+  v.required("hash", m.hash, "XXH3 of all other keys, as compact JSON");
+  v.require(m.format == 2, "format", "expected 2; this checkpoint is of another version of Stagecraft");
+}
+
+inline constexpr const char* kManifestName = "manifest.json";
+
+/// What is in the file, with the hash that it must have.
+[[nodiscard]] std::string manifest_text(const Manifest& manifest);
+
+/// Throws InputError: missing, broken, changed since it was written.
+[[nodiscard]] Manifest read_manifest(const std::string& checkpoint);
+
+}  // namespace stagecraft

@@ -1,0 +1,70 @@
+#pragma once
+
+// Which device a rank computes on, and what its tensors travel over.
+
+#include "engine/config/config.h"
+#include "engine/device/accelerators.h"
+#include "engine/device/clocks.h"
+#include "engine/run/resolve/setup.h"
+#include "engine/transport/nccl/wiring.h"
+#include "engine/transport/transport.h"
+#include "partitioner/plan/profile.h"
+
+#include <c10/core/Device.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace stagecraft {
+
+/// Throws InputError (`file` names the config) where the config asks for CUDA and `report` says that there is
+/// none.
+void check_device(const RunConfig& config, const AcceleratorReport& report, const std::string& file);
+/// The same of this machine, which a config for CPUs does not ask for its GPUs: that would start CUDA.
+void check_device(const RunConfig& config, const std::string& file);
+
+/// Of the rank that is the `machine_rank`-th of this machine: its devices are given out in turn. Loads what
+/// the device needs, and sets this process's switches for it (`cuda` in the config). Throws as above.
+[[nodiscard]] at::Device prepare_device(const RunConfig& config, const std::string& file, int machine_rank);
+/// The same device, of a config that check_device takes.
+[[nodiscard]] at::Device device_of(const RunConfig& config, int machine_rank);
+
+/// What people should know who train in bfloat16 on this processor: that it has no instructions for it, so
+/// that matrix products take many times as long as in float32. Empty: it has them, and oneDNN may use them
+/// (ONEDNN_MAX_CPU_ISA).
+[[nodiscard]] std::string slow_bfloat16();
+/// As in profiles: "cpu", or the GPU's name.
+[[nodiscard]] std::string device_name(at::Device device);
+
+/// A GPU's, where the driver tells.
+[[nodiscard]] std::optional<DeviceClock> clock_of(at::Device device);
+
+/// What the ranks' devices can compute together, of the products that the config computes in; none where that
+/// is not known.
+[[nodiscard]] std::optional<double> peak_flops_of(const RunConfig& config, int ranks);
+
+/// How long ranks wait for each other, as the config says.
+[[nodiscard]] TransportOptions transport_options(const RunConfig& config);
+
+/// What carries tensors of `device` between ranks: `hosts` itself for the CPU's; NCCL where the config asks
+/// for it, or leaves it open and every rank has a device of its own; otherwise `hosts`, by way of page-locked
+/// memory unless it takes the device's. Collective.
+[[nodiscard]] std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts,
+                                                       const RunSetup& setup, at::Device device);
+/// What the run's programs need of NCCL, and the sum of squares where devices clip by them. Throws RefusedError where
+/// the programs deadlock under NCCL's rules.
+[[nodiscard]] transport::NcclWiring wiring_of(const RunSetup& setup);
+/// The same where what NCCL needs is not a run's: `wiring` is asked where NCCL is taken.
+[[nodiscard]] std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts,
+                                                       const CommsConfig& comms, at::Device device,
+                                                       const std::function<transport::NcclWiring()>& wiring);
+
+/// The link that a run of `config` has between two ranks, over its transport and between the memory that its
+/// tensors lie in. Collective.
+[[nodiscard]] LinkMeasurement measured_link(const RunConfig& config, Transport& hosts, at::Device device);
+/// The same where ranks are threads of this process. Throws InputError as prepare_device does.
+[[nodiscard]] LinkMeasurement measured_local_link(const RunConfig& config);
+
+}  // namespace stagecraft

@@ -1,0 +1,422 @@
+#include "engine/run/save/checkpoint.h"
+
+#include "base/files.h"
+#include "base/fingerprint.h"
+#include "base/json.h"
+#include "engine/run/save/checkpoint_folder.h"
+#include "models/tensors/safetensors.h"
+#include "models/tensors/safetensors_writer.h"
+#include "schedules/generators/registry.h"
+
+#include <c10/util/accumulate.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <functional>
+#include <map>
+#include <set>
+#include <string_view>
+
+namespace stagecraft {
+namespace {
+
+bool has_state(const Layer& layer) { return !layer.parameters().empty() || !layer.buffers().empty(); }
+
+/// Schedule, cuts and widths: what an asynchronous run must go on with, since its delays follow from them.
+Json pipeline_of(const Plan& plan) {
+  Json json;
+  json["schedule"] = json::write(plan.schedule);
+  json["first_layers"] = Json::array();
+  for (const StagePlan& stage : plan.stages) json["first_layers"].push_back(stage.first_layer);
+  const Placement placement = plan.placement();
+  for (int s = 0; placement.replicated() && s < placement.stages(); ++s) {
+    json["replicas"].push_back(placement.replicas(StageId{s}));
+  }
+  return json;
+}
+
+/// Hands the file's bytes to `take` in pieces. Throws InputError: missing, or no file, or it cannot be read, which
+/// says nothing of what is in it.
+void read_through(const std::string& path, const std::function<void(std::string_view)>& take) {
+  StoredFilePtr file;
+  const std::error_code closed = storage().open(path, OpenFor::reading, file);
+  if (closed == std::errc::no_such_file_or_directory) throw InputError({path, ""}, "is missing");
+  if (closed) throw InputError({path, ""}, "cannot be opened: " + closed.message());
+  FileFacts facts;
+  if (const std::error_code unknown = file->facts(facts)) throw unreadable(path, unknown);
+  if (!facts.is_file()) throw InputError({path, ""}, "is no file");
+  std::vector<char> buffer(1 << 20);
+  for (std::size_t got = 1; got > 0;) {
+    if (const std::error_code error = file->read(buffer.data(), buffer.size(), got)) {
+      throw InputError({path, ""}, "cannot be read: " + error.message());
+    }
+    take({buffer.data(), got});
+  }
+}
+
+/// Throws InputError where the file is not what was written: a disk or a memory that fails.
+void compare(const std::string& path, std::vector<std::string_view> pieces) {
+  std::size_t piece = 0;
+  bool same = true;
+  read_through(path, [&](std::string_view found) {
+    while (same && !found.empty()) {
+      while (piece < pieces.size() && pieces[piece].empty()) ++piece;
+      same = piece < pieces.size();
+      if (!same) return;
+      const std::size_t bytes = std::min(found.size(), pieces[piece].size());
+      same = found.substr(0, bytes) == pieces[piece].substr(0, bytes);
+      found.remove_prefix(bytes);
+      pieces[piece].remove_prefix(bytes);
+    }
+  });
+  same =
+      same && std::all_of(pieces.begin(), pieces.end(), [](std::string_view rest) { return rest.empty(); });
+  if (same) return;
+  throw InputError({path, ""}, "is not what was written to it: the disk or this machine's memory fails");
+}
+
+void write_compared(const std::string& path, const std::vector<std::string_view>& pieces) {
+  write_new_file(path, pieces);
+  compare(path, pieces);
+}
+
+/// Tied weights and what the optimizer keeps of them are in their owner's file alone.
+CheckpointFile write_layer(const std::string& folder, const Model& model, int index,
+                           const LayerState& state) {
+  const Layer& layer = *model.layers[static_cast<std::size_t>(index)];
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  const std::vector<ParameterSpec> parameters = layer.parameters();
+  const auto owns = [&](std::size_t i) { return model.owns(index, static_cast<int>(i)); };
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (owns(i)) tensors.emplace_back("parameter/" + parameters[i].name, state.parameters[i]);
+  }
+  const std::vector<BufferSpec> buffers = layer.buffers();
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    tensors.emplace_back("buffer/" + buffers[i].name, state.buffers[i]);
+  }
+  for (std::size_t i = 0; i < state.optimizer.tensors.size(); ++i) {
+    if (!owns(i)) continue;
+    for (const auto& [name, tensor] : state.optimizer.tensors[i]) {
+      tensors.emplace_back(fmt::format("optimizer/{}/{}", parameters[i].name, name), tensor);
+    }
+  }
+  const SafetensorsImage image(tensors, {{"format", "pt"},
+                                         {"layer", layer.name()},
+                                         {"optimizer_steps", fmt::format("{}", state.optimizer.steps)}});
+  CheckpointFile file{layer_file(layer.name()), 0, ""};
+  Fingerprint hash;
+  for (const std::string_view piece : image.pieces()) {
+    hash.add(piece);
+    file.bytes += static_cast<std::int64_t>(piece.size());
+  }
+  file.hash = hash.text();
+  write_compared(folder + "/" + file.name, image.pieces());
+  return file;
+}
+
+Manifest manifest_of(const RunSetup& setup, const std::string& run, std::int64_t step, bool validation_owed) {
+  const std::int64_t epoch = steps_per_epoch(setup.shape());
+  Manifest manifest;
+  manifest.run = run;
+  manifest.step = step;
+  manifest.epoch = step / epoch;
+  manifest.epoch_step = step % epoch;
+  manifest.validation_owed = validation_owed;
+  manifest.training = training_identity(setup.config(), setup.shape().steps, setup.synchronous());
+  manifest.threads = setup.config().threads_per_rank;
+  manifest.synchronous = setup.synchronous();
+  manifest.pipeline = pipeline_of(setup.plan());
+  manifest.data = setup.materials().data->fingerprint();
+  manifest.model = setup.materials().model.fingerprint;
+  return manifest;
+}
+
+std::string first_difference(const Json& before, const Json& now) {
+  const Json patch = Json::diff(before, now);
+  if (patch.empty()) return "";
+  const auto pointer = patch.front().at("path").get<std::string>();
+  const auto value = [&](const Json& json) {
+    const Json::json_pointer at(pointer);
+    return json.contains(at) ? json::brief(json.at(at)) : std::string("nothing");
+  };
+  return fmt::format("{}: {} there, {} in this run", pointer, value(before), value(now));
+}
+
+/// The file of a layer, held against the manifest when there is one, and those of the layers that own its tied
+/// weights.
+class LayerFiles {
+ public:
+  LayerFiles(const std::string& folder, const Model& model, int index, const Manifest* manifest)
+      : model_(model), index_(index) {
+    const auto read = [&](int layer) {
+      const std::string& its = model.layers[static_cast<std::size_t>(layer)]->name();
+      const std::string name = layer_file(its);
+      if (manifest != nullptr) check_checkpoint_file(folder, *manifest, name);
+      SafetensorsFile file = read_safetensors(folder + "/" + name);
+      // Files of other frameworks may leave it out.
+      const auto said = file.metadata.find("layer");
+      if (said == file.metadata.end() || said->second == its) return file;
+      throw InputError(
+          {file.path, "/__metadata__/layer"},
+          fmt::format("expected {}, the layer that the file is named for, found {}: files of two "
+                      "layers were swapped or renamed",
+                      json::brief(Json(its)), json::brief(Json(said->second))));
+    };
+    files_.emplace(index, read(index));
+    for (std::size_t i = 0; i < layer().parameters().size(); ++i) {
+      const int owner = owner_of(i).layer;
+      if (!files_.contains(owner)) files_.emplace(owner, read(owner));
+    }
+  }
+
+  [[nodiscard]] const Layer& layer() const { return *model_.layers[static_cast<std::size_t>(index_)]; }
+  [[nodiscard]] const SafetensorsFile& own() const { return files_.at(index_); }
+  /// Where the layer's i-th parameter lies, and its name there.
+  [[nodiscard]] const SafetensorsFile& of(std::size_t i) const { return files_.at(owner_of(i).layer); }
+  [[nodiscard]] std::string name_of(std::size_t i) const {
+    const Tie::Holder owner = owner_of(i);
+    const auto specs = model_.layers[static_cast<std::size_t>(owner.layer)]->parameters();
+    return specs[static_cast<std::size_t>(owner.parameter)].name;
+  }
+
+ private:
+  [[nodiscard]] Tie::Holder owner_of(std::size_t i) const {
+    return model_.owner_of(index_, static_cast<int>(i));
+  }
+
+  const Model& model_;
+  int index_;
+  std::map<int, SafetensorsFile> files_;  ///< by layer
+};
+
+/// Parameters and buffers out of `files`, of the shapes that `state` has now.
+void take_weights(const LayerFiles& files, LayerState& state, bool need_buffers) {
+  const Layer& layer = files.layer();
+  const SafetensorsFile& file = files.own();
+  for (std::size_t i = 0; i < state.parameters.size(); ++i) {
+    at::Tensor& value = state.parameters[i];
+    value = files.of(i).tensor("parameter/" + files.name_of(i), value.sizes(), value.scalar_type());
+  }
+  const std::vector<BufferSpec> buffers = layer.buffers();
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const std::string name = "buffer/" + buffers[i].name;
+    at::Tensor& value = state.buffers[i];
+    if (need_buffers || file.tensors.contains(name)) {
+      value = file.tensor(name, value.sizes(), value.scalar_type());
+    }
+  }
+}
+
+std::int64_t optimizer_steps(const SafetensorsFile& file) {
+  const auto found = file.metadata.find("optimizer_steps");
+  if (found == file.metadata.end())
+    throw InputError({file.path, ""}, "has no \"optimizer_steps\" in its metadata");
+  const std::string& text = found->second;
+  std::int64_t steps = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), steps);
+  if (error != std::errc() || end != text.data() + text.size() || steps < 0) {
+    throw InputError({file.path, "/__metadata__/optimizer_steps"},
+                     fmt::format("expected a number of steps, found {}", json::brief(text)));
+  }
+  return steps;
+}
+
+/// All the tensors that the optimizer keeps and no others: with one missing it would begin anew from zeros.
+OptimizerState optimizer_state(const LayerFiles& files, int index, const Tensors& values,
+                               const ModelOptimizer& optimizer) {
+  const SafetensorsFile& file = files.own();
+  OptimizerState state;
+  state.steps = optimizer_steps(file);
+  state.tensors.resize(values.size());
+  std::set<std::string> known;
+  for (std::size_t i = 0; state.steps > 0 && i < values.size(); ++i) {
+    for (const StateSpec& spec : optimizer.state_of(index, i)) {
+      const std::string stored = fmt::format("optimizer/{}/{}", files.name_of(i), spec.name);
+      state.tensors[i][spec.name] = files.of(i).tensor(stored, spec.shape, values[i].scalar_type());
+      if (&files.of(i) == &file) known.insert(stored);
+    }
+  }
+  for (const auto& [name, tensor] : file.tensors) {
+    if (!name.starts_with("optimizer/") || known.contains(name)) continue;
+    throw InputError({file.path, ""}, fmt::format("tensor \"{}\" is none of this optimizer's", name));
+  }
+  return state;
+}
+
+}  // namespace
+
+void check_checkpoint_file(const std::string& checkpoint, const Manifest& manifest, const std::string& name,
+                           const std::function<void()>& meanwhile) {
+  const auto listed = std::find_if(manifest.files.begin(), manifest.files.end(),
+                                   [&](const CheckpointFile& file) { return file.name == name; });
+  if (listed == manifest.files.end()) {
+    throw InputError({checkpoint + "/" + kManifestName, "/files"}, fmt::format("has no file {}", name));
+  }
+  const std::string path = checkpoint + "/" + name;
+  constexpr const char* kRemedy = "remove the folder to go on from an older checkpoint";
+  FileFacts facts;
+  if (!storage().facts(path, /*follow=*/true, facts)) {  // else it is opened, which says why
+    if (!facts.is_file()) throw InputError({path, ""}, fmt::format("is no file; {}", kRemedy));
+    if (facts.bytes != static_cast<std::uint64_t>(listed->bytes)) {
+      throw InputError({path, ""}, fmt::format("is corrupt: {} bytes, but the manifest has {}; {}",
+                                               facts.bytes, listed->bytes, kRemedy));
+    }
+  }
+  Fingerprint hash;
+  std::int64_t bytes = 0;
+  read_through(path, [&](std::string_view piece) {
+    hash.add(piece);
+    bytes += static_cast<std::int64_t>(piece.size());
+    if (bytes > listed->bytes) throw InputError({path, ""}, "grows while it is read");
+    if (meanwhile) meanwhile();
+  });
+  const std::string found = hash.text();
+  if (bytes == listed->bytes && found == listed->hash) return;
+  throw InputError({path, ""},
+                   fmt::format("is corrupt: {} bytes with hash {}, but the manifest has {} bytes with "
+                               "hash {}; {}",
+                               bytes, found, listed->bytes, listed->hash, kRemedy));
+}
+
+std::string layer_file(const std::string& layer) {
+  constexpr std::size_t kLongest =
+      200;  // of 255 that file systems take, less a suffix and what some of them add
+  constexpr std::size_t kKept = 120;
+  std::string name;
+  for (const char c : layer) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
+    name += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  if (name.size() > kLongest) name = name.substr(0, kKept) + "~" + fingerprint(layer);
+  return name + ".safetensors";
+}
+
+std::uint64_t checkpoint_bytes(const RunSetup& setup) {
+  const Model& model = setup.materials().model;
+  const double states = setup.materials().optimizer->bytes_per_parameter_byte();
+  const at::ScalarType full = model.precision.full;
+  double bytes = 0;
+  for (std::size_t index = 0; index < model.layers.size(); ++index) {
+    const LayerPtr& layer = model.layers[index];
+    const std::vector<ParameterSpec> specs = layer->parameters();
+    std::int64_t parameters = 0;
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      if (model.owns(static_cast<int>(index), static_cast<int>(i)))
+        parameters += c10::multiply_integers(specs[i].shape);
+    }
+    for (const BufferSpec& spec : layer->buffers()) {
+      bytes += static_cast<double>(c10::multiply_integers(spec.shape)) *
+               static_cast<double>(c10::elementSize(spec.dtype.value_or(full)));
+    }
+    bytes += static_cast<double>(parameters) * (1 + states) * static_cast<double>(c10::elementSize(full));
+  }
+  return static_cast<std::uint64_t>(bytes);
+}
+
+Saved save_checkpoint(const RunSetup& setup, const RunPaths& paths, const Worker& worker,
+                      Transport& transport, std::int64_t step, bool validation_owed, std::string& unfinished,
+                      OlderCheckpoints older) {
+  const bool first = transport.rank() == Rank{0};
+  const std::string folder = paths.checkpoints();
+  Saved saved{checkpoint_path(folder, step), {}};
+  if (first) {
+    saved.notes = sweep_checkpoints(folder);
+    unfinished = begin_checkpoint(folder, step);
+  }
+  unfinished = transport.broadcast(unfinished);
+  Json mine = Json::array();
+  for (const StageId stage : setup.placement().stages_of(transport.rank())) {
+    if (setup.placement().ranks[stage.index()].front() != transport.rank()) continue;  // replicas are equal
+    const auto [begin, end] = setup.layers_of_stages()[stage.index()];
+    for (int layer = begin; layer < end; ++layer) {
+      const Layer& that = *setup.materials().model.layers[static_cast<std::size_t>(layer)];
+      if (has_state(that))
+        mine.push_back(
+            json::write(write_layer(unfinished, setup.materials().model, layer, worker.state(layer))));
+    }
+  }
+  sync_folder(unfinished);
+  const std::vector<std::string> all = transport.all_gather_text(mine.dump());
+  if (first) {
+    Manifest manifest = manifest_of(setup, paths.run, step, validation_owed);
+    manifest.loss_scale = worker.loss_scale();
+    for (const std::string& files : all) {
+      for (const Json& file : Json::parse(files)) {
+        manifest.files.push_back(json::read<CheckpointFile>(file, {}));
+      }
+    }
+    write_compared(unfinished + "/" + kManifestName, {manifest_text(manifest)});
+    std::string note = publish_checkpoint(folder, unfinished, step);
+    if (!note.empty()) saved.notes.push_back(std::move(note));
+    if (older == OlderCheckpoints::go) {
+      for (std::string& old : remove_older_checkpoints(folder, setup.config().checkpoint.keep, paths.run)) {
+        saved.notes.push_back(std::move(old));
+      }
+    }
+  }
+  unfinished.clear();
+  return saved;
+}
+
+void note_validation(const std::string& checkpoint) {
+  Manifest manifest = read_manifest(checkpoint);
+  manifest.validation_owed = false;
+  const std::string text = manifest_text(manifest);
+  write_file_atomically(checkpoint + "/" + kManifestName, {text}, Links::replace,
+                        [&](const std::string& aside) { compare(aside, {text}); });
+}
+
+void check_resume(const Manifest& manifest, const std::string& checkpoint, const RunConfig& config,
+                  const TrainingInputs& materials, const Plan& plan) {
+  const auto refuse = [&](const std::string& why) {
+    throw InputError({checkpoint, ""}, "this run cannot go on from there: " + why);
+  };
+  const bool synchronous = find_schedule(plan.schedule.name).synchronous;
+  if (manifest.synchronous && !synchronous) {
+    refuse(fmt::format("its schedule was synchronous, {} is not", plan.schedule.name));
+  }
+  const std::int64_t steps = run_shape(config, *materials.data, synchronous).steps;
+  const Json identity = training_identity(config, steps, manifest.synchronous);
+  if (const std::string what = first_difference(manifest.training, identity); !what.empty()) refuse(what);
+  if (manifest.data != materials.data->fingerprint())
+    refuse("the data files have changed; a new run with \"initial_checkpoint\" starts from its weights");
+  if (manifest.model != materials.model.fingerprint)
+    refuse("the model has changed; a new run with \"initial_checkpoint\" starts from its weights");
+  const std::string what = first_difference(manifest.pipeline, pipeline_of(plan));
+  if (!manifest.synchronous && !what.empty()) {
+    refuse(fmt::format("an asynchronous run goes on with its own pipeline only ({})", what));
+  }
+}
+
+void load_checkpoint(const std::string& checkpoint, const Model& model, const ModelOptimizer& optimizer,
+                     Worker& worker) {
+  const Manifest manifest = read_manifest(checkpoint);
+  for (const int index : worker.layers()) {
+    const Layer& layer = *model.layers[static_cast<std::size_t>(index)];
+    if (!has_state(layer)) continue;
+    const LayerFiles files(checkpoint, model, index, &manifest);
+    LayerState state = worker.state(index);
+    take_weights(files, state, /*need_buffers=*/true);
+    state.optimizer = optimizer_state(files, index, state.parameters, optimizer);
+    worker.set_state(index, std::move(state));
+  }
+  if (manifest.loss_scale) worker.set_loss_scale(*manifest.loss_scale);
+}
+
+void load_weights(const std::string& folder, const Model& model, Worker& worker) {
+  if (!is_folder(folder)) throw InputError({folder, ""}, "no such folder (initial_checkpoint)");
+  std::optional<Manifest> manifest;
+  if (is_there(folder + "/" + kManifestName)) manifest = read_manifest(folder);
+  for (const int index : worker.layers()) {
+    const Layer& layer = *model.layers[static_cast<std::size_t>(index)];
+    if (!has_state(layer)) continue;
+    const LayerFiles files(folder, model, index, manifest ? &*manifest : nullptr);
+    LayerState state = worker.state(index);
+    take_weights(files, state, /*need_buffers=*/false);
+    worker.set_state(index, std::move(state));
+  }
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,76 @@
+#pragma once
+
+// A run directory, where one training run keeps everything it leaves behind (engine/records/metrics/run_paths.h).
+//
+// One run at a time: the directory is locked while it is used. Nothing in it is replaced or removed unless a run
+// made the directory: `.lock` says so, or a whole checkpoint does.
+
+#include "base/describe.h"
+#include "base/files.h"
+#include "engine/records/metrics/run_paths.h"
+
+#include <string>
+
+namespace stagecraft {
+
+/// Holds a run directory for this process until destroyed. Made by rank 0 before anything is written.
+///
+/// The lock is flock's on `.lock`, which nobody but this user can open. It has two lines: the run's identity,
+/// which was there before anything else of the run, and who holds it. Where the file system has no such locks,
+/// it is a file `.owner` instead, which a run that is killed leaves behind: it is taken over where its process is
+/// gone from this machine.
+class RunDirectory {
+ public:
+  /// Makes the folder where it is missing and locks it. Throws InputError: not a folder, not writable, in the
+  /// lock's place something that others may have put there, in use by another run, or not empty. With `resume`
+  /// an empty one is fine, and the run starts fresh. The directory of an earlier session is taken, and what that
+  /// left of its own (exit.json, files that were being written) is removed. A folder that is refused stays as
+  /// it was.
+  RunDirectory(const std::string& path, bool resume);
+  ~RunDirectory();
+  RunDirectory(const RunDirectory&) = delete;
+  RunDirectory& operator=(const RunDirectory&) = delete;
+
+  [[nodiscard]] const RunPaths& paths() const { return paths_; }
+
+ private:
+  /// `said`: the folder as its user names it.
+  void check_contents(const std::string& said, bool resume) const;
+  void open_lock();
+  void lock();
+  void claim();
+  void read_identity();
+  void sign();
+  RunPaths paths_;
+  StoredFilePtr lock_;
+  bool claimed_ = false;  ///< `.owner` is ours
+};
+
+/// Throws InputError where another run has taken the directory meanwhile: some file systems give a lock to
+/// one process of every machine, and a lock file may be deleted under its holder. Does nothing without a
+/// session.
+void check_session(const RunPaths& paths);
+
+/// What the first failing rank writes.
+struct ExitRecord {
+  Rank rank;
+  std::vector<StageId> stages;  ///< that the rank holds
+  std::string action;           ///< what it was doing: "step 12", "start-up"
+  std::string message;
+  int code = 1;  ///< as in base/error.h
+};
+template <class V>
+void describe(V& v, ExitRecord& r) {
+  v.required("rank", r.rank, "that failed first");
+  v.optional("stages", r.stages, "that the rank holds");
+  v.optional("action", r.action, "what it was doing");
+  v.required("message", r.message, "why");
+  v.required("code", r.code, "exit code");
+}
+
+/// Writes exit.json unless there is one already: of several failing ranks the first wins. Returns whether
+/// this one was first. Never throws: it runs while an error is on its way out; where nothing can be written
+/// it returns true, so that the message is not lost.
+[[nodiscard]] bool record_exit(const RunPaths& paths, const ExitRecord& record) noexcept;
+
+}  // namespace stagecraft

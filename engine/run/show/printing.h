@@ -1,0 +1,21 @@
+#pragma once
+
+// What a run shows people: the tables before the first step and the lines after. Pure: text out of values.
+
+#include "engine/records/metrics/metrics.h"
+#include "engine/run/resolve/setup.h"
+
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+/// Model, plan, schedule, batch arithmetic and memory per rank, one table each.
+[[nodiscard]] std::string start_up_tables(const RunSetup& setup);
+
+/// "step    100/5000   loss 2.34123   norm 1.234   lr 1.00e-03   12.3 ms   12.5 k tokens/s"
+[[nodiscard]] std::string step_line(const MetricsRecord& record, std::int64_t steps);
+/// "valid   100/5000   loss 2.31 nats/token   accuracy 40.1 %   123 ms"
+[[nodiscard]] std::string validation_line(const MetricsRecord& record, std::int64_t steps, const Loss& loss);
+
+}  // namespace stagecraft

@@ -1,0 +1,94 @@
+#include "engine/run/show/reporter.h"
+
+#include "engine/core/overflow.h"
+#include "engine/run/show/printing.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+namespace stagecraft {
+namespace {
+
+/// NaN without the sign that processors give it, for people.
+double plain(double loss) { return std::isnan(loss) ? std::numeric_limits<double>::quiet_NaN() : loss; }
+
+}  // namespace
+
+RunReporter::RunReporter(const RunSetup& setup, const std::string& metrics_path, const Screen& screen)
+    : setup_(setup), metrics_(metrics_path), print_(screen.print) {
+  if (screen.draw) progress_.emplace(setup.start().step, setup.shape().steps, screen.draw);
+}
+
+void RunReporter::restart_clock() { mark_ = Clock::now(); }
+
+Seconds RunReporter::lap() {
+  const Clock::time_point now = Clock::now();
+  const Seconds time{std::chrono::duration<double>(now - mark_).count()};
+  mark_ = now;
+  return time;
+}
+
+void RunReporter::fill_rates(MetricsRecord& record, const StepReport& report, Seconds time) {
+  const auto per_second = [&](std::int64_t count) {
+    return time.value > 0 ? static_cast<double>(count) / time.value : 0;
+  };
+  record.ms = time.value * 1e3;
+  record.samples_per_second = per_second(report.samples);
+  if (report.tokens > 0) record.tokens_per_second = per_second(report.tokens);
+}
+
+void RunReporter::show(const std::string& line) {
+  if (!print_) return;
+  if (progress_) progress_->clear();
+  print_(line + "\n");
+}
+
+void RunReporter::step(const StepReport& report) {
+  const Seconds time = lap();
+  step_times_.add(time);
+  MetricsRecord record;
+  record.step = report.step + 1;
+  record.loss = plain(report.loss);
+  record.gradient_norm = report.gradient_norm;
+  record.loss_scale = report.loss_scale;
+  record.skipped = report.skipped;
+  record.learning_rate = report.learning_rate;
+  fill_rates(record, report, time);
+  // A skipped step is told by its gradient: a loss alone spoils nothing.
+  if (!std::isfinite(record.loss) && setup_.config().overflow_policy() == OnOverflow::stop) {
+    show(step_line(record, setup_.shape().steps));
+    throw NotFiniteError(report.step, fmt::format("the loss is {}. The run stops here", record.loss),
+                         /*skip_helps=*/true);
+  }
+  metrics_.append(record);
+  const std::int64_t every = setup_.config().steps_per_print;
+  if (every > 0 && (record.step % every == 0 || record.step == setup_.shape().steps)) {
+    show(step_line(record, setup_.shape().steps));
+  }
+  if (progress_) {
+    progress_->update(record.step, Seconds{std::chrono::duration<double>(mark_ - began_).count()});
+  }
+  last_step_ = record;
+}
+
+void RunReporter::validation(const StepReport& report, std::int64_t steps_made) {
+  const Seconds time = lap();
+  MetricsRecord record;
+  record.step = steps_made;
+  record.validation = true;
+  record.loss = plain(report.loss);
+  const Loss& loss = *setup_.materials().loss;
+  record.no_targets = std::isnan(report.correct);
+  if (loss.has_accuracy() && report.samples > 0 && !record.no_targets) {
+    const std::int64_t units = loss.targets() == Targets::tokens ? report.tokens : report.samples;
+    record.accuracy = report.correct / static_cast<double>(units);
+  }
+  fill_rates(record, report, time);
+  metrics_.append(record);
+  show(validation_line(record, setup_.shape().steps, loss));
+  last_validation_ = record;
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,233 @@
+#include "engine/run/start/prepare.h"
+
+#include "base/files.h"
+#include "base/json.h"
+#include "engine/records/metrics/metrics.h"
+#include "engine/run/resolve/devices.h"
+#include "engine/run/resolve/plan_source.h"
+#include "engine/run/save/checkpoint.h"
+#include "engine/run/save/checkpoint_folder.h"
+#include "models/data/data_facts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+/// The plan the run directory has, where it still fits this config and number of ranks: a resumed run goes on
+/// with its own plan unless it is asked for another.
+std::optional<Plan> earlier_plan(const RunConfig& config, const std::string& file,
+                                 const TrainingInputs& materials, const std::optional<World>& world) {
+  const std::string path = RunPaths{config.run_dir}.plan();
+  if (!is_there(path)) return std::nullopt;
+  Plan plan = read_plan(path);
+  if (config.pipeline.skips == Skips::relay && !plan.skips.empty()) return std::nullopt;
+  try {
+    check_plan(plan, path, config, file, materials.model, world);
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+  follow_gradient_norm(config, plan);
+  return plan;
+}
+
+/// The plan that the others will read: a time may lose its last bit on the way through text, and schedules
+/// that order by time must give every rank the same program.
+Plan as_written(Plan plan) {
+  for (Json text = json::write(plan);;) {
+    plan = json::read<Plan>(text, {"plan", ""});
+    Json again = json::write(plan);
+    if (again == text) return plan;
+    text = std::move(again);
+  }
+}
+
+void remove_file(const std::string& path) {
+  const std::error_code error = storage().remove(path);
+  if (error && error != std::errc::no_such_file_or_directory) {
+    throw InputError({path, ""}, "cannot be removed: " + error.message());
+  }
+}
+
+/// A run without a checkpoint starts again at step 0 and makes its steps again. What an earlier session wrote
+/// of them stays, under another name.
+void keep_earlier_metrics(const RunPaths& paths, std::vector<std::string>& notes) {
+  FileFacts facts;
+  const std::error_code none = storage().facts(paths.metrics(), /*follow=*/false, facts);
+  if (none == std::errc::no_such_file_or_directory) return;
+  if (none) throw InputError({paths.metrics(), ""}, "cannot be read: " + none.message());
+  if (facts.bytes == 0) return remove_file(paths.metrics());
+  int number = 1;
+  const auto earlier = [&] { return fmt::format("{}/metrics.earlier-{}.jsonl", paths.root, number); };
+  while (is_there(earlier())) ++number;
+  if (const std::error_code error = storage().rename(paths.metrics(), earlier())) {
+    throw InputError({earlier(), ""}, "cannot be written: " + error.message());
+  }
+  notes.push_back(
+      fmt::format("{} holds no complete checkpoint: the run starts at step 0, and the lines of the session "
+                  "before are in {}",
+                  paths.root, earlier()));
+}
+
+/// Nothing is trained from weights that are not there.
+void check_weights(const Model& model, const std::string& file) {
+  for (const LayerPtr& layer : model.layers) {
+    if (const std::string why = layer->missing_weights(); !why.empty())
+      throw InputError({file, "/model"}, why);
+  }
+}
+
+/// A checkpoint is of the step in its name, and of one that the run has.
+void check_start(const Manifest& manifest, const std::string& checkpoint, const RunConfig& config,
+                 const std::string& file, const TrainingInputs& materials) {
+  const std::string named = checkpoint_path(folder_of(checkpoint), manifest.step);
+  if (named != checkpoint) {
+    throw InputError({checkpoint, ""},
+                     fmt::format("is of step {}, as its manifest says: rename it to {}, or move it away",
+                                 manifest.step, named));
+  }
+  const std::int64_t steps = run_shape(config, *materials.data, manifest.synchronous).steps;
+  if (manifest.step > steps) {
+    throw InputError(
+        {file, config.train_steps ? "/train_steps" : "/epochs"},
+        fmt::format("{} steps in all are fewer than the {} that {} has made: ask for more, or start "
+                    "another run with initial_checkpoint",
+                    steps, manifest.step, checkpoint));
+  }
+}
+
+}  // namespace
+
+Prepared prepare(const TrainRequest& request, RunConfig config, const std::optional<World>& world,
+                 const std::function<void(const RunPaths&)>& locked) {
+  const std::string& file = request.config;
+  Prepared prepared;
+  check_device(config, file);
+  if (!request.dry_run && !request.print_config) {
+    prepared.directory = std::make_unique<RunDirectory>(config.run_dir, request.resume);
+    locked(prepared.directory->paths());
+  }
+  if (config.bf16.enabled && config.device == DeviceKind::cpu) {
+    if (std::string remark = slow_bfloat16(); !remark.empty()) prepared.notes.push_back(std::move(remark));
+  }
+  TrainingInputs materials = open_training_inputs(config, file);
+  if (config.initial_checkpoint && !is_folder(*config.initial_checkpoint)) {
+    throw InputError({file, "/initial_checkpoint"},
+                     fmt::format("no such folder: {}", *config.initial_checkpoint));
+  }
+  StartPoint start;
+  std::optional<Manifest> manifest;
+  if (request.resume) {
+    start.checkpoint = newest_checkpoint(RunPaths{config.run_dir}.checkpoints());
+    if (!start.checkpoint.empty()) {
+      manifest = read_manifest(start.checkpoint);
+      check_start(*manifest, start.checkpoint, config, file, materials);
+      start.step = manifest->step;
+      start.validation_owed = manifest->validation_owed;
+    }
+  }
+  const bool trains = !request.dry_run && !request.print_config;
+  if (trains && !manifest && !config.initial_checkpoint) check_weights(materials.model, file);
+  if (manifest && config.threads_per_rank == 0) config.threads_per_rank = manifest->threads;
+  if (manifest && config.threads_per_rank != manifest->threads) {
+    prepared.notes.push_back(
+        fmt::format("{} threads per rank, where the run had {}: from here on numbers may differ from an "
+                    "uninterrupted run's in "
+                    "their last bits",
+                    config.threads_per_rank, manifest->threads));
+  }
+  std::optional<Plan> plan;
+  const bool asked = !request.plan.empty() || config.pipeline.plan;
+  if (manifest && !asked) plan = earlier_plan(config, file, materials, world);
+  if (!plan) {
+    ResolvedPlan resolved = resolve_plan(config, file, materials, request.plan, world);
+    plan = std::move(resolved.plan);
+    config.threads_per_rank = resolved.threads;
+    for (std::string& note : resolved.notes) prepared.notes.push_back(std::move(note));
+  }
+  if (config.validation.every_steps > 0 && materials.data->size(Split::validation) == 0) {
+    prepared.notes.push_back(
+        fmt::format("validation.every_steps is {}, and the data has nothing to validate with: no "
+                    "validation is made",
+                    config.validation.every_steps));
+  }
+  if (materials.model.compiled_for) {
+    const std::string why =
+        materials.model.compiled_for->why_unused(config.micro_batch_size, config.threads_per_rank);
+    if (!why.empty()) prepared.notes.push_back("the model's compiled code is not run: " + why);
+  }
+  check_schedule(config, plan->schedule.name, file);
+  if (manifest) check_resume(*manifest, start.checkpoint, config, materials, *plan);
+  prepared.setup = std::make_unique<RunSetup>(std::move(config), file, std::move(materials),
+                                              as_written(std::move(*plan)), std::move(start));
+  return prepared;
+}
+
+std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& setup) {
+  const StartPoint& start = setup.start();
+  for (const std::string& folder : {paths.logs(), paths.checkpoints()}) {
+    make_folder(folder);
+    require_own_folder(folder);
+  }
+  std::vector<std::string> notes =
+      sweep_checkpoints(paths.checkpoints());  // first: it may be what fills the disk
+  for (std::string& stranger : strangers_in(paths.checkpoints())) notes.push_back(std::move(stranger));
+  write_json_file(paths.config(), json::write(setup.config()), Links::replace);
+  write_json_file(paths.plan(), json::write(setup.plan()), Links::replace);
+  if (start.checkpoint.empty()) {
+    keep_earlier_metrics(paths, notes);
+  } else if (is_there(paths.metrics())) {
+    const std::int64_t last = cut_metrics_back(paths.metrics(), start.step, start.validation_owed);
+    if (last < start.step) {
+      notes.push_back(
+          fmt::format("{} ends before step {}, where this session goes on: steps {} to {} are not in it",
+                      paths.metrics(), start.step, std::max<std::int64_t>(last, 0) + 1, start.step));
+    }
+  }
+  return notes;
+}
+
+std::string setup_text(const RunSetup& setup, const std::string& file, const std::string& run_dir) {
+  Json json;
+  json["file"] = file;
+  json["run_dir"] = run_dir;
+  json["config"] = json::write(setup.config());
+  json["plan"] = json::write(setup.plan());
+  StartPoint start = setup.start();
+  // Other ranks may have been started in other folders.
+  if (!start.checkpoint.empty()) start.checkpoint = std::filesystem::absolute(start.checkpoint);
+  json["start"] = json::write(start);
+  json["data"] = json::write(facts_of(*setup.materials().data));
+  // Not as text: a path is whatever bytes the file system has, JSON is UTF-8.
+  const std::vector<std::uint8_t> bytes = Json::to_msgpack(json);
+  return {bytes.begin(), bytes.end()};
+}
+
+RunPaths paths_from_text(const std::string& text) {
+  return {Json::from_msgpack(text).at("run_dir").get<std::string>()};
+}
+
+std::unique_ptr<RunSetup> setup_from_text(const std::string& text, Rank rank) {
+  const Json json = Json::from_msgpack(text);
+  const auto file = json.at("file").get<std::string>();
+  auto config = json::read<RunConfig>(json.at("config"), {file, ""});
+  auto plan = json::read<Plan>(json.at("plan"), {"plan", ""});
+  // Who holds no stage that loads needs no files.
+  const auto loads = [&](const StagePlan& stage) {
+    const bool end = &stage == &plan.stages.front() || &stage == &plan.stages.back();
+    return (end || stage.loads) &&
+           std::find(stage.ranks.begin(), stage.ranks.end(), rank) != stage.ranks.end();
+  };
+  TrainingInputs materials =
+      std::any_of(plan.stages.begin(), plan.stages.end(), loads)
+          ? open_training_inputs(config, file)
+          : make_materials(config, file, dataset_of(json::read<DataFacts>(json.at("data"), {"data", ""})));
+  return std::make_unique<RunSetup>(std::move(config), file, std::move(materials), std::move(plan),
+                                    json::read<StartPoint>(json.at("start"), {"start", ""}));
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,42 @@
+#pragma once
+
+// What rank 0 does before the others start: read, lock, plan, prove. The rest of the ranks get its results as
+// text and build the same setup from that.
+
+#include "engine/run/resolve/plan_source.h"
+#include "engine/run/resolve/setup.h"
+#include "engine/run/save/run_dir.h"
+#include "engine/run/start/train.h"
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+struct Prepared {
+  std::unique_ptr<RunDirectory> directory;  ///< rank 0's; null in a dry run
+  std::unique_ptr<RunSetup> setup;
+  std::vector<std::string> notes;  ///< for people
+};
+
+/// `world`: absent: ranks are threads, as many as the plan wants. `locked` is called as soon as the run
+/// directory is this run's.
+[[nodiscard]] Prepared prepare(const TrainRequest& request, RunConfig config,
+                               const std::optional<World>& world,
+                               const std::function<void(const RunPaths&)>& locked);
+
+/// Puts the run's own files (config.json, plan.json, folders) into the directory, cuts metrics back to the
+/// start and removes what a killed session left half-written. Returns remarks for people.
+std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& setup);
+
+/// What rank 0 knows, for the others, as bytes; and back.
+[[nodiscard]] std::string setup_text(const RunSetup& setup, const std::string& file,
+                                     const std::string& run_dir);
+[[nodiscard]] RunPaths paths_from_text(const std::string& text);
+/// On `rank`, which opens the data only where its stages read it.
+[[nodiscard]] std::unique_ptr<RunSetup> setup_from_text(const std::string& text, Rank rank);
+
+}  // namespace stagecraft

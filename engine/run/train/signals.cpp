@@ -1,0 +1,72 @@
+#include "engine/run/train/signals.h"
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <semaphore.h>
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+/// XCPU: the soft limit on processor time (ulimit -t) is used up.
+constexpr std::array kSignals{SIGTERM, SIGUSR1, SIGUSR2, SIGINT, SIGHUP, SIGXCPU, SIGPWR};
+
+std::atomic<int> received_signal{0};  // written by the handler, on whatever thread it runs
+static_assert(std::atomic<int>::is_always_lock_free, "all that a handler may touch, but sem_post");
+std::atomic<bool> training{false};
+std::atomic<bool> over{false};
+sem_t came;                                              // NOLINT: posted by the handler
+std::array<struct sigaction, kSignals.size()> previous;  // NOLINT: what to restore
+
+extern "C" void remember(int signal) {
+  if (signal == SIGINT && received_signal == SIGINT) {
+    std::signal(SIGINT, SIG_DFL);
+    std::raise(SIGINT);
+  }
+  received_signal = signal;
+  const int error = errno;
+  sem_post(&came);
+  errno = error;
+}
+
+void watch(const std::function<void(int)>& at_start) {
+  for (;;) {
+    while (sem_wait(&came) != 0) {  // EINTR
+    }
+    if (over) return;
+    if (!training) at_start(received_signal);
+  }
+}
+
+}  // namespace
+
+StopSignals::StopSignals(std::function<void(int)> at_start) {
+  received_signal = 0;
+  training = false;
+  over = false;
+  sem_init(&came, 0, 0);
+  watcher_ = std::thread(watch, std::move(at_start));
+  struct sigaction action {};
+  action.sa_handler = remember;
+  action.sa_flags = SA_RESTART;
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals.at(i), nullptr, &previous.at(i));
+    const bool ignored = kSignals.at(i) == SIGHUP && previous.at(i).sa_handler == SIG_IGN;
+    if (!ignored) sigaction(kSignals.at(i), &action, nullptr);
+  }
+}
+
+StopSignals::~StopSignals() {
+  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals.at(i), &previous.at(i), nullptr);
+  over = true;
+  sem_post(&came);
+  watcher_.join();
+}
+
+void StopSignals::training_begins() { training = true; }
+
+int StopSignals::received() { return received_signal; }
+
+}  // namespace stagecraft

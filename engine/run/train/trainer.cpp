@@ -1,0 +1,540 @@
+#include "engine/run/train/trainer.h"
+
+#include "base/bounded.h"
+#include "base/error.h"
+#include "base/failure.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "base/table.h"
+#include "base/text.h"
+#include "engine/run/save/checkpoint.h"
+#include "engine/run/save/checkpoint_folder.h"
+#include "engine/run/save/finite_state.h"
+#include "engine/run/save/last_state.h"
+#include "engine/run/save/saving_probe.h"
+#include "engine/run/show/clock_meetings.h"
+#include "engine/run/show/summary.h"
+#include "engine/run/train/exit_note.h"
+#include "engine/run/train/log_file.h"
+#include "engine/run/train/rehearsal.h"
+#include "engine/run/train/signals.h"
+#include "engine/run/train/watchdog.h"
+#include "engine/transport/cores.h"
+#include "models/tensors/libtorch_error.h"
+#include "schedules/interchange/chrome_trace.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <spdlog/logger.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <thread>
+
+namespace stagecraft {
+namespace {
+
+WorkerOptions worker_options(const RunSetup& setup, at::Device device) {
+  const RunConfig& config = setup.config();
+  WorkerOptions options;
+  options.optimizer = setup.materials().optimizer;
+  options.scheduler = config.scheduler;
+  options.total_steps = setup.shape().steps;
+  options.gradient_clipping = config.gradient_clipping;
+  options.fp16 = config.fp16;
+  options.on_overflow = config.overflow_policy();
+  options.seed = static_cast<std::uint64_t>(config.seed);
+  options.device = device;
+  if (device.is_cuda() && config.cuda.graphs) options.graphs = make_device_graphs(device.index());
+  options.micro_batch_size = config.micro_batch_size;
+  options.batch_size = config.train_batch_size;
+  options.shuffle = config.data.shuffle;
+  options.poison_released_slots = config.comms.poison_released_slots;
+  options.record_steps = config.log.timeline_steps;
+  return options;
+}
+
+spdlog::level::level_enum log_level(LogLevel level) {
+  switch (level) {
+    case LogLevel::debug:
+      return spdlog::level::debug;
+    case LogLevel::info:
+      return spdlog::level::info;
+    case LogLevel::warning:
+      return spdlog::level::warn;
+    case LogLevel::error:
+      return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+/// While it lives and `what` takes more than twice `bound`, which the config's `key` says, the run ends: this rank's
+/// own reading or writing hangs, so that it waits for nobody.
+std::unique_ptr<Overdue> watch_disk(const RunSetup& setup, const RunPaths& paths, Transport& transport,
+                                    Seconds bound, const char* key, const std::string& what,
+                                    const TellFailure& tell) {
+  const Seconds limit = bound * 2;
+  return std::make_unique<Overdue>(limit, [=, name = setup.rank_name(transport.rank()), root = paths.root] {
+    tell(what,
+         std::make_exception_ptr(PeerError(fmt::format(
+             "{}: {} is not over after {:.1f} s (twice comms.{}): the disk of {} hangs, or is slower than "
+             "that allows",
+             name, what, limit.value, key, root))));
+  });
+}
+
+/// For as long as a rank waits for another in this phase.
+std::unique_ptr<Overdue> watch_disk(const RunSetup& setup, const RunPaths& paths, Transport& transport,
+                                    const std::string& what, const TellFailure& tell) {
+  const char* const key = transport.waits().phase() == Phase::save ? "save_timeout_s" : "start_up_timeout_s";
+  return watch_disk(setup, paths, transport, transport.waits().bound(), key, what, tell);
+}
+
+class Trainer {
+ public:
+  Trainer(const RunSetup& setup, const RunPaths& paths, Transport& transport, at::Device device,
+          const Screen& screen, RankPhase& doing, TellFailure tell, std::shared_ptr<spdlog::logger> log,
+          std::unique_ptr<Overdue> starting)
+      : setup_(setup),
+        paths_(paths),
+        transport_(transport),
+        doing_(doing),
+        tell_(std::move(tell)),
+        starting_(std::move(starting)),
+        print_(screen.print),
+        log_(std::move(log)),
+        worker_(setup.materials().model, *setup.materials().loss, *setup.materials().data,
+                setup.layers_of_stages(), setup.placement(), transport, worker_options(setup, device)) {
+    on_device_ = !device.is_cpu();
+    if (transport.rank() != setup.reporter()) return;
+    reporter_.emplace(setup, paths.metrics(), screen);
+    if (print_ && !device.is_cpu())
+      print_(fmt::format("computing on {}, tensors travel over {}\n", device.str(), transport.name()));
+  }
+
+  TrainOutcome run() {
+    transport_.waits().on_long_wait([this](const std::string& what) { log_->warn(what); });
+    start();
+    transport_.waits().enter(Phase::step);
+    if (on_device_) watch_host();
+    SegmentWalk walk(setup_.shape());
+    Segment segment;
+    for (bool more = walk.next(segment); more;) {
+      Segment next;
+      more = walk.next(next);
+      // No rank waits here for those that are behind: each brings its signal to the step, hears behind it what the
+      // others brought, and goes on. All have begun the step when one has ended it.
+      const bool goes_on = more && setup_.programs().follow(segment, next);
+      if (goes_on) ask_for_signal();
+      const bool whole = carry_out(segment, more ? &next : nullptr);
+      const bool trained = segment.kind == SegmentKind::train;
+      int signal = goes_on ? transport_.finish_agreement() : agreed_signal();
+      const bool due = trained && (segment.checkpoint_after || !more);
+      if (due || (signal != 0 && outcome_.steps != saved_step_)) {
+        save(!whole || (trained && more && next.kind == SegmentKind::validate));
+        // What came during the save does not wait for another segment: everything is on disk.
+        signal = agreed_signal();
+      } else if (whole && !trained && outcome_.steps == saved_step_ && transport_.rank() == Rank{0}) {
+        note_validation(outcome_.last_checkpoint);
+      }
+      // With nothing left to do there is nothing to stop.
+      if (signal != 0 && (more || !whole)) {
+        outcome_.stopped_by = signal;
+        break;
+      }
+      segment = std::move(next);
+    }
+    finish();
+    return std::move(outcome_);
+  }
+
+  /// Behind an error in a step or a validation. Returns what the run can be gone on from, in words. Collective over
+  /// `meeting`.
+  [[nodiscard]] std::string save_last_state(Transport& meeting, bool not_finite);
+  /// Whether the error came in a step or a validation: otherwise nothing was learned since the last checkpoint,
+  /// or saving is what failed.
+  [[nodiscard]] bool in_segment() const { return in_segment_; }
+  [[nodiscard]] const std::string& last_checkpoint() const { return outcome_.last_checkpoint; }
+
+ private:
+  void start();
+  /// Reads ahead for the next segment, if any. False: a validation that a signal cut short, which a resumed run
+  /// makes again from its beginning.
+  [[nodiscard]] bool carry_out(const Segment& segment, const Segment* next);
+  void save(bool validation_owed);
+  void finish();
+  void tell_of_graphs();
+  void rehearse();
+  void watch_host();
+  /// Puts the machines' clocks beside each other. Collective.
+  void meet() {
+    if (several_machines_) meetings_.meet(transport_);
+  }
+  /// Launchers may give their own exit code for a run that was stopped: exit.json says the run's.
+  void leave_stop_note() const;
+  /// Brings the signal that this rank got, if any, to the others.
+  void ask_for_signal() { transport_.begin_agreement(StopSignals::received()); }
+  /// The signal that any rank got, the same answer on all of them, which wait for each other.
+  [[nodiscard]] int agreed_signal() {
+    ask_for_signal();
+    return transport_.finish_agreement();
+  }
+
+  const RunSetup& setup_;
+  const RunPaths& paths_;
+  Transport& transport_;
+  RankPhase& doing_;
+  TellFailure tell_;
+  std::unique_ptr<Overdue> starting_;  ///< until the first step
+  Print print_;                        ///< empty: no one listens
+  std::shared_ptr<spdlog::logger> log_;
+  Worker worker_;
+  std::optional<Watchdog> watchdog_;  ///< of a device's host, in steps and validations
+  std::optional<RunReporter> reporter_;
+  TrainOutcome outcome_;
+  bool in_segment_ = false;
+  bool on_device_ = false;
+  /// The step after which the segment validates, or the one that follows; -1: neither does.
+  std::int64_t validation_after_ = -1;
+  std::int64_t saved_step_ = -1;
+  bool several_machines_ = false;
+  ClockMeetings meetings_;  ///< of several machines' clocks
+};
+
+void Trainer::watch_host() {
+  Waits& waits = transport_.waits();
+  watchdog_.emplace(waits.pulse(), waits.bound(),
+                    [this, name = setup_.rank_name(transport_.rank())](const std::string& what) {
+                      tell_("a step", std::make_exception_ptr(PeerError(fmt::format(
+                                          "{}: {}: its device waits for something that does not come, or the "
+                                          "driver or the data's disk hangs (comms.timeout_s)",
+                                          name, what))));
+                    });
+}
+
+/// Before the state of a checkpoint is there, which is none of a rehearsal's business.
+void Trainer::rehearse() {
+  doing_.what = "the rehearsal of its steps";
+  const auto begin = std::chrono::steady_clock::now();
+  const Rehearsal rehearsal(setup_);
+  const std::string why = worker_.rehearse(rehearsal.segments());
+  const Seconds took{std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
+  log_->info("rehearsed in {}", format_duration(took));
+  if (!why.empty()) {
+    log_->warn("the rehearsal ended early, so the first steps load and allocate what they need: {}", why);
+  }
+}
+
+void Trainer::start() {
+  if (on_device_) rehearse();
+  if (const auto& predicted = setup_.plan().predicted) transport_.waits().expect_step(predicted->step);
+  const StartPoint& start = setup_.start();
+  const Model& model = setup_.materials().model;
+  outcome_.steps = start.step;
+  log_->info("{} of {} over {}, {} threads", setup_.rank_name(transport_.rank()), setup_.world(),
+             transport_.name(), setup_.config().threads_per_rank);
+  if (!start.checkpoint.empty()) {
+    doing_.what = "loading " + start.checkpoint;
+    load_checkpoint(start.checkpoint, model, *setup_.materials().optimizer, worker_);
+    require_finite_load(worker_, transport_, start.checkpoint);
+    log_->info("state of step {} from {}", start.step, start.checkpoint);
+    saved_step_ = start.step;
+    outcome_.last_checkpoint = start.checkpoint;
+  } else if (const auto& initial = setup_.config().initial_checkpoint) {
+    doing_.what = "loading " + *initial;
+    load_weights(*initial, model, worker_);
+    require_finite_load(worker_, transport_, *initial);
+    log_->info("weights from {}", *initial);
+  }
+  if (setup_.config().checkpoint.at_start && start.checkpoint.empty()) save(false);
+  transport_.barrier();
+  starting_.reset();
+  StopSignals::training_begins();
+  const std::vector<std::string> machines = transport_.all_gather_text(transport::boot_id());
+  several_machines_ = std::any_of(machines.begin(), machines.end(),
+                                  [&](const std::string& machine) { return machine != machines.front(); });
+  meet();
+  if (reporter_) reporter_->restart_clock();
+}
+
+bool Trainer::carry_out(const Segment& segment, const Segment* next) {
+  const bool train = segment.kind == SegmentKind::train;
+  const auto groups = static_cast<std::int64_t>(segment.group_sizes.size());
+  doing_.what = !train ? fmt::format("validation after step {}", segment.first_step)
+                : groups == 1
+                    ? fmt::format("step {}", segment.first_step + 1)
+                    : fmt::format("steps {} to {}", segment.first_step + 1, segment.first_step + groups);
+  log_->debug("{}: {} micro-batches", doing_.what, segment.micro_batches.size());
+  if (reporter_ && !train) reporter_->restart_clock();
+  in_segment_ = true;
+  const bool validation_next = train && next != nullptr && next->kind == SegmentKind::validate;
+  validation_after_ = !train ? segment.first_step : validation_next ? segment.first_step + groups : -1;
+  worker_.read_ahead(setup_.programs().of(segment), segment);
+  // Not from training to validation and back: the memory proof counts what one of them reads ahead.
+  if (next != nullptr && next->kind == segment.kind) worker_.read_ahead(setup_.programs().of(*next), *next);
+  // Called now or, on a device, when the next segment runs.
+  const auto report = [this, train, steps = segment.first_step](const StepReport& step) {
+    if (!reporter_) return;
+    if (train) {
+      reporter_->step(step);
+    } else {
+      reporter_->validation(step, steps);
+    }
+  };
+  const std::function<bool()> asked = [] { return StopSignals::received() != 0; };
+  bool whole = false;
+  {
+    const Watched watched(watchdog_ ? &*watchdog_ : nullptr);
+    whole =
+        worker_.run(setup_.programs().of(segment), segment, report, train ? std::function<bool()>() : asked);
+    if (next == nullptr || next->kind != segment.kind) worker_.settle();
+  }
+  if (!whole) log_->info("{}: left for a signal, to be made again", doing_.what);
+  // Before the manifest says that this validation was made.
+  if (reporter_ && !train) reporter_->sync();
+  in_segment_ = false;
+  if (!train) return whole;
+  if (reporter_ && outcome_.steps == setup_.start().step) remove_results(paths_);
+  outcome_.steps = segment.first_step + groups;
+  return true;
+}
+
+void Trainer::save(bool validation_owed) {
+  doing_.what = fmt::format("checkpoint after step {}", outcome_.steps);
+  worker_.settle();
+  const InPhase saving(transport_.waits(), Phase::save);
+  const auto watch = watch_disk(setup_, paths_, transport_, doing_.what, tell_);
+  if (reporter_) reporter_->sync();
+  check_session(paths_);
+  require_finite_state(worker_, transport_, outcome_.steps);
+  const Saved saved = save_checkpoint(setup_, paths_, worker_, transport_, outcome_.steps, validation_owed,
+                                      doing_.unfinished);
+  for (const std::string& note : saved.notes) log_->warn("{}", note);
+  outcome_.last_checkpoint = saved.folder;
+  transport_.barrier();  // in a step nobody would wait so long for the one that writes the last files
+  meet();
+  saved_step_ = outcome_.steps;
+  log_->info("{} written", outcome_.last_checkpoint);
+  if (reporter_) reporter_->restart_clock();
+}
+
+std::string Trainer::save_last_state(Transport& meeting, bool not_finite) {
+  // A step's report may fail when the step is made, before the validation that follows it.
+  const std::optional<std::int64_t> step = worker_.whole_state();
+  LastState state{.step = step,
+                  .validation_owed = step == validation_after_,
+                  .saved = saved_step_,
+                  .checkpoint = outcome_.last_checkpoint};
+  // Numbers that came out of a step behind its update: the update was made of them.
+  if (not_finite && state.step && *state.step != outcome_.steps) state.step.reset();
+  if (reporter_) reporter_->sync();
+  const auto watch = watch_disk(setup_, paths_, meeting, meeting_options(setup_.config()).save_timeout,
+                                "save_timeout_s", "saving what can be saved", tell_);
+  LastSave saved = stagecraft::save_last_state(setup_, paths_, worker_, meeting, state, doing_.unfinished);
+  outcome_.last_checkpoint = std::move(saved.checkpoint);
+  return std::move(saved.words);
+}
+
+void Trainer::tell_of_graphs() {
+  const GraphCounts counts = worker_.graph_counts();
+  if (!counts.refusal.empty()) log_->warn("CUDA graphs are not used: {}", counts.refusal);
+  if (counts.recorded > 0) {
+    log_->info("CUDA graphs: {} recorded, started {} times", counts.recorded, counts.repeated);
+  }
+  if (counts.crowded > 0) {
+    log_->warn("CUDA graphs: {} ran as they are, since there were as many recordings as a stage keeps",
+               plural(counts.crowded, "micro-batch"));
+  }
+  if (!reporter_ || !print_) return;
+  if (!counts.refusal.empty()) {
+    print_(fmt::format("CUDA graphs were not used (cuda.graphs): {}\n", counts.refusal));
+  } else if (counts.recorded > 0) {
+    print_(fmt::format("{} CUDA graphs, started {} times (rank {})\n", counts.recorded, counts.repeated,
+                       transport_.rank().value));
+  }
+}
+
+void Trainer::leave_stop_note() const {
+  if (outcome_.stopped_by == 0) return;
+  const Rank rank = transport_.rank();
+  (void)leave_exit_note(paths_, {rank, setup_.placement().stages_of(rank),
+                                 fmt::format("stopping after step {}", outcome_.steps),
+                                 stopped_text(outcome_), exit_code::kStopped});
+}
+
+void Trainer::finish() {
+  doing_.what = "the end";
+  worker_.settle();
+  if (reporter_) reporter_->finish();
+  tell_of_graphs();
+  const InPhase saving(transport_.waits(), Phase::save);
+  const auto watch = watch_disk(setup_, paths_, transport_, doing_.what, tell_);
+  meet();
+  const RunResults results = gather_results(setup_, worker_, transport_, meetings_);
+  if (reporter_) {
+    reporter_->sync();
+    const std::int64_t before = setup_.start().step;
+    const bool keeps = outcome_.steps == before && before > 0;  // no step, a validation that was owed at most
+    if (keeps) {
+      outcome_.summary = earlier_summary(setup_, paths_, before);
+      outcome_.summary.stopped_by_signal = outcome_.stopped_by;
+      if (reporter_->last_validation()) outcome_.summary.last_validation = reporter_->last_validation();
+    } else {
+      outcome_.summary = summary_of(setup_, results, *reporter_, outcome_.steps, outcome_.stopped_by);
+    }
+    write_json_file(paths_.summary(), json::write(outcome_.summary), Links::replace);
+    // Later: it is larger, and less is lost with it.
+    if (!keeps || !is_there(paths_.timeline())) {
+      write_json_file(paths_.timeline(), to_chrome_trace(results.timeline), Links::replace);
+    }
+    leave_stop_note();
+  }
+  if (transport_.rank() == Rank{0}) {
+    for (const std::string& note :
+         tidy_checkpoints(paths_.checkpoints(), setup_.config().checkpoint.keep, paths_.run)) {
+      log_->warn("{}", note);
+    }
+  }
+  transport_.barrier();  // nobody leaves before the files are there
+  log_->info("{} after step {}", outcome_.stopped_by == 0 ? "done" : "stopped", outcome_.steps);
+}
+
+/// What becomes of a rank's error before the rank ends: what can be saved is saved, and the error says where.
+class LastWords {
+ public:
+  LastWords(const RunSetup& setup, Transport& transport, Transport& meeting, Trainer* trainer,
+            RankPhase& doing, spdlog::logger& log)
+      : setup_(setup),
+        transport_(transport),
+        meeting_(meeting),
+        trainer_(trainer),
+        doing_(doing),
+        log_(log) {}
+
+  std::exception_ptr of(const std::exception_ptr& error) {
+    const bool heard = is<MeetAgainError>(error);
+    const bool own = !is<PeerError>(error) && trainer_ != nullptr && trainer_->in_segment();
+    if (!heard && !own) {
+      meeting_.fail("nothing is saved");
+      return with_words(error, "");
+    }
+    const Failure failure = failure_of(error);
+    if (own) {
+      transport_.call_off(fmt::format("{} failed during {}: {}", setup_.rank_name(transport_.rank()),
+                                      doing_.what, failure.message));
+    }
+    const std::string kept = save(is<NotFiniteError>(error));
+    log_.info("{}", kept);
+    const std::exception_ptr whole = with_words(error, kept);
+    if (own) doing_.failed(whole);
+    leave();
+    return whole;
+  }
+
+ private:
+  template <class Error>
+  [[nodiscard]] static bool is(const std::exception_ptr& error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error&) {
+      return true;
+    } catch (...) {
+      return false;
+    }
+  }
+
+  [[nodiscard]] std::string save(bool not_finite) {
+    try {
+      if (trainer_ == nullptr) throw InputError("this rank had not begun");
+      return trainer_->save_last_state(meeting_, not_finite);
+    } catch (...) {
+      const std::string why = failure_of(std::current_exception()).message;
+      meeting_.fail(why);
+      return fmt::format("The state since the last checkpoint was not saved: {}", why);
+    }
+  }
+
+  /// The rank that failed speaks first, so the others wait until it has.
+  void leave() {
+    try {
+      meeting_.barrier();
+    } catch (const PeerError&) {  // it has ended, or cannot come
+      constexpr auto kMoment = std::chrono::milliseconds(200);
+      std::this_thread::sleep_for(kMoment);
+    }
+  }
+
+  /// The same error, whose message goes on with `words`, or with what helps where numbers were not finite.
+  [[nodiscard]] std::exception_ptr with_words(const std::exception_ptr& error,
+                                              const std::string& words) const {
+    try {
+      std::rethrow_exception(error);
+    } catch (const NotFiniteError& e) {
+      const std::string checkpoint = trainer_ == nullptr ? "" : trainer_->last_checkpoint();
+      return std::make_exception_ptr(
+          InputError(fmt::format("{}. {}", e.what(), how_to_go_on(e, setup_, checkpoint))));
+    } catch (...) {
+      if (words.empty()) return error;
+    }
+    const Failure failure = failure_of(error);
+    const std::string text = fmt::format("{}. {}", failure.message, words);
+    if (failure.code == exit_code::kInput) return std::make_exception_ptr(InputError(text));
+    if (failure.code == exit_code::kRefused) return std::make_exception_ptr(RefusedError(text));
+    return failure.code == exit_code::kDefect ? std::make_exception_ptr(InternalError(text)) : error;
+  }
+
+  const RunSetup& setup_;
+  Transport& transport_;
+  Transport& meeting_;
+  Trainer* trainer_;
+  RankPhase& doing_;
+  spdlog::logger& log_;
+};
+
+}  // namespace
+
+std::string stopped_text(const TrainOutcome& outcome) {
+  if (outcome.stopped_by == 0) return "";
+  return fmt::format("stopped by {} after step {}; {} has everything, go on with --resume",
+                     sigabbrev_np(outcome.stopped_by), outcome.steps, outcome.last_checkpoint);
+}
+
+TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport& transport, at::Device device,
+                        const Screen& screen, RankPhase& doing, const TellFailure& tell) {
+  at::set_num_threads(setup.config().threads_per_rank);  // of this thread's operators
+  std::unique_ptr<Overdue> starting = watch_disk(setup, paths, transport, "start-up", tell);
+  doing.what = "trying to save";
+  const Seconds tried = try_saving(setup, paths, transport, doing.unfinished);
+  doing.what = "start-up";
+  const std::shared_ptr<spdlog::logger> log =
+      open_log(paths.log(transport.rank()), setup.rank_name(transport.rank()));
+  log->set_level(log_level(setup.config().log.level));
+  log->info("saving was tried in {}", format_duration(tried));
+  const auto here = [&] { return fmt::format("{}, {}", setup.rank_name(transport.rank()), doing.what); };
+  transport.barrier();  // making a transport waits for the others without a bound
+  const std::unique_ptr<Transport> meeting = transport.meeting_place(meeting_options(setup.config()));
+  transport.waits().enter(transport.waits().phase());  // the others are shown this one's phase
+  std::optional<Trainer> trainer;
+  try {
+    try {
+      trainer.emplace(setup, paths, transport, device, screen, doing, tell, log, std::move(starting));
+    } catch (...) {  // what a program's actions throw is placed by the executor
+      std::rethrow_exception(with_place(std::current_exception(), here()));
+    }
+    return trainer->run();
+  } catch (...) {
+    std::exception_ptr error = without_stack(std::current_exception(), here());
+    log->error("{}: {}", doing.what, failure_of(error).message);
+    if (const std::string whole = whole_error(error); !whole.empty()) log->error("{}", whole);
+    error = LastWords(setup, transport, *meeting, trainer ? &*trainer : nullptr, doing, *log).of(error);
+    log->flush();
+    tell(doing.what, error);
+    std::rethrow_exception(error);
+  }
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,334 @@
+#include "models/captured/replay/argument_rules.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
+#include <ATen/core/jit_type.h>
+#include <ATen/native/Pool.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+#include <unordered_map>
+
+namespace stagecraft::captured {
+namespace {
+
+using Sizes = StepView::Sizes;
+
+std::string text_of(const Sizes& sizes) { return fmt::format("[{}]", fmt::join(sizes, ",")); }
+
+/// Nothing is wrong with an argument that is absent.
+std::string must_be(const StepView& view, std::string_view argument, const Sizes& expected) {
+  const auto type = view.tensor(argument);
+  if (!type || type->sizes == expected) return "";
+  return fmt::format("{} is {}, expected {}", argument, type->text(), text_of(expected));
+}
+
+std::string must_be_there(const StepView& view, std::string_view argument) {
+  return view.tensor(argument) ? "" : fmt::format("{} is missing", argument);
+}
+
+/// The first that is broken.
+std::string first_of(std::initializer_list<std::string> broken) {
+  for (const std::string& what : broken) {
+    if (!what.empty()) return what;
+  }
+  return "";
+}
+
+// ---- Rules for arguments of a kind, in whatever operator
+
+/// More than any tensor has elements. Sums and products of a few such numbers do not fit 64 bits.
+constexpr std::int64_t kMostInteger = std::int64_t{1} << 40U;
+/// Of kernels, their steps and paddings: products of those of three dimensions fit.
+constexpr std::int64_t kMostWindow = std::int64_t{1} << 20U;
+
+constexpr std::array<std::string_view, 4> kAnyInteger{"start", "end", "ignore_index", "padding_idx"};
+constexpr std::array<std::string_view, 6> kWindows{"kernel_size", "stride",         "padding",
+                                                   "dilation",    "output_padding", "pad"};
+
+/// Kernels compute sizes and places from integers without a check that they fit.
+std::string integers_fit(const StepView& view) {
+  for (const c10::Argument& argument : view.step().op->schema().arguments()) {
+    const std::string& name = argument.name();
+    const bool number = argument.type()->kind() == c10::TypeKind::NumberType;
+    if (number || std::ranges::find(kAnyInteger, name) != kAnyInteger.end()) continue;
+    const bool window = std::ranges::find(kWindows, name) != kWindows.end();
+    const std::int64_t most = window ? kMostWindow : kMostInteger;
+    for (const std::int64_t value : view.integers(name)) {
+      if (-most <= value && value <= most) continue;
+      return fmt::format("{} has {}, expected numbers up to {}", name, value, most);
+    }
+  }
+  return "";
+}
+
+/// A number in a tensor's place is of no type of its own: LibTorch takes that of the tensors beside it, and
+/// some kernels read the number as that type where there are none.
+std::string numbers_have_tensors(const StepView& view) {
+  std::string number;
+  for (std::size_t i = 0; i < view.step().arguments.size(); ++i) {
+    if (!view.step().arguments[i].values.empty()) return "";
+    if (view.is_number(i)) number = view.step().op->schema().arguments()[i].name();
+  }
+  return number.empty() ? "" : fmt::format("{} is a number, expected a tensor", number);
+}
+
+/// A scale says where a kernel reads its input. It must be about what the sizes say (PyTorch rounds down).
+std::string scales_fit(const StepView& view) {
+  constexpr std::array<std::string_view, 4> kFromTheLast{"scales_w", "scales_h", "scales_d", "scales"};
+  const Sizes out = view.integers("output_size");
+  Sizes in = view.integers("input_size");
+  if (in.empty()) in = view.sizes("self");
+  for (std::size_t i = 0; i < kFromTheLast.size(); ++i) {
+    const auto scale = view.number(kFromTheLast[i]);
+    const std::size_t back = i % 3 + 1;
+    if (!scale || in.size() < back || out.size() < back) continue;
+    const auto from = static_cast<double>(in[in.size() - back]),
+               to = static_cast<double>(out[out.size() - back]);
+    if (std::abs(from * *scale - to) <= 1) continue;
+    return fmt::format("{} is {}, but {} becomes {}", kFromTheLast[i], *scale, in[in.size() - back],
+                       out[out.size() - back]);
+  }
+  return "";
+}
+
+// ---- Norms
+
+std::string batch_norm(const StepView& view) {
+  const Sizes input = view.sizes("input");
+  if (input.size() < 2) return "input has less than two dimensions";
+  const Sizes channels{input[1]};
+  const bool backward = view.position("train").has_value();
+  const bool training = view.flag("training") || view.flag("train");
+  if (!training && !view.position("running_mean")) return "training is false, and there are no statistics";
+  return first_of({must_be(view, "grad_out", input), must_be(view, "weight", channels),
+                   must_be(view, "bias", channels), must_be(view, "running_mean", channels),
+                   must_be(view, "running_var", channels),
+                   training ? "" : must_be_there(view, "running_mean"),
+                   training ? "" : must_be_there(view, "running_var"),
+                   training ? must_be(view, "save_mean", channels) : "",
+                   training ? must_be(view, "save_invstd", channels) : "",
+                   training && backward ? must_be_there(view, "save_mean") : "",
+                   training && backward ? must_be_there(view, "save_invstd") : ""});
+}
+
+/// Statistics have the dimensions of the input, ones in place of those that are normalized.
+std::string normalized(const StepView& view) {
+  const Sizes input = view.sizes("input");
+  const std::size_t length = view.integers("normalized_shape").size();
+  if (length > input.size()) return "normalized_shape has more dimensions than input";
+  const auto cut = input.end() - static_cast<std::ptrdiff_t>(length);
+  Sizes statistics(input.begin(), cut);
+  statistics.insert(statistics.end(), length, 1);
+  const Sizes weight(cut, input.end());
+  return first_of({must_be(view, "grad_out", input), must_be(view, "mean", statistics),
+                   must_be(view, "rstd", statistics), must_be(view, "weight", weight),
+                   must_be(view, "bias", weight)});
+}
+
+std::string group_norm(const StepView& view) {
+  const Sizes input = view.sizes("input");
+  const std::int64_t samples = view.integers("N")[0], channels = view.integers("C")[0],
+                     groups = view.integers("group")[0];
+  if (input.size() < 2 || input[0] != samples || input[1] != channels) {
+    return fmt::format("input is {}, expected {} samples of {} channels", text_of(input), samples, channels);
+  }
+  const Sizes statistics{samples, groups};
+  return first_of({must_be(view, "grad_out", input), must_be(view, "mean", statistics),
+                   must_be(view, "rstd", statistics), must_be(view, "weight", {channels}),
+                   must_be(view, "bias", {channels})});
+}
+
+/// One norm for each slice along the first dimension, or the last.
+std::string weight_norm(const StepView& view) {
+  const bool backward = view.position("saved_v").has_value();
+  const Sizes v = view.sizes(backward ? "saved_v" : "v");
+  const std::int64_t dim = view.integers("dim")[0];
+  const auto count = static_cast<std::int64_t>(v.size());
+  if (count == 0 || (dim != 0 && dim != count - 1)) return "dim is neither the first nor the last";
+  Sizes norms(v.size(), 1);
+  norms[static_cast<std::size_t>(dim)] = v[static_cast<std::size_t>(dim)];
+  return first_of({must_be(view, "g", norms), must_be(view, "saved_g", norms),
+                   must_be(view, "saved_norms", norms), must_be(view, "grad_w", v)});
+}
+
+// ---- Attention
+
+/// Heads of the query share those of key and value in groups of one size.
+std::string attention(const StepView& view) {
+  const Sizes query = view.sizes("query"), key = view.sizes("key"), value = view.sizes("value");
+  if (query.size() != 4 || key.size() != 4 || value.size() != 4)
+    return "query, key and value have four dimensions";
+  if (key[1] < 1 || query[1] % key[1] != 0) {
+    return fmt::format("query has {} heads, which is no multiple of {}, those of key", query[1], key[1]);
+  }
+  const Sizes out{query[0], query[1], query[2], value[3]};
+  const Sizes scores{query[0], query[1], query[2], key[2]};
+  const auto mask = view.tensor("attn_mask");
+  for (std::size_t i = 0; mask && i < mask->sizes.size(); ++i) {
+    const bool fits =
+        mask->sizes.size() <= 4 &&
+        (mask->sizes[i] == 1 || mask->sizes[i] == scores[scores.size() - mask->sizes.size() + i]);
+    if (!fits) return fmt::format("attn_mask is {}, and scores are {}", mask->text(), text_of(scores));
+  }
+  return first_of({must_be(view, "key", {query[0], key[1], key[2], query[3]}),
+                   must_be(view, "value", {query[0], key[1], key[2], query[3]}), must_be(view, "out", out),
+                   must_be(view, "grad_out", out),
+                   must_be(view, "logsumexp", {query[0], query[1], query[2]})});
+}
+
+/// LibTorch chooses the kernel, and looks at all but this.
+std::string any_attention(const StepView& view) {
+  const Sizes key = view.sizes("key"), value = view.sizes("value");
+  if (key.size() >= 2 && value.size() >= 2 && key[key.size() - 2] == value[value.size() - 2]) return "";
+  return fmt::format("key is {}, and value {}", text_of(key), text_of(value));
+}
+
+// ---- Backwards, whose gradient has the sizes of the forward's result
+
+/// Indices say where the gradient is written: they must be those of a forward over as large an input.
+template <const char* const& forward>
+std::string pooled(const StepView& view) {
+  const auto [name, input] = view.maker("indices");
+  if (name != forward)
+    return fmt::format("indices are made by {}, expected {}", name.empty() ? "no step" : name, forward);
+  return first_of({must_be(view, "self", input.sizes), must_be(view, "grad_output", view.sizes("indices"))});
+}
+constexpr const char* kMaxPool2d = "aten::max_pool2d_with_indices";
+constexpr const char* kMaxPool3d = "aten::max_pool3d_with_indices";
+constexpr const char* kAdaptiveMaxPool2d = "aten::adaptive_max_pool2d";
+
+/// `size(i, in)` of each of the last `dimensions`, and as many of the others as the input has.
+template <class SizeOf>
+std::string last_sizes(const StepView& view, std::size_t dimensions, const SizeOf& size) {
+  Sizes expected = view.sizes("self");
+  if (expected.size() < dimensions) return fmt::format("self has less than {} dimensions", dimensions);
+  for (std::size_t i = 0; i < dimensions; ++i) {
+    std::int64_t& its = expected[expected.size() - dimensions + i];
+    its = size(i, its);
+  }
+  return must_be(view, "grad_output", expected);
+}
+
+template <std::size_t dimensions>
+std::string padded(const StepView& view) {
+  const Sizes padding = view.integers("padding");  // of the last dimension first
+  if (padding.size() != 2 * dimensions) return fmt::format("padding has {} numbers", padding.size());
+  return last_sizes(view, dimensions, [&](std::size_t i, std::int64_t in) {
+    const std::size_t back = 2 * (dimensions - 1 - i);
+    return in + padding[back] + padding[back + 1];
+  });
+}
+
+template <std::size_t dimensions>
+std::string averaged(const StepView& view) {
+  const auto window = [&](const char* name, std::size_t i, std::int64_t absent) {
+    const Sizes given = view.integers(name);
+    return given.empty() ? absent : given.size() == 1 ? given[0] : i < given.size() ? given[i] : 0;
+  };
+  for (std::size_t i = 0; i < dimensions; ++i) {
+    const std::int64_t kernel = window("kernel_size", i, 0), padding = window("padding", i, 0);
+    if (kernel < 1 || window("stride", i, kernel) < 1 || padding < 0 || padding > kernel / 2) {
+      return "kernel_size, stride and padding make no window";
+    }
+  }
+  return last_sizes(view, dimensions, [&](std::size_t i, std::int64_t in) {
+    const std::int64_t kernel = window("kernel_size", i, 0);
+    return at::native::pooling_output_shape<std::int64_t>(
+        in, kernel, window("padding", i, 0), window("stride", i, kernel), 1, view.flag("ceil_mode"));
+  });
+}
+
+/// Into as many parts as the gradient has.
+template <std::size_t dimensions>
+std::string adaptive(const StepView& view) {
+  const Sizes gradient = view.sizes("grad_output");
+  if (gradient.size() < dimensions) return fmt::format("grad_output has less than {} dimensions", dimensions);
+  const Sizes self = view.sizes("self");
+  if (std::ranges::find(self, 0) != self.end()) return "self has no elements";
+  return last_sizes(view, dimensions,
+                    [&](std::size_t i, std::int64_t) { return gradient[gradient.size() - dimensions + i]; });
+}
+
+std::string unfolded(const StepView& view) {
+  Sizes expected = view.integers("input_sizes");
+  const std::int64_t size = view.integers("size")[0], step = view.integers("step")[0];
+  const auto count = static_cast<std::int64_t>(expected.size());
+  std::int64_t dim = view.integers("dim")[0];
+  if (dim < 0) dim += count;
+  if (dim < 0 || dim >= count) return "dim is none of input_sizes";
+  std::int64_t& whole = expected[static_cast<std::size_t>(dim)];
+  if (step < 1 || size < 0 || size > whole) return "size and step make no windows";
+  whole = (whole - size) / step + 1;
+  expected.push_back(size);
+  return must_be(view, "grad_in", expected);
+}
+
+/// What a mask selects is as large as its values say: no later step's rules would hold for it.
+std::string indexed(const StepView& view) {
+  for (const StepView::Type& type : view.tensors("indices")) {
+    if (type.dtype == at::kBool) return fmt::format("an index is {}, expected integers", type.text());
+  }
+  return "";
+}
+
+/// One for each sample where the forward does not reduce, else one.
+std::string margin_loss(const StepView& view) {
+  const Sizes self = view.sizes("self");
+  const bool of_samples = view.integers("reduction")[0] == 0 && self.size() == 2;
+  return first_of({must_be(view, "grad_output", of_samples ? Sizes{self[0]} : Sizes{}),
+                   must_be(view, "is_target", view.sizes("target"))});
+}
+
+std::string softmax(const StepView& view) { return must_be(view, "grad_output", view.sizes("output")); }
+
+using Rule = std::string (*)(const StepView&);
+
+const std::unordered_map<std::string_view, Rule>& rules() {
+  static const auto& all = *new std::unordered_map<std::string_view, Rule>{
+      {"aten::native_batch_norm", batch_norm},
+      {"aten::native_batch_norm_backward", batch_norm},
+      {"aten::_native_batch_norm_legit_functional", batch_norm},
+      {"aten::_native_batch_norm_legit.no_stats", batch_norm},
+      {"aten::_native_batch_norm_legit_no_training", batch_norm},
+      {"aten::native_layer_norm_backward", normalized},
+      {"aten::native_group_norm", group_norm},
+      {"aten::native_group_norm_backward", group_norm},
+      {"aten::_weight_norm_interface", weight_norm},
+      {"aten::_weight_norm_interface_backward", weight_norm},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu", attention},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention},
+      {"aten::scaled_dot_product_attention", any_attention},
+      {"aten::max_pool2d_with_indices_backward", pooled<kMaxPool2d>},
+      {"aten::max_pool3d_with_indices_backward", pooled<kMaxPool3d>},
+      {"aten::adaptive_max_pool2d_backward", pooled<kAdaptiveMaxPool2d>},
+      {"aten::reflection_pad1d_backward", padded<1>},
+      {"aten::reflection_pad2d_backward", padded<2>},
+      {"aten::replication_pad2d_backward", padded<2>},
+      {"aten::avg_pool2d_backward", averaged<2>},
+      {"aten::avg_pool3d_backward", averaged<3>},
+      {"aten::_adaptive_avg_pool2d_backward", adaptive<2>},
+      {"aten::_adaptive_avg_pool3d_backward", adaptive<3>},
+      {"aten::unfold_backward", unfolded},
+      {"aten::multi_margin_loss_backward", margin_loss},
+      {"aten::multilabel_margin_loss_backward", margin_loss},
+      {"aten::index.Tensor", indexed},
+      {"aten::_softmax_backward_data", softmax},
+      {"aten::_log_softmax_backward_data", softmax},
+  };
+  return all;
+}
+
+}  // namespace
+
+std::string broken_rule(const StepView& view) {
+  const auto found = rules().find(view.step().name);
+  std::string broken = first_of({integers_fit(view), numbers_have_tensors(view), scales_fit(view)});
+  return broken.empty() && found != rules().end() ? found->second(view) : broken;
+}
+
+}  // namespace stagecraft::captured

@@ -1,0 +1,138 @@
+#include "models/captured/replay/precautions.h"
+
+#include "base/error.h"
+#include "models/captured/operators/operators.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+
+namespace stagecraft::captured {
+namespace {
+
+using Order = Precautions::Order;
+
+struct Named {
+  std::string_view argument;
+  Order order;
+};
+using Layouts = std::vector<Named>;
+
+const std::unordered_map<std::string_view, Layouts>& layouts() {
+  static const Layouts batch_norm{{"weight", Order::dense},       {"bias", Order::dense},
+                                  {"running_mean", Order::dense}, {"running_var", Order::dense},
+                                  {"save_mean", Order::dense},    {"save_invstd", Order::dense}};
+  static const Layouts group_norm{{"weight", Order::dense}, {"bias", Order::dense},
+                                  {"mean", Order::dense},   {"rstd", Order::dense},
+                                  {"input", Order::same},   {"grad_out", Order::same}};
+  static const Layouts layer_norm{
+      {"weight", Order::dense}, {"bias", Order::dense}, {"mean", Order::dense}, {"rstd", Order::dense}};
+  static const Layouts weight_norm{{"v", Order::dense},       {"g", Order::dense},
+                                   {"grad_w", Order::dense},  {"saved_v", Order::dense},
+                                   {"saved_g", Order::dense}, {"saved_norms", Order::dense}};
+  static const Layouts attention{{"query", Order::dense_rows},    {"key", Order::dense_rows},
+                                 {"value", Order::dense_rows},    {"out", Order::dense_rows},
+                                 {"grad_out", Order::dense_rows}, {"attn_mask", Order::dense_rows},
+                                 {"logsumexp", Order::dense_rows}};
+  static const auto& all = *new std::unordered_map<std::string_view, Layouts>{
+      {"aten::native_batch_norm", batch_norm},
+      {"aten::native_batch_norm_backward", batch_norm},
+      {"aten::_native_batch_norm_legit_functional", batch_norm},
+      {"aten::_native_batch_norm_legit.no_stats", batch_norm},
+      {"aten::_native_batch_norm_legit_no_training", batch_norm},
+      {"aten::native_group_norm", group_norm},
+      {"aten::native_group_norm_backward", group_norm},
+      {"aten::native_layer_norm", layer_norm},
+      {"aten::native_layer_norm_backward", layer_norm},
+      {"aten::_weight_norm_interface", weight_norm},
+      {"aten::_weight_norm_interface_backward", weight_norm},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu", attention},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention},
+      {"aten::median.dim", {{"self", Order::same}}},
+  };
+  return all;
+}
+
+/// Memory that nobody has written to would go into the results.
+constexpr std::pair<std::string_view, const char*> kInPlaceOf[] = {
+    {"aten::empty_like", "aten::zeros_like"},
+    {"aten::new_empty", "aten::new_zeros"},
+};
+
+bool lies(const at::Tensor& tensor, Order order) {
+  switch (order) {
+    case Order::dense:
+      return tensor.is_contiguous();
+    case Order::same:
+      return tensor.is_non_overlapping_and_dense();
+    case Order::dense_rows:
+      return tensor.dim() == 0 || tensor.size(-1) <= 1 || tensor.stride(-1) == 1;
+  }
+  return false;
+}
+
+template <class Integer>
+std::optional<Integer> first_beyond(const at::Tensor& indices, const Precautions::Indices& range) {
+  const at::Tensor dense = indices.contiguous();
+  const auto* const first = dense.const_data_ptr<Integer>();
+  const auto fits = [&](Integer index) {
+    return (0 <= index && index < range.below) || index == range.ignored;
+  };
+  const auto* const found = std::find_if_not(first, first + dense.numel(), fits);
+  if (found == first + dense.numel()) return std::nullopt;
+  return *found;
+}
+
+void require_within(const at::Tensor& indices, const Precautions::Indices& range, const Step& step) {
+  std::optional<std::int64_t> beyond;
+  if (indices.scalar_type() == at::kLong) beyond = first_beyond<std::int64_t>(indices, range);
+  if (indices.scalar_type() == at::kInt) beyond = first_beyond<std::int32_t>(indices, range);
+  if (!beyond) return;  // the operator takes no other type
+  throw InputError(step.place, fmt::format("{}: {} has {}, expected indices from 0 to {}", step.name,
+                                           step.op->schema().arguments()[range.position].name(), *beyond,
+                                           range.below - 1));
+}
+
+}  // namespace
+
+void Precautions::take(torch::jit::Stack& stack, const Step& step) const {
+  for (const Layout& layout : layouts) {
+    c10::IValue& value = stack[layout.position];
+    if (!value.isTensor() || !value.toTensor().defined() || lies(value.toTensor(), layout.order)) continue;
+    value = value.toTensor().contiguous();
+  }
+  for (const Indices& range : indices) {
+    const c10::IValue& value = stack[range.position];
+    if (value.isTensor() && value.toTensor().defined()) require_within(value.toTensor(), range, step);
+  }
+}
+
+Precautions precautions_for(const StepView& view, c10::Device device) {
+  Precautions found{view.step().op, {}, {}};
+  const std::string_view name = view.step().name;
+  for (const auto& [operation, other] : kInPlaceOf) {
+    if (name == operation) found.op = handle_of(*find_operator(other));
+  }
+  if (!device.is_cpu()) return found;
+  if (const auto its = layouts().find(name); its != layouts().end()) {
+    for (const auto& [argument, order] : its->second) {
+      if (const auto position = view.position(argument)) found.layouts.push_back({*position, order});
+    }
+  }
+  const auto within = [&](std::string_view argument, std::int64_t below, bool ignores) {
+    std::optional<std::int64_t> ignored;
+    if (ignores) ignored = view.integers("ignore_index").at(0);
+    found.indices.push_back({view.position(argument).value(), below, ignored});
+  };
+  const StepView::Sizes self = view.sizes("self");
+  if (name == "aten::nll_loss_backward") within("target", self.empty() ? 0 : self.back(), true);
+  if (name == "aten::nll_loss2d_backward") within("target", self.size() < 2 ? 0 : self[1], true);
+  if (name == "aten::embedding_dense_backward") within("indices", view.integers("num_weights").at(0), false);
+  return found;
+}
+
+}  // namespace stagecraft::captured

@@ -1,0 +1,46 @@
+#pragma once
+
+// What is done before a call because the operator's kernel does not do it, and no rule about sizes can stand in
+// for it (argument_rules.h): numbers are known and memory is laid out only while the graph runs.
+
+#include "models/captured/format/step_view.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace stagecraft::captured {
+
+struct Precautions {
+  enum class Order : std::uint8_t {
+    dense,       ///< in the order of its dimensions: the kernel reads it without its strides
+    same,        ///< in any order, without gaps or repetitions
+    dense_rows,  ///< the last dimension without gaps: the kernel knows the strides of the others
+  };
+  struct Layout {
+    std::uint32_t position;
+    Order order;
+  };
+  /// Indices of [0, below), or `ignored`.
+  struct Indices {
+    std::uint32_t position;
+    std::int64_t below;
+    std::optional<std::int64_t> ignored;
+  };
+
+  std::optional<c10::OperatorHandle> op;  ///< to be called: the step's own, or one in its place
+  std::vector<Layout> layouts;
+  std::vector<Indices> indices;
+
+  /// Copies arguments that lie otherwise, and throws InputError for indices out of range.
+  void take(torch::jit::Stack& stack, const Step& step) const;
+};
+
+/// Indices are compared on the CPU alone: on CUDA the kernels do that, and the host does not wait for them.
+[[nodiscard]] Precautions precautions_for(const StepView& view, c10::Device device);
+
+}  // namespace stagecraft::captured

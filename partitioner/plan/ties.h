@@ -1,0 +1,15 @@
+#pragma once
+
+// Which stages of a plan hold weights that several layers share.
+
+#include "partitioner/plan/plan.h"
+#include "partitioner/plan/profile.h"
+
+#include <vector>
+
+namespace stagecraft {
+
+/// Sets the plan's ties, and what its costs say of them, where it has costs. `ties` are of the plan's model.
+void set_ties(Plan& plan, const std::vector<TiedWeight>& ties);
+
+}  // namespace stagecraft

@@ -1,0 +1,238 @@
+// The search over layouts by simulated step: best first by what no layout can be below. Whatever cannot beat
+// the best plan so far is left alone.
+
+#include "partitioner/plan/compare_costs.h"
+#include "partitioner/search/planning_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace stagecraft::planning {
+namespace {
+
+/// When there is no time to search more layouts than this, there is none to look at their bounds either.
+constexpr std::size_t kMostBounds = 1000;
+/// What is left is for so many searches like the one without a cap.
+constexpr std::size_t kCapShare = 8;
+/// And of several stages per rank so much of that.
+constexpr std::int64_t kLoopCapShare = 4;
+
+class LayoutSearch {
+ public:
+  explicit LayoutSearch(PlanningRun& run) : run_(run) {}
+
+  [[nodiscard]] std::optional<StepProof> search(const std::vector<Layout>& plain, const Layouts& wide) {
+    const bool chosen = !run_.request.cuts.empty();
+    // With cuts of their own the plain ones are priced already.
+    std::vector<Task> tasks = tasks_of(chosen ? std::vector<Layout>() : plain, wide);
+    StepProof proof{.bound = Seconds{kInfinite}, .whole_family = wide.all, .layouts = tasks.size()};
+    if (by_time_ && !chosen) begin_with_equal_widths(tasks, proof);
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      Task& task = tasks[i];
+      if (!(clearly_less(task.bound, run_.best()))) break;
+      if (run_.request.search.first_that_fits && !run_.candidates.empty()) break;
+      if (known_not_to_fit(task.layout)) continue;
+      if (by_time_ && run_.budget.over() && run_.candidates.empty()) {
+        run_.refusals.push_back(
+            {.reason = fmt::format("nothing that fits was found in the first {} of {} layouts: search longer "
+                                   "(--time-limit), or try a schedule that keeps less",
+                                   i, tasks.size()),
+             .proved = false});
+        break;
+      }
+      if (run_.budget.over() && !run_.candidates.empty() && tasks.size() > kMostBounds) {
+        proof.bound = std::min(proof.bound, Seconds{task.bound});
+        break;  // the others' bounds are no lower
+      }
+      task.bound = std::max(task.bound, first_bound(task.layout));
+      if (!(clearly_less(task.bound, run_.best()))) continue;
+      if (run_.budget.over() && !run_.candidates.empty()) {  // the others' bounds are still of use
+        proof.bound = std::min(proof.bound, Seconds{task.bound});
+        continue;
+      }
+      try {
+        if (chosen) {
+          run_.keep(task.layout, run_.maker.balanced(task.layout));
+          continue;
+        }
+        search(task, run_.share(waiting(tasks, i)), proof);
+      } catch (const InputError& error) {  // not such widths, says the schedule
+        if (task.layout.replicated())
+          run_.refuse(task.layout, fmt::format("{}: {}", task.layout.name(), error.what()), true);
+      }
+    }
+    if (run_.candidates.empty() && !wide.all) run_.unproved = true;
+    if (run_.candidates.empty() && run_.refusals.empty() && !tasks.empty() && run_.maker.capacity())
+      run_.keep_least(tasks.front().layout, {}, /*proved=*/false);
+    if (chosen || run_.candidates.empty()) return std::nullopt;
+    run_.finish(proof);
+    if (run_.maker.capacity() && !run_.request.search.first_that_fits) price_without_cap(tasks, proof);
+    return proof;
+  }
+
+ private:
+  /// A layout whose cuts may be worth a search.
+  struct Task {
+    Layout layout;
+    double bound = 0;
+    std::vector<std::vector<int>> seeds{};
+  };
+
+  /// Of each number of stages the widest: where only a program says what stages need, a search meets few cuts that
+  /// fit, and these are likely to.
+  void begin_with_equal_widths(std::vector<Task>& tasks, StepProof& proof) {
+    for (Task& task : tasks) {
+      const Layout& layout = task.layout;
+      if (run_.budget.half_spent()) return;
+      if (layout.block != 1 || layout.widths.front() != run_.cluster.devices() / layout.positions() ||
+          std::ranges::adjacent_find(layout.widths, std::not_equal_to{}) != layout.widths.end() ||
+          !clearly_less(task.bound, run_.best()) || run_.maker.impossible_on(layout.positions()))
+        continue;
+      const double bound = proof.bound.value;
+      search(task, {.work = 0}, proof, /*to_begin=*/true);
+      proof.bound = Seconds{bound};  // each is searched again
+    }
+  }
+
+  /// `to_begin`: the layout is searched again.
+  void search(Task& task, const CutSearchBudget& share, StepProof& proof, bool to_begin = false) {
+    if (by_time_ && task.seeds.empty()) task.seeds = run_.maker.likely_cuts(task.layout);
+    bool by_replica = by_time_ && !shares_links();
+    for (bool again = true; again;) {
+      const CutSearchResult found =
+          run_.search_cuts(task.layout, run_.schedule, run_.best(), share, task.seeds, true, by_replica);
+      run_.budget.take(found.work);
+      run_.budget.take_program(run_.request.micro_batches, task.layout.stages());
+      proof.simulated += found.simulated;
+      proof.bound = std::min(proof.bound, Seconds{std::max(found.bound, task.bound)});
+      again = false;
+      if (!found.cuts) {
+        if (!to_begin && run_.candidates.empty()) refuse(task.layout, found);
+        return;
+      }
+      PlanCandidate candidate =
+          run_.maker.priced(task.layout, run_.maker.plan_of(task.layout, *found.cuts, found.settings));
+      // What one pipeline needs the others need hardly ever more of.
+      again = by_replica && !run_.maker.over_cap(candidate.plan).empty();
+      by_replica = false;
+      if (!again) run_.keep(std::move(candidate));
+    }
+  }
+
+  /// Takes note that nothing fits, or that nothing was found.
+  void refuse(const Layout& layout, const CutSearchResult& found) {
+    if (by_time_) refused_.insert(shape_of(layout));
+    const bool ordered = run_.schedule.orders_by_time;
+    // Of stages that have their ranks to themselves it is known already, and proved.
+    if (layout.stages_per_rank == 1 && !ordered && !layout.replicated()) return;
+    // Where an order follows the costs, other recomputes than those tried may fit.
+    const bool proved = found.complete && !(ordered && run_.maker.chooses_recompute());
+    if (!run_.maker.capacity() || (layout.stages_per_rank == 1 && layout.replicated())) {
+      run_.unproved |= !proved;
+      return;
+    }
+    run_.keep_least(layout, found.nearest, proved);
+  }
+
+  [[nodiscard]] bool known_not_to_fit(const Layout& layout) const {
+    return run_.maker.impossible_on(layout.positions()) || refused_before(layout);
+  }
+
+  /// Layouts from that one on. A time limit is for those alone that will be searched: it is to be used.
+  [[nodiscard]] std::size_t waiting(const std::vector<Task>& tasks, std::size_t at) const {
+    if (!run_.request.search.time_limit) return tasks.size() - at;
+    return 1 + to_size(std::count_if(
+                   tasks.begin() + static_cast<std::ptrdiff_t>(at) + 1, tasks.end(), [&](const Task& task) {
+                     return clearly_less(task.bound, run_.best()) && !known_not_to_fit(task.layout);
+                   }));
+  }
+
+  /// What the memory of a layout's stages depends on: of each position its micro-batches, as far as more of them
+  /// could be in flight. Widths that differ are in flight by their ratios, so there is no limit.
+  [[nodiscard]] std::vector<int> shape_of(const Layout& layout) const {
+    const bool equal = std::ranges::adjacent_find(layout.widths, std::not_equal_to{}) == layout.widths.end();
+    std::vector<int> shape;
+    for (const int replicas : layout.widths) {
+      const int own = own_count(run_.request.micro_batches, 0, replicas);
+      shape.push_back(equal ? std::min(own, 2 * layout.stages()) : own);
+    }
+    return shape;
+  }
+  [[nodiscard]] bool refused_before(const Layout& layout) const {
+    return refused_.contains(shape_of(layout));
+  }
+
+  /// Whether pipelines get in each other's way.
+  [[nodiscard]] bool shares_links() const {
+    return std::ranges::any_of(run_.network.levels,
+                               [](const NetworkLevel& level) { return level.shared_by == SharedBy::child; });
+  }
+
+  /// Some stage's busiest device has at least its share of all compute.
+  [[nodiscard]] Task task_of(const Layout& layout) const {
+    const double fastest = run_.cluster.fastest();
+    double shares = 0;
+    for (const int replicas : layout.widths) {
+      const int busiest = own_count(run_.request.micro_batches, 0, replicas);
+      shares += fastest / busiest;
+    }
+    return {layout, run_.chain.compute(0, run_.chain.layers()) / shares};
+  }
+
+  [[nodiscard]] std::vector<Task> tasks_of(const std::vector<Layout>& plain, const Layouts& wide) const {
+    std::vector<Task> tasks;
+    for (const Layout& layout : plain) {
+      tasks.push_back(task_of(layout));
+      for (const PlanCandidate& candidate : run_.candidates) {
+        if (candidate.plan.placement() == layout.placement()) {
+          tasks.back().seeds.push_back(candidate.plan.cuts());
+        }
+      }
+    }
+    for (const Layout& layout : wide.list) tasks.push_back(task_of(layout));
+    // Where bounds are equal, short pipelines first: their searches end soon.
+    std::ranges::stable_sort(tasks, {},
+                             [](const Task& task) { return std::pair(task.bound, task.layout.stages()); });
+    return tasks;
+  }
+
+  /// Needs no program: what holds for any order.
+  [[nodiscard]] double first_bound(const Layout& layout) const {
+    const PlacedCosts placed(run_.chain, run_.network, layout.placement(), run_.cluster.speed);
+    const OrderFreeBounds bounds =
+        order_free_bounds(placed, run_.request.micro_batches, true, run_.goes_on(placed.placement()));
+    StageSettings settings = run_.maker.settings(layout, run_.schedule, /*capped=*/false);
+    return CutSearch(placed, bounds, run_.maker.cuttable(), settings).first_bound();
+  }
+
+  /// Of the best plan's layout, if a cap costs it time.
+  void price_without_cap(const std::vector<Task>& tasks, StepProof& proof) const {
+    const auto best = std::ranges::min_element(run_.candidates, {}, &PlanCandidate::step);
+    const auto held = std::ranges::find(tasks, best->plan.placement(),
+                                        [](const Task& task) { return task.layout.placement(); });
+    CutSearchBudget share = run_.budget.share(kCapShare, [] {});
+    if (held->layout.stages_per_rank > 1) share.work /= kLoopCapShare;
+    const CutSearchResult free =
+        run_.search_cuts(held->layout, run_.schedule, run_.best(), share, {best->plan.cuts()}, false);
+    if (free.cuts && free.seconds < run_.best() * (1 - 1e-9)) proof.without_cap = Seconds{free.seconds};
+  }
+
+  PlanningRun& run_;
+  /// Whether each set of cuts has an order of its own, and layouts with replicas are searched.
+  bool by_time_ = run_.schedule.orders_by_time && run_.request.replicate;
+  std::set<std::vector<int>> refused_;  // shapes of layouts in which nothing fits, by time
+};
+
+}  // namespace
+
+std::optional<StepProof> search_layouts(PlanningRun& run, const std::vector<Layout>& plain,
+                                        const Layouts& wide) {
+  return LayoutSearch(run).search(plain, wide);
+}
+
+}  // namespace stagecraft::planning

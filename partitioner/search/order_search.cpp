@@ -1,0 +1,258 @@
+#include "partitioner/search/order_search.h"
+
+#include "base/table.h"
+#include "partitioner/plan/compare_costs.h"
+#include "partitioner/search/carried_schedule.h"
+#include "schedules/generators/library.h"
+#include "schedules/generators/registry.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace stagecraft::planning {
+namespace {
+
+/// Times that cuts are searched for with the order found, and an order for these, while that helps.
+constexpr int kOrderRounds = 3;
+/// Other schedules whose cuts are searched for with the work that is left, and what they may be behind until then.
+constexpr std::size_t kMostFurther = 2;
+constexpr double kWithinReach = 1.03;
+/// Of the work on cuts, for each of these searches.
+constexpr std::int64_t kCarriedShare = 16;
+constexpr const char* kAsked = "with the cuts asked for";
+
+class OrderSearch {
+ public:
+  OrderSearch(PlanningRun& run, const Layout& layout) : run_(run), layout_(layout) {}
+
+  [[nodiscard]] PlanMaker::Balanced search() {
+    StageSettings settings = run_.maker.settings(layout_, run_.schedule, true);
+    if (!run_.request.cuts.empty() || layout_.stages() == 1) {
+      const Stages chosen{run_.request.cuts, settings.least(run_.request.cuts)};
+      if (chosen.settings) return ordered(chosen, settings, nullptr).made;
+      return {{}, run_.maker.misses(run_.maker.least(layout_, chosen.cuts).plan, kAsked)};
+    }
+    const auto even = run_.maker.even_cuts(layout_, settings);
+    if (!even) return least(/*proved=*/true);
+    const bool alone = layout_.stages_per_rank == 1;
+    const Stages evenly{*even, settings.least(*even)};
+    // What no cuts and no order can make better than what is known needs no more than to be told of.
+    if (!alone && evenly.settings && !clearly_less(bound(settings), run_.best()))
+      return ordered(evenly, settings, nullptr).made;
+    const Stages others = stages_of_the_others(*even);
+    Ordered best;
+    if (alone) {
+      const Stages& stages = others.settings ? others : evenly;
+      if (stages.settings) take_better(best, ordered(stages, settings, nullptr));
+    } else {
+      // What other schedules need is no measure of what an order made for the cap does.
+      if (others.settings) take_better(best, refined(others, settings, nullptr));
+      if (evenly.settings && !fits_evenly_) take_better(best, refined(evenly, settings, nullptr));
+    }
+    if (best.made.candidate) return std::move(best.made);
+    const Schedule serial = serial_schedule();
+    if (const auto least = stages_of(serial, kInfinite, {*even})) {
+      const Ordered one_by_one{.made = {},
+                               .program = serial.generate(run_.maker.schedule_request(
+                                   layout_, {run_.request.micro_batches}, *least->settings)),
+                               .from = "one micro-batch at a time"};
+      take_better(best, refined(*least, settings, &one_by_one));
+    }
+    return best.made.candidate ? std::move(best.made) : least(run_.maker.none_can_fit(layout_));
+  }
+
+  /// With cuts that some schedule of the layout is fast with.
+  [[nodiscard]] PlanMaker::Balanced with(std::vector<int> cuts, RecomputeSettings repeats) {
+    StageSettings settings = run_.maker.settings(layout_, run_.schedule, true);
+    return refined({std::move(cuts), std::move(repeats)}, settings, nullptr).made;
+  }
+
+ private:
+  /// Cuts, and what their stages repeat.
+  struct Stages {
+    std::vector<int> cuts;
+    std::optional<RecomputeSettings> settings;
+  };
+  struct Ordered {
+    PlanMaker::Balanced made;
+    ScheduleProgram program;
+    std::string from;
+  };
+
+  /// What runs one micro-batch at a time, or what it misses; `proved`: nothing fits.
+  [[nodiscard]] PlanMaker::Balanced least(bool proved) const {
+    PlanCandidate least = run_.maker.least(layout_, {});
+    if (run_.maker.over_cap(least.plan).empty()) return {std::move(least), {}};
+    return {{}, run_.maker.misses_least(layout_, least, proved), 1, proved};
+  }
+
+  /// No step of the layout is below it.
+  [[nodiscard]] double bound(StageSettings& settings) const {
+    const PlacedCosts placed(run_.chain, run_.network, layout_.placement(), run_.cluster.speed);
+    const OrderFreeBounds bounds = order_free_bounds(placed, run_.request.micro_batches, /*split=*/true,
+                                                     run_.goes_on(placed.placement()));
+    return CutSearch(placed, bounds, run_.maker.cuttable(), settings).first_bound();
+  }
+
+  static void take_better(Ordered& best, Ordered other) {
+    const auto step = [](const Ordered& one) {
+      return one.made.candidate ? one.made.candidate->step().value : kInfinite;
+    };
+    const bool none = best.made.reason.empty() && !best.made.candidate;
+    if (none || step(other) < step(best)) best = std::move(other);
+  }
+
+  /// An order for the cuts, then cuts for the order, while that helps.
+  [[nodiscard]] Ordered refined(Stages stages, StageSettings& settings, const Ordered* known) {
+    Ordered best = ordered(stages, settings, known);
+    for (int round = 0; round < kOrderRounds; ++round) {
+      const double step = best.made.candidate ? best.made.candidate->step().value : kInfinite;
+      const auto better = stages_of(carried_schedule(best.program), step, {stages.cuts});
+      if (!better) break;
+      stages = *better;
+      Ordered next = ordered(stages, settings, &best);
+      if (!next.made.candidate || !clearly_less(next.made.candidate->step().value, step)) break;
+      best = std::move(next);
+    }
+    return best;
+  }
+
+  /// The cuts with which some other schedule of the layout's placement is fastest, so that whatever is searched
+  /// for begins no worse than there; the even ones, without settings, if none fits.
+  [[nodiscard]] Stages stages_of_the_others(const std::vector<int>& even) {
+    double least = kInfinite;
+    Stages stages{even, {}};
+    std::vector<const Schedule*> others;
+    for (const Schedule& schedule : schedules()) {
+      if (schedule.synchronous && !schedule.searched && schedule.placement == layout_.kind)
+        others.push_back(&schedule);
+    }
+    const Schedule* fastest = nullptr;
+    // A straight layout's searches soon end; of others each takes what it gets.
+    const std::size_t count = layout_.stages_per_rank == 1 ? schedules().size() : others.size();
+    for (const Schedule* schedule : others) {
+      try {
+        const std::size_t searches = (run_.progress.placements - run_.progress.tried) * count;
+        CutSearchResult found =
+            run_.search_cuts(layout_, *schedule, least, run_.share(searches), {even}, true);
+        run_.budget.take(found.work);
+        if (!found.cuts) continue;
+        if (!found.complete) run_.of_others.push_back({layout_, schedule, found});
+        least = found.seconds;
+        fastest = schedule;
+        stages = {std::move(*found.cuts), std::move(found.settings)};
+      } catch (const InputError&) {  // not for this placement
+      }
+    }
+    fits_evenly_ = fastest != nullptr &&
+                   run_.search_cuts(layout_, *fastest, kInfinite, {.work = 0}, {even}, true).cuts.has_value();
+    return stages;
+  }
+
+  /// The best for an order as it stands, if any are below `to_beat`.
+  [[nodiscard]] std::optional<Stages> stages_of(const Schedule& schedule, double to_beat,
+                                                const std::vector<std::vector<int>>& seeds) {
+    CutSearchBudget share = run_.share(run_.progress.placements - run_.progress.tried);
+    share.work = std::min(share.work, run_.request.search.cut_work / kCarriedShare);
+    CutSearchResult found = run_.search_cuts(layout_, schedule, to_beat, share, seeds, true);
+    run_.budget.take(found.work);
+    if (!found.cuts) return std::nullopt;
+    return Stages{std::move(*found.cuts), std::move(found.settings)};
+  }
+
+  /// With an order for them, no worse than that of `known`, if that is given.
+  [[nodiscard]] Ordered ordered(const Stages& stages, StageSettings& settings, const Ordered* known) {
+    Ordered result;
+    PlanCandidate candidate;
+    bool impossible = true;
+    for (auto setting = stages.settings; setting;) {
+      Plan plan = run_.maker.plan_of(layout_, stages.cuts, *setting);
+      Synthesis found = synthesis(plan, known);
+      plan.program = planned_orders(found.program);
+      candidate = run_.maker.priced(layout_, std::move(plan));
+      candidate.search = SearchResult{
+          .from = found.from, .orders = found.orders, .gap = found.gap(), .optimal = found.optimal()};
+      if (found.impossible) candidate.search->impossible_below = found.impossible->needs;
+      impossible = impossible && found.impossible.has_value();
+      result.program = std::move(found.program);
+      result.from = found.from;
+      const std::vector<Rank> over = run_.maker.over_cap(candidate.plan);
+      if (over.empty()) {
+        result.made.candidate = std::move(candidate);
+        return result;
+      }
+      setting = settings.after_refusal(stages.cuts, *setting, over);
+    }
+    // Other cuts may fit, where they were not asked for; and of several settings not all together were tried.
+    const bool chosen = !run_.request.cuts.empty() || layout_.stages() == 1;
+    result.made.proved = chosen && impossible && !run_.maker.chooses_recompute();
+    result.made.reason = run_.maker.misses(
+        candidate.plan, chosen ? kAsked : fmt::format("{}, with the cuts that came nearest", layout_.name()));
+    if (result.made.proved) {
+      result.made.reason += fmt::format("; no order of these stages needs less than {}",
+                                        format_bytes(*candidate.search->impossible_below));
+    }
+    return result;
+  }
+
+  /// The time there is left goes in equal parts to the placements left.
+  [[nodiscard]] Synthesis synthesis(const Plan& plan, const Ordered* known) {
+    run_.tell_progress();
+    const SearchBudget& budget = run_.request.search;
+    SynthesisRequest request{.placement = plan.placement(),
+                             .micro_batches = plan.micro_batches,
+                             .clip = plan.schedule.agree_norm,
+                             .costs = &*plan.costs,
+                             .capacity = run_.maker.capacity(),
+                             .recompute = plan.recompute(),
+                             .budget = {.work = budget.work, .to_beat = run_.progress.best}};
+    if (known != nullptr) {
+      ScheduleRequest again = run_.maker.schedule_request(layout_, {plan.micro_batches}, plan.recompute());
+      request.library.push_back({known->from, carried_schedule(known->program).generate(again)});
+    }
+    std::optional<Seconds> until;
+    if (budget.time_limit) {
+      const auto placements = static_cast<double>(run_.progress.placements - run_.progress.tried);
+      until = run_.budget.spent() + run_.budget.left() / std::max(1.0, placements);
+      request.budget.work = std::numeric_limits<std::int64_t>::max() / 4;
+    }
+    request.budget.go_on = [this, until](Seconds) {
+      run_.tell_progress();
+      return !until || run_.budget.spent() < *until;
+    };
+    return synthesize_over_schedules(std::move(request));
+  }
+
+  PlanningRun& run_;
+  const Layout& layout_;
+  bool fits_evenly_ = false;  // with the fastest of the other schedules
+};
+
+}  // namespace
+
+PlanMaker::Balanced search_orders(PlanningRun& run, const Layout& layout) {
+  return OrderSearch(run, layout).search();
+}
+
+void search_others_further(PlanningRun& run) {
+  std::vector<PlanningRun::OfAnother> others = std::move(run.of_others);
+  std::ranges::stable_sort(others, {}, [](const auto& other) { return other.found.seconds; });
+  if (others.size() > kMostFurther) others.resize(kMostFurther);
+  for (std::size_t i = 0; i < others.size() && !run.budget.over(); ++i) {
+    const auto& [layout, schedule, known] = others[i];
+    if (known.seconds > run.best() * kWithinReach) return;
+    CutSearchResult found =
+        run.search_cuts(layout, *schedule, run.best(), run.share(others.size() - i), {*known.cuts}, true);
+    run.budget.take(found.work);
+    if (!found.cuts) continue;
+    PlanMaker::Balanced made = OrderSearch(run, layout).with(*found.cuts, std::move(found.settings));
+    if (made.candidate) run.keep(std::move(*made.candidate));
+  }
+}
+
+}  // namespace stagecraft::planning

@@ -1,0 +1,77 @@
+#pragma once
+
+// How much of a request's search is left, in counted work or in time.
+
+#include "partitioner/search/cut_search.h"
+#include "partitioner/search/planner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace stagecraft::planning {
+
+/// Begins to count where it is made.
+class WorkBudget {
+ public:
+  /// Keeps a reference to `asked`.
+  explicit WorkBudget(const SearchBudget& asked) : asked_(asked), left_(asked.cut_work) {}
+
+  [[nodiscard]] Seconds spent() const {
+    return Seconds{std::chrono::duration<double>(Clock::now() - begin_).count()};
+  }
+  /// What one of so many layouts gets; `tell` is called now and then.
+  [[nodiscard]] CutSearchBudget share(std::size_t layouts, const std::function<void()>& tell) const {
+    constexpr std::int64_t kLeast = 8;  // of what is left, while others wait
+    const auto waiting = static_cast<std::int64_t>(std::max<std::size_t>(layouts, 1));
+    CutSearchBudget budget;
+    std::optional<Seconds> until;
+    if (asked_.time_limit) {
+      until = spent() + left() / static_cast<double>(std::min(waiting, kLeast));
+    } else {
+      budget.work = std::max(left_ / waiting, left_ / kLeast);
+    }
+    budget.go_on = [this, tell, until] {
+      tell();
+      return !until || spent() < *until;
+    };
+    return budget;
+  }
+  void take(std::int64_t work) { left_ = std::max<std::int64_t>(0, left_ - work); }
+  [[nodiscard]] std::int64_t taken() const { return asked_.cut_work - left_; }
+  /// Of generating, lowering and proving a program.
+  void take_program(int micro_batches, int stages) {
+    constexpr std::int64_t kActions = 10, kNanosecondsPerAction = 100;  // of a stage and micro-batch
+    take(kActions * kNanosecondsPerAction * micro_batches * stages);
+  }
+  /// Of ordering a program by its costs.
+  void take_orders(int micro_batches, int stages) {
+    constexpr std::int64_t kNanoseconds = 50'000;  // of a stage and micro-batch
+    take(kNanoseconds * micro_batches * stages);
+  }
+  /// Whether so many nanoseconds of work, about, are left.
+  [[nodiscard]] bool allows(double nanoseconds) const {
+    if (asked_.time_limit) return left().value > nanoseconds * 1e-9;
+    return static_cast<double>(left_) > nanoseconds;
+  }
+  /// Of a time limit; nothing where it is over.
+  [[nodiscard]] Seconds left() const { return std::max(Seconds{}, *asked_.time_limit - spent()); }
+  /// What generating, lowering, proving and simulating a program takes, about.
+  [[nodiscard]] static Seconds program_time(int micro_batches, int stages) {
+    return Seconds{5e-6 * micro_batches * stages};
+  }
+  [[nodiscard]] bool half_spent() const {
+    return asked_.time_limit ? spent() >= *asked_.time_limit / 2 : left_ < asked_.cut_work / 2;
+  }
+  [[nodiscard]] bool over() const { return asked_.time_limit ? spent() >= *asked_.time_limit : left_ == 0; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const SearchBudget& asked_;
+  std::int64_t left_;
+  Clock::time_point begin_ = Clock::now();
+};
+
+}  // namespace stagecraft::planning

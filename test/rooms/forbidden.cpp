@@ -1,1 +1,0 @@
-#include "schedules/lowering/lowering.h"
