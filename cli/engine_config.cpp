@@ -11,7 +11,9 @@
 #include "engine/device/accelerators.h"
 #include "engine/run/resolve/devices.h"
 #include "engine/run/resolve/memory_check.h"
-#include "engine/run/resolve/plan_source.h"
+#include "engine/run/resolve/plan_request.h"
+#include "engine/run/resolve/quick_profile.h"
+#include "engine/run/resolve/resolve.h"
 #include "models/tensors/libtorch_error.h"
 #include "schedules/generators/schedule.h"
 
@@ -41,11 +43,15 @@ Json run_schema() { return run_config_schema(); }
 
 InputProgram config_input(const std::string& path, const Json& /*json*/, const InputRequest& request) {
   const RunConfig config = read_run_config(path);
-  Plan plan = named([] { return ""; },
-                    [&] {
-                      const TrainingInputs materials = open_training_inputs(config, path);
-                      return resolve_plan(config, path, materials, "", std::nullopt).plan;
-                    });
+  Plan plan =
+      named([] { return ""; },
+            [&] {
+              const TrainingInputs run_inputs = open_training_inputs(config, path);
+              FoundPlan found = find_plan(config, path, run_inputs, "", std::nullopt);
+              const int threads =
+                  found.threads.value_or(threads_for(config, std::nullopt, found.plan.placement().world()));
+              return resolve(config, path, run_inputs, std::move(found), {}, std::nullopt, threads).run.plan;
+            });
   return plan_input(path, std::move(plan), request);
 }
 
@@ -60,16 +66,16 @@ std::string gpu_here(const RunConfig& config) {
 
 PlanInputs inputs_of(const RunConfig& config, const std::string& config_path, const std::string& profile_path,
                      const std::string& cluster_path) {
-  const TrainingInputs materials = open_training_inputs(config, config_path);
+  const TrainingInputs run_inputs = open_training_inputs(config, config_path);
   PlanInputs inputs;
   inputs.request = plan_request(config, std::nullopt);
-  check_schedule(config, inputs.request.schedule.name, config_path);
+  if (!config.pipeline.schedule) check_schedule(config, inputs.request.schedule.name, config_path);
   if (profile_path.empty()) {
-    inputs.profile = quick_profile(config, config_path, materials, rank_threads(config, std::nullopt),
+    inputs.profile = quick_profile(config, config_path, run_inputs, rank_threads(config, std::nullopt),
                                    prepare_device(config, config_path, /*machine_rank=*/0));
   } else {
     inputs.profile = read_profile(profile_path);
-    check_profile(inputs.profile, profile_path, materials.model);
+    check_profile(inputs.profile, profile_path, run_inputs.model);
     const bool elsewhere = !cluster_path.empty() || config.cluster;
     if (const std::string other = other_device(inputs.profile, config.device == DeviceKind::cuda,
                                                elsewhere ? "" : gpu_here(config));
@@ -84,7 +90,7 @@ PlanInputs inputs_of(const RunConfig& config, const std::string& config_path, co
   if (cluster_path.empty()) {
     if (const std::string links = unmeasured_links(config, inputs.profile); !links.empty()) note(links);
   }
-  inputs.cluster = cluster_path.empty() ? plan_cluster(config, materials.model, inputs.profile, std::nullopt)
+  inputs.cluster = cluster_path.empty() ? plan_cluster(config, run_inputs.model, inputs.profile, std::nullopt)
                                         : read_cluster(cluster_path);
   return inputs;
 }

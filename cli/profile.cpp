@@ -13,7 +13,8 @@
 #include "engine/run/resolve/devices.h"
 #include "engine/run/resolve/launcher.h"
 #include "engine/run/resolve/memory_check.h"
-#include "engine/run/resolve/plan_source.h"
+#include "engine/run/resolve/plan_request.h"
+#include "engine/run/resolve/quick_profile.h"
 #include "engine/transport/factory.h"
 #include "models/tensors/libtorch_error.h"
 
@@ -189,12 +190,12 @@ void check_estimate(const ProfileArguments& arguments) {
 
 void profile_alone(const ProfileArguments& arguments, const RunConfig& config) {
   constexpr double kTera = 1e12, kGiga = 1e9;
-  const TrainingInputs materials = open_training_inputs(config, arguments.config);
+  const TrainingInputs inputs = open_training_inputs(config, arguments.config);
   if (arguments.estimate) {
     const EstimateRates rates{*arguments.tflops * kTera, *arguments.memory_gbps * kGiga};
-    return show(estimated_profile(config, arguments.config, materials, rates), arguments);
+    return show(estimated_profile(config, arguments.config, inputs, rates), arguments);
   }
-  Profile profile = quick_profile(config, arguments.config, materials, rank_threads(config, std::nullopt),
+  Profile profile = quick_profile(config, arguments.config, inputs, rank_threads(config, std::nullopt),
                                   prepare_device(config, arguments.config, /*machine_rank=*/0));
   if (arguments.links) profile.link = measured_local_link(config);
   show(profile, arguments);
@@ -209,7 +210,7 @@ int ranks_sharing(at::Device device, int machine_world) {
 /// What every rank reads for itself: each machine needs the config and the data.
 struct Inputs {
   std::optional<RunConfig> config;
-  std::optional<TrainingInputs> materials;
+  std::optional<TrainingInputs> run;
   Failure problem{0, ""};  ///< the first rank's that has one, the same everywhere; code 0 for none
 };
 
@@ -223,9 +224,9 @@ Inputs open_inputs(const ProfileArguments& arguments, const LaunchInfo& launch, 
   try {
     inputs.config = config_of(arguments);
     check_device(*inputs.config, arguments.config);
-    inputs.materials.emplace(open_training_inputs(*inputs.config, arguments.config));
+    inputs.run.emplace(open_training_inputs(*inputs.config, arguments.config));
     const at::Device device = device_of(*inputs.config, launch.machine_rank);
-    check_profile_memory(*inputs.config, arguments.config, *inputs.materials,
+    check_profile_memory(*inputs.config, arguments.config, *inputs.run,
                          device.is_cpu() ? launch.machine_world : ranks_sharing(device, launch.machine_world),
                          tensor_limits(device));
   } catch (const InputError&) {
@@ -250,7 +251,7 @@ Failure profile_rank(const ProfileArguments& arguments, const LaunchInfo& launch
   const int threads = rank_threads(*inputs.config, World{transport.world(), launch.machine_world});
   transport.barrier();
   const at::Device device = prepare_device(*inputs.config, arguments.config, launch.machine_rank);
-  Profile profile = quick_profile(*inputs.config, arguments.config, *inputs.materials, threads, device);
+  Profile profile = quick_profile(*inputs.config, arguments.config, *inputs.run, threads, device);
   profile.busy_ranks = transport.world();
   profile = mean_over_ranks(std::move(profile), transport);
   if (arguments.links) profile.link = measured_link(*inputs.config, transport, device);

@@ -76,9 +76,8 @@ void apply_override(Json& json, const std::string& override_text) {
 
 namespace {
 
-/// An asynchronous run's optimizer without a type, or none at all, is the one that is known to do best there,
-/// but for what the config says of it.
-void complete_optimizer(Json& json) {
+/// Whoever trains with late gradients says by which optimizer: the default, SGD, is not known to stand them.
+void require_optimizer(const Json& json, const InputPlace& place) {
   static const Json::json_pointer schedule("/pipeline/schedule");
   if (!json.contains(schedule)) return;
   const bool late = std::ranges::any_of(schedules(), [&](const Schedule& known) {
@@ -86,8 +85,12 @@ void complete_optimizer(Json& json) {
   });
   const Json given = json.value("optimizer", Json::object());
   if (!late || !given.is_object() || given.contains("type")) return;
-  json["optimizer"] = json::write(asynchronous_optimizer());
-  json["optimizer"].merge_patch(given);
+  throw InputError(
+      json::detail::child(place, "optimizer"),
+      fmt::format("{}: gradients of {} come late, and few optimizers stand that. Known to do best: {} "
+                  "(docs/convergence.md)",
+                  json.contains("optimizer") ? "has no type" : "is missing",
+                  json.at(schedule).get<std::string>(), asynchronous_optimizer()));
 }
 
 /// Numbers of a config go into float32, whoever reads them: beyond its range is a slip, and what computes with it
@@ -122,8 +125,8 @@ void refuse_gpu_keys(const RunConfig& config, const std::string& file) {
   }
 }
 
-RunConfig config_from(Json json, const std::string& file) {
-  complete_optimizer(json);
+RunConfig config_from(const Json& json, const std::string& file) {
+  require_optimizer(json, {file, ""});
   require_float32(json, {file, ""});
   auto config = json::read<RunConfig>(json, {file, ""});
   refuse_gpu_keys(config, file);
@@ -193,7 +196,7 @@ RunConfig read_run_config(const std::string& path, const std::vector<std::string
     if (overrides.empty() || !came_with(overrides, alone, path, error.what())) throw;
   }
   // Nobody should look into the file for a slip on the command line.
-  return config_from(std::move(json), fmt::format("{} with --set", path));
+  return config_from(json, fmt::format("{} with --set", path));
 }
 
 int stages_per_rank(const PipelineConfig& pipeline, const Schedule& schedule) {

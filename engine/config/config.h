@@ -278,8 +278,7 @@ void describe(V& v, RunConfig& c) {
   v.required("data", c.data, "what it is trained on");
   v.optional("loss", c.loss, "what is made small; absent: the loss that the model brings");
   v.optional("optimizer", c.optimizer,
-             "how; absent: SGD; where pipeline.schedule is asynchronous, absent or without type: Muon with a "
-             "look-ahead (docs/convergence.md)");
+             "optimizer; absent: SGD; an asynchronous pipeline.schedule needs one (docs/convergence.md)");
   v.optional("scheduler", c.scheduler, "learning rate over steps");
   v.optional("gradient_clipping", c.gradient_clipping,
              "largest global norm of a step's gradient; 0: none. Synchronous schedules only",

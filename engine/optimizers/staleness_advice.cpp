@@ -1,7 +1,5 @@
 #include "engine/optimizers/staleness_advice.h"
 
-#include "engine/optimizers/muon.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,12 +18,9 @@ constexpr double kMeanLateness = 0.5;
 
 }  // namespace
 
-OptimizerConfig asynchronous_optimizer() {
-  return {.type = MuonConfig{.lr = 8e-3,
-                             .adjust_lr_fn = "match_rms_adamw",
-                             .adam_betas = {0.9, 0.99},
-                             .adam_weight_decay = 0.1},
-          .staleness = {.look_ahead = 1}};
+const char* asynchronous_optimizer() {
+  return R"({"type": "Muon", "params": {"lr": 8e-3, "adjust_lr_fn": "match_rms_adamw", "adam_betas": [0.9, 0.99], )"
+         R"("adam_weight_decay": 0.1}, "staleness": {"look_ahead": 1}})";
 }
 
 std::string staleness_advice(const OptimizerConfig& config, const Lateness& lateness) {
@@ -35,8 +30,8 @@ std::string staleness_advice(const OptimizerConfig& config, const Lateness& late
       fmt::format("gradients that are up to {} update{} late", lateness.most, lateness.most == 1 ? "" : "s");
   if (std::find(kLagging.begin(), kLagging.end(), name) != kLagging.end()) {
     return fmt::format(
-        "{} lags behind synchronous runs with {}. Use Muon with optimizer.staleness.look_ahead 1, or leave "
-        "the optimizer out (docs/convergence.md)",
+        "{} lags behind synchronous runs with {}. Use Muon with optimizer.staleness.look_ahead 1 "
+        "(docs/convergence.md)",
         name, late);
   }
   if (name == kBetterAhead && config.staleness.look_ahead == 0) {

@@ -8,8 +8,8 @@
 
 namespace stagecraft {
 
-/// That of an asynchronous run whose config has none: Muon, written ahead.
-[[nodiscard]] OptimizerConfig asynchronous_optimizer();
+/// What did best under asynchronous schedules, as a config's `optimizer`: Muon, written ahead.
+[[nodiscard]] const char* asynchronous_optimizer();
 
 /// How late a run's gradients are, in updates.
 struct Lateness {

@@ -185,13 +185,13 @@ TEST_CASE("what crosses between ranks reads back", "[memory_check]") {
 TEST_CASE("a profile is refused where not even the weights fit", "[memory_check]") {
   const PreparedRun run;
   const RunConfig& config = run.setup->config();
-  const TrainingInputs& materials = run.setup->materials();
-  const Bytes least = least_profile_bytes(config, materials);
+  const TrainingInputs& inputs = run.setup->inputs();
+  const Bytes least = least_profile_bytes(config, inputs);
   // AdamW: weights, gradients and twice as much of state; and a micro-batch of 8 through 8 x 16.
   CHECK(least == Bytes{4 * 4 * (8 * 16 + 16 + 16 * 12 + 12 + 12 * 4 + 4) + 4 * 8 * (16 + 12)});
   const auto refusal = [&](int processes, const MemoryLimit& limit) -> std::string {
     try {
-      check_profile_memory(config, "run.json", materials, processes, {limit});
+      check_profile_memory(config, "run.json", inputs, processes, {limit});
       return "";
     } catch (const RefusedError& error) {
       return error.what();
@@ -240,7 +240,7 @@ TEST_CASE("what a GPU takes beside tensors follows from how it is used", "[memor
 
 TEST_CASE("a planner without a cluster leaves a card what its ranks take beside tensors", "[memory_check]") {
   const PreparedRun run;
-  const Model& model = run.setup->materials().model;
+  const Model& model = run.setup->inputs().model;
   RunConfig config = run.setup->config();
   config.gradient_norm = false;
   config.cuda.graphs = true;

@@ -29,14 +29,14 @@ at::Tensor gradient_of(const at::Tensor& parameter, at::Generator& generator, st
 }
 
 NamedTensors run(const RunConfig& config) {
-  const TrainingInputs materials = open_training_inputs(config, "config");
-  const Model& model = materials.model;
+  const TrainingInputs inputs = open_training_inputs(config, "config");
+  const Model& model = inputs.model;
   const std::int64_t steps = *config.train_steps;
   auto generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(config.seed));
   NamedTensors all;
   std::vector<double> rates;
   for (std::int64_t step = 0; step < steps; ++step) {
-    rates.push_back(config.scheduler.rate({step, steps, materials.optimizer->learning_rate()}));
+    rates.push_back(config.scheduler.rate({step, steps, inputs.optimizer->learning_rate()}));
   }
   all.emplace_back("rates", at::tensor(rates, at::kDouble));
   for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
@@ -55,8 +55,8 @@ NamedTensors run(const RunConfig& config) {
         gradients.push_back(gradient_of(parameters[i], generator, step));
         all.emplace_back(fmt::format("gradient/{}/{}", step, name(i)), gradients.back());
       }
-      materials.optimizer->step(layer, {rates[static_cast<std::size_t>(step)]}, parameters, gradients,
-                                std::vector<bool>(specs.size(), true), state);
+      inputs.optimizer->step(layer, {rates[static_cast<std::size_t>(step)]}, parameters, gradients,
+                             std::vector<bool>(specs.size(), true), state);
     }
     for (std::size_t i = 0; i < specs.size(); ++i) {
       all.emplace_back("final/" + name(i), parameters[i]);

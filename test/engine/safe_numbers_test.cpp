@@ -4,7 +4,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "engine/records/report/report.h"
-#include "engine/run/resolve/plan_source.h"
+#include "engine/run/resolve/model_plan.h"
 #include "engine/run/save/checkpoint.h"
 #include "engine/run/save/checkpoint_folder.h"
 #include "engine/run/save/finite_state.h"
@@ -97,14 +97,14 @@ struct PlantedRun {
   [[nodiscard]] std::unique_ptr<RunSetup> setup() const {
     auto read = json::read<RunConfig>(config, {"run.json", ""});
     check_schedule(read, schedule, "run.json");
-    TrainingInputs materials = open_training_inputs(read, "run.json");
-    plant(materials.model, 2, planted);
-    materials.optimizer = std::make_shared<const ModelOptimizer>(read.optimizer, materials.model,
-                                                                 InputPlace{"run.json", "/optimizer"});
+    TrainingInputs inputs = open_training_inputs(read, "run.json");
+    plant(inputs.model, 2, planted);
+    inputs.optimizer = std::make_shared<const ModelOptimizer>(read.optimizer, inputs.model,
+                                                              InputPlace{"run.json", "/optimizer"});
     if (bad_validation || unreadable_validation) {
-      materials.data = std::make_unique<BadValidation>(std::move(materials.data), unreadable_validation);
+      inputs.data = std::make_unique<BadValidation>(std::move(inputs.data), unreadable_validation);
     }
-    const auto layers = static_cast<int>(materials.model.layers.size());
+    const auto layers = static_cast<int>(inputs.model.layers.size());
     Plan plan;
     plan.stages = {{0, 2, {Rank{0}}}, {2, layers, {Rank{1}}}};
     plan.schedule.name = schedule;
@@ -118,8 +118,8 @@ struct PlantedRun {
       start.step = manifest.step;
       start.validation_owed = manifest.validation_owed;
     }
-    return std::make_unique<RunSetup>(std::move(read), "run.json", std::move(materials), std::move(plan),
-                                      start);
+    return std::make_unique<RunSetup>(ResolvedRun{std::move(read), std::move(plan), start},
+                                      std::move(inputs));
   }
 
   /// Returns what the run's ranks ended with: "", or the message of one that did not only hear of another's.

@@ -86,7 +86,7 @@ DeviceUse device_use(const RunSetup& setup, Rank rank, Bytes proved, Bytes trans
                 .records = config.cuda.graphs};
   for (const StageId stage : setup.placement().stages_of(rank)) {
     const auto [first, last] = setup.layers_of_stages()[stage.index()];
-    if (config.gradient_norm) count_gradients(setup.materials().model, first, last, use);
+    if (config.gradient_norm) count_gradients(setup.inputs().model, first, last, use);
   }
   for (const StageProof& stage : setup.programs().proof().stages) {
     if (stage.rank == rank) use.in_flight = std::max(use.in_flight, stage.in_flight);

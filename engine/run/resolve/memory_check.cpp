@@ -71,8 +71,8 @@ struct LeastBytes {
   }
 };
 
-LeastBytes least_bytes(const TrainingInputs& materials, int first, int last, bool with_state = true) {
-  const Model& model = materials.model;
+LeastBytes least_bytes(const TrainingInputs& inputs, int first, int last, bool with_state = true) {
+  const Model& model = inputs.model;
   LeastBytes least;
   const Precision precision = model.precision;
   for (int layer = first; layer < last; ++layer) least.weights += parameter_bytes(model, layer);
@@ -81,7 +81,7 @@ LeastBytes least_bytes(const TrainingInputs& materials, int first, int last, boo
   if (precision.mixed()) least.copies = Bytes{least.weights.value / wide * narrow};
   least.gradients = least.weights;
   for (int layer = first; with_state && layer < last; ++layer) {
-    least.optimizer_state += materials.optimizer->state_bytes(layer);
+    least.optimizer_state += inputs.optimizer->state_bytes(layer);
   }
   return least;
 }
@@ -144,7 +144,7 @@ std::string refusal_text(const RunSetup& setup, const std::vector<RankNeed>& nee
     remedies.push_back(fmt::format("{} machines like this one, with {} of these ranks on each",
                                    (count + a_machine - 1) / a_machine, a_machine));
   }
-  if (most > limit.available && setup.plan().stages.size() < setup.materials().model.layers.size()) {
+  if (most > limit.available && setup.plan().stages.size() < setup.inputs().model.layers.size()) {
     remedies.push_back("more ranks: stages of fewer layers, on more machines");
   }
   remedies.push_back(fmt::format("{} more memory", format_bytes(together - limit.available)));
@@ -213,7 +213,7 @@ void add_reserve(const RunSetup& setup, Rank rank, Bytes transient, const transp
 }  // namespace
 
 std::vector<RankNeed> memory_needs(const RunSetup& setup) {
-  const Model& model = setup.materials().model;
+  const Model& model = setup.inputs().model;
   const transport::NcclWiring wiring = possible_wiring(setup);
   std::vector<RankNeed> needs;
   for (int r = 0; r < setup.world(); ++r) {
@@ -222,7 +222,7 @@ std::vector<RankNeed> memory_needs(const RunSetup& setup) {
     LeastBytes least;
     for (const StageId stage : setup.placement().stages_of(rank)) {
       ranges.push_back(setup.layers_of_stages()[stage.index()]);
-      least += least_bytes(setup.materials(), ranges.back().first, ranges.back().second);
+      least += least_bytes(setup.inputs(), ranges.back().first, ranges.back().second);
     }
     const std::string largest = largest_layer(model, ranges);
     if (setup.programs().memory_proofs().empty()) {
@@ -262,13 +262,13 @@ void check_memory(const RunSetup& setup, const std::vector<ProcessMemory>& proce
 
 namespace {
 
-LeastBytes least_of_profile(const RunConfig& config, const TrainingInputs& materials) {
-  const Model& model = materials.model;
+LeastBytes least_of_profile(const RunConfig& config, const TrainingInputs& inputs) {
+  const Model& model = inputs.model;
   const LayerClasses classes = layer_classes(model, config.profiler.representatives);
   LeastBytes least;
   for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
     if (!classes.left_out[static_cast<std::size_t>(layer)])
-      least += least_bytes(materials, layer, layer + 1, config.device == DeviceKind::cpu);
+      least += least_bytes(inputs, layer, layer + 1, config.device == DeviceKind::cpu);
   }
   return least;
 }
@@ -290,15 +290,15 @@ Bytes least_activations(const RunConfig& config, const Model& model) {
 
 }  // namespace
 
-Bytes least_profile_bytes(const RunConfig& config, const TrainingInputs& materials) {
-  return least_of_profile(config, materials).sum() + least_activations(config, materials.model);
+Bytes least_profile_bytes(const RunConfig& config, const TrainingInputs& inputs) {
+  return least_of_profile(config, inputs).sum() + least_activations(config, inputs.model);
 }
 
-void check_profile_memory(const RunConfig& config, const std::string& file, const TrainingInputs& materials,
+void check_profile_memory(const RunConfig& config, const std::string& file, const TrainingInputs& inputs,
                           int processes_here, const std::vector<MemoryLimit>& limits) {
-  const Model& model = materials.model;
-  const LeastBytes least = least_of_profile(config, materials);
-  const Bytes one = least_profile_bytes(config, materials);
+  const Model& model = inputs.model;
+  const LeastBytes least = least_of_profile(config, inputs);
+  const Bytes one = least_profile_bytes(config, inputs);
   for (const MemoryLimit& limit : limits) {
     const int processes = limit.scope == "process" ? 1 : processes_here;
     if (one.value <= limit.available.value / processes) continue;

@@ -50,13 +50,13 @@ void check_memory(const RunSetup& setup, const std::vector<ProcessMemory>& proce
 /// What limits the tensors that this process may have on `device`, now: of a GPU, its memory alone.
 [[nodiscard]] std::vector<MemoryLimit> tensor_limits(at::Device device);
 
-/// The least bytes that profiling `materials` takes: weights, gradients and optimizer state of all layers,
+/// The least bytes that profiling `inputs` takes: weights, gradients and optimizer state of all layers,
 /// and the largest layer's input and output.
-[[nodiscard]] Bytes least_profile_bytes(const RunConfig& config, const TrainingInputs& materials);
+[[nodiscard]] Bytes least_profile_bytes(const RunConfig& config, const TrainingInputs& inputs);
 
 /// Throws RefusedError where not even that is there, for `processes_here` at once on this machine, or on the
 /// GPU whose limit it is. `file` is the config.
-void check_profile_memory(const RunConfig& config, const std::string& file, const TrainingInputs& materials,
+void check_profile_memory(const RunConfig& config, const std::string& file, const TrainingInputs& inputs,
                           int processes_here, const std::vector<MemoryLimit>& limits);
 
 }  // namespace stagecraft

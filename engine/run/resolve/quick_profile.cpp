@@ -1,8 +1,9 @@
+#include "engine/run/resolve/quick_profile.h"
+
 #include "base/json.h"
 #include "engine/device/graphs.h"
 #include "engine/run/resolve/devices.h"
 #include "engine/run/resolve/memory_check.h"
-#include "engine/run/resolve/plan_source.h"
 #include "profiler/layer_profiler.h"
 #include "profiler/profile_estimate.h"
 
@@ -28,16 +29,16 @@ std::vector<std::int64_t> sizes_of(const RunConfig& config) {
 }
 
 /// The data set's own first samples, uncut, around again where it has too few.
-ChainInput samples(const TrainingInputs& materials, std::int64_t size, int index) {
-  const Dataset& data = materials.data->uncut();
+ChainInput samples(const TrainingInputs& inputs, std::int64_t size, int index) {
+  const Dataset& data = inputs.data->uncut();
   std::vector<std::int64_t> indices(static_cast<std::size_t>(size));
   std::iota(indices.begin(), indices.end(), size * index);
   for (std::int64_t& i : indices) i %= data.size(Split::train);
   ChainInput input{data.inputs(Split::train, indices), {}};
-  if (materials.loss->fields().empty()) input.targets = data.targets(Split::train, indices);
-  const int layers = static_cast<int>(materials.model.layers.size());
+  if (inputs.loss->fields().empty()) input.targets = data.targets(Split::train, indices);
+  const int layers = static_cast<int>(inputs.model.layers.size());
   input.fields =
-      read_fields(data, Split::train, materials.model.fields_of(0, layers, materials.loss.get()), indices);
+      read_fields(data, Split::train, inputs.model.fields_of(0, layers, inputs.loss.get()), indices);
   return input;
 }
 
@@ -59,9 +60,9 @@ void add_optimizer_bytes(Profile& profile, const ModelOptimizer& optimizer) {
 
 }  // namespace
 
-Profile quick_profile(const RunConfig& config, const std::string& file, const TrainingInputs& materials,
+Profile quick_profile(const RunConfig& config, const std::string& file, const TrainingInputs& inputs,
                       int threads, at::Device device) {
-  check_profile_memory(config, file, materials, /*processes_here=*/1, tensor_limits(device));
+  check_profile_memory(config, file, inputs, /*processes_here=*/1, tensor_limits(device));
   ProfileRequest request;
   request.micro_batch_sizes = sizes_of(config);
   request.repeats = config.profiler.repeats;
@@ -72,8 +73,8 @@ Profile quick_profile(const RunConfig& config, const std::string& file, const Tr
   request.device = device;
   if (device.is_cuda() && config.cuda.graphs) request.graphs = make_device_graphs(device.index());
   request.seed = static_cast<std::uint64_t>(config.seed);
-  request.data = [&](std::int64_t size, int index) { return samples(materials, size, index); };
-  const ModelOptimizer& optimizer = *materials.optimizer;
+  request.data = [&](std::int64_t size, int index) { return samples(inputs, size, index); };
+  const ModelOptimizer& optimizer = *inputs.optimizer;
   request.optimizer = config.optimizer.type.name();
   request.optimizer_bytes_per_parameter_byte = optimizer.bytes_per_parameter_byte();
   std::map<int, OptimizerState> states;
@@ -83,7 +84,7 @@ Profile quick_profile(const RunConfig& config, const std::string& file, const Tr
   };
   const int threads_before = at::get_num_threads();
   at::set_num_threads(threads);
-  Profile profile = profile_model(materials.model, *materials.loss, request);
+  Profile profile = profile_model(inputs.model, *inputs.loss, request);
   add_optimizer_bytes(profile, optimizer);
   at::set_num_threads(threads_before);
   profile.threads = threads;
@@ -95,9 +96,9 @@ Profile quick_profile(const RunConfig& config, const std::string& file, const Tr
   return profile;
 }
 
-Profile estimated_profile(const RunConfig& config, const std::string& file, const TrainingInputs& materials,
+Profile estimated_profile(const RunConfig& config, const std::string& file, const TrainingInputs& inputs,
                           const EstimateRates& rates) {
-  const Model& model = materials.model;
+  const Model& model = inputs.model;
   if (const std::vector<std::string> unknown = not_estimated(model); !unknown.empty()) {
     throw InputError({file, "/model"},
                      fmt::format("layer \"{}\" says nothing of its work: only captured models can be "
@@ -108,7 +109,7 @@ Profile estimated_profile(const RunConfig& config, const std::string& file, cons
   request.micro_batch_sizes = sizes_of(config);
   request.flops_per_second = rates.flops_per_second;
   request.bytes_per_second = rates.bytes_per_second;
-  const ChainInput one = samples(materials, 1, 0);
+  const ChainInput one = samples(inputs, 1, 0);
   const auto bytes = [](const at::Tensor& tensor) {
     return Bytes{static_cast<std::int64_t>(tensor.nbytes())};
   };
@@ -117,9 +118,9 @@ Profile estimated_profile(const RunConfig& config, const std::string& file, cons
   if (model.boundary_of(one.inputs).scalar_type() != one.inputs.scalar_type())
     request.read_per_sample = bytes(one.inputs);
   request.optimizer = config.optimizer.type.name();
-  request.optimizer_bytes_per_parameter_byte = materials.optimizer->bytes_per_parameter_byte();
-  Profile profile = estimate_profile(model, *materials.loss, request);
-  add_optimizer_bytes(profile, *materials.optimizer);
+  request.optimizer_bytes_per_parameter_byte = inputs.optimizer->bytes_per_parameter_byte();
+  Profile profile = estimate_profile(model, *inputs.loss, request);
+  add_optimizer_bytes(profile, *inputs.optimizer);
   return profile;
 }
 

@@ -2,10 +2,9 @@
 
 // Everything about a run that is settled before its first step and the same on every rank.
 
-#include "engine/config/config.h"
 #include "engine/run/resolve/programs.h"
+#include "engine/run/resolve/resolve.h"
 #include "engine/run/resolve/training_inputs.h"
-#include "partitioner/plan/plan.h"
 
 #include <memory>
 #include <string>
@@ -14,39 +13,25 @@
 
 namespace stagecraft {
 
-/// Where a run begins: at 0, or behind a checkpoint.
-struct StartPoint {
-  std::int64_t step = 0;         ///< steps made already
-  bool validation_owed = false;  ///< and the validation due after them was not
-  std::string checkpoint;        ///< folder; "" for a fresh start
-};
-template <class V>
-void describe(V& v, StartPoint& s) {
-  v.required("step", s.step, "steps made already");
-  v.required("validation_owed", s.validation_owed, "the validation due after them was not made");
-  v.required("checkpoint", s.checkpoint, "folder; empty for a fresh start");
-}
-
 /// Read-only once made; ranks that are threads share one. Not movable: programs and layers are referred to.
 class RunSetup {
  public:
-  /// `config` is completed: every inferred value is put in, so that `config()` is the effective one, and
-  /// reads back as a config that does the same; its threads_per_rank is known already. Proves all programs.
-  /// Throws InputError, RefusedError.
-  RunSetup(RunConfig config, const std::string& file, TrainingInputs materials, Plan plan, StartPoint start);
+  /// Proves all programs. Throws RefusedError.
+  RunSetup(ResolvedRun run, TrainingInputs inputs);
   RunSetup(const RunSetup&) = delete;
   RunSetup& operator=(const RunSetup&) = delete;
 
-  [[nodiscard]] const RunConfig& config() const { return config_; }
-  [[nodiscard]] const TrainingInputs& materials() const { return materials_; }
-  [[nodiscard]] const Plan& plan() const { return plan_; }
+  [[nodiscard]] const ResolvedRun& run() const { return run_; }
+  [[nodiscard]] const RunConfig& config() const { return run_.config; }
+  [[nodiscard]] const TrainingInputs& inputs() const { return inputs_; }
+  [[nodiscard]] const Plan& plan() const { return run_.plan; }
   [[nodiscard]] const Placement& placement() const { return placement_; }
   [[nodiscard]] const std::vector<std::pair<int, int>>& layers_of_stages() const { return stage_layers_; }
   [[nodiscard]] const RunShape& shape() const { return shape_; }
   [[nodiscard]] const RunPrograms& programs() const { return *programs_; }
-  [[nodiscard]] const StartPoint& start() const { return start_; }
+  [[nodiscard]] const StartPoint& start() const { return run_.start; }
   /// The checkpoint it starts from is the run's end.
-  [[nodiscard]] bool over() const { return start_.step >= shape_.steps && !start_.validation_owed; }
+  [[nodiscard]] bool over() const { return run_.start.step >= shape_.steps && !run_.start.validation_owed; }
   [[nodiscard]] bool synchronous() const { return shape_.synchronous; }
   [[nodiscard]] int world() const { return placement_.world(); }
   /// The rank that hears of losses first, and so prints and writes metrics: the one of stage 0.
@@ -58,12 +43,10 @@ class RunSetup {
   [[nodiscard]] std::string fingerprint() const;
 
  private:
-  RunConfig config_;
-  TrainingInputs materials_;
-  Plan plan_;
+  ResolvedRun run_;
+  TrainingInputs inputs_;
   Placement placement_;
   std::vector<std::pair<int, int>> stage_layers_;
-  StartPoint start_;
   RunShape shape_;
   std::unique_ptr<RunPrograms> programs_;
 };

@@ -160,7 +160,7 @@ Precision precision_of(const RunConfig& config) {
 }
 
 TrainingInputs open_training_inputs(const RunConfig& config, const std::string& file) {
-  TrainingInputs inputs = make_materials(config, file, open_dataset(config.data, {file, "/data"}));
+  TrainingInputs inputs = make_training_inputs(config, file, open_dataset(config.data, {file, "/data"}));
   if (const Named<DatasetKind>& source = config.data.source; !source.entry().built_in) {
     check_first_batches(*inputs.data, inputs.loss->fields().empty(), config.micro_batch_size, file,
                         source.name());
@@ -168,31 +168,30 @@ TrainingInputs open_training_inputs(const RunConfig& config, const std::string& 
   return inputs;
 }
 
-TrainingInputs make_materials(const RunConfig& config, const std::string& file,
-                              std::unique_ptr<Dataset> data) {
-  TrainingInputs materials{std::move(data), Model{}, nullptr};
-  const std::int64_t samples = materials.data->size(Split::train);
+TrainingInputs make_training_inputs(const RunConfig& config, const std::string& file,
+                                    std::unique_ptr<Dataset> data) {
+  TrainingInputs inputs{std::move(data), Model{}, nullptr};
+  const std::int64_t samples = inputs.data->size(Split::train);
   if (config.train_batch_size > samples) {
     throw InputError({file, "/train_batch_size"},
                      fmt::format("a batch of {} samples is more than the {} training samples there are",
                                  config.train_batch_size, samples));
   }
-  check_micro_batches(config, *materials.data, file);
-  materials.model =
-      build_model(config.model, materials.data->sample(), precision_of(config), {file, "/model"});
-  materials.loss = loss_of(config, materials.model, file);
-  check_repeats(config, materials.model, *materials.loss, file);
-  check_loss(materials.model, *materials.loss, config.loss ? config.loss->type.name() : "its own loss", file);
-  check_buckets(config, materials.model, *materials.loss, file);
-  check_smallest_micro_batch(materials.model, config, *materials.data, file);
-  materials.data = checked_for(std::move(materials.data), materials.model, *materials.loss, file);
-  materials.optimizer = named([&] { return fmt::format("optimizer \"{}\"", config.optimizer.type.name()); },
-                              [&] {
-                                return std::make_shared<const ModelOptimizer>(
-                                    config.optimizer, materials.model, InputPlace{file, "/optimizer"});
-                              },
-                              PlaceInput::no);
-  return materials;
+  check_micro_batches(config, *inputs.data, file);
+  inputs.model = build_model(config.model, inputs.data->sample(), precision_of(config), {file, "/model"});
+  inputs.loss = loss_of(config, inputs.model, file);
+  check_repeats(config, inputs.model, *inputs.loss, file);
+  check_loss(inputs.model, *inputs.loss, config.loss ? config.loss->type.name() : "its own loss", file);
+  check_buckets(config, inputs.model, *inputs.loss, file);
+  check_smallest_micro_batch(inputs.model, config, *inputs.data, file);
+  inputs.data = checked_for(std::move(inputs.data), inputs.model, *inputs.loss, file);
+  inputs.optimizer = named([&] { return fmt::format("optimizer \"{}\"", config.optimizer.type.name()); },
+                           [&] {
+                             return std::make_shared<const ModelOptimizer>(config.optimizer, inputs.model,
+                                                                           InputPlace{file, "/optimizer"});
+                           },
+                           PlaceInput::no);
+  return inputs;
 }
 
 RunShape run_shape(const RunConfig& config, const Dataset& data, bool synchronous, const std::string& file) {
@@ -211,8 +210,8 @@ RunShape run_shape(const RunConfig& config, const Dataset& data, bool synchronou
   return shape;
 }
 
-double tokens_per_sample(const TrainingInputs& materials) {
-  return static_cast<double>(materials.model.sample.tokens({1})) * computed_positions(*materials.data);
+double tokens_per_sample(const TrainingInputs& inputs) {
+  return static_cast<double>(inputs.model.sample.tokens({1})) * computed_positions(*inputs.data);
 }
 
 }  // namespace stagecraft

@@ -27,8 +27,8 @@ struct TrainingInputs {
 /// what it promised.
 [[nodiscard]] TrainingInputs open_training_inputs(const RunConfig& config, const std::string& file);
 /// The same of a data set that is open already, or told of (data_facts.h).
-[[nodiscard]] TrainingInputs make_materials(const RunConfig& config, const std::string& file,
-                                            std::unique_ptr<Dataset> data);
+[[nodiscard]] TrainingInputs make_training_inputs(const RunConfig& config, const std::string& file,
+                                                  std::unique_ptr<Dataset> data);
 
 /// The arithmetic of the run: its steps follow from the data's length where the config says epochs. Throws
 /// InputError (`file` names the config) where they are more than any run's.
@@ -36,7 +36,7 @@ struct TrainingInputs {
                                  const std::string& file = "");
 
 /// Tokens of a sample, on the mean over an epoch; 0 where inputs are no tokens.
-[[nodiscard]] double tokens_per_sample(const TrainingInputs& materials);
+[[nodiscard]] double tokens_per_sample(const TrainingInputs& inputs);
 
 [[nodiscard]] Precision precision_of(const RunConfig& config);
 

@@ -128,8 +128,8 @@ Manifest manifest_of(const RunSetup& setup, const std::string& run, std::int64_t
   manifest.threads = setup.config().threads_per_rank;
   manifest.synchronous = setup.synchronous();
   manifest.pipeline = pipeline_of(setup.plan());
-  manifest.data = setup.materials().data->fingerprint();
-  manifest.model = setup.materials().model.fingerprint;
+  manifest.data = setup.inputs().data->fingerprint();
+  manifest.model = setup.inputs().model.fingerprint;
   return manifest;
 }
 
@@ -294,8 +294,8 @@ std::string layer_file(const std::string& layer) {
 }
 
 std::uint64_t checkpoint_bytes(const RunSetup& setup) {
-  const Model& model = setup.materials().model;
-  const double states = setup.materials().optimizer->bytes_per_parameter_byte();
+  const Model& model = setup.inputs().model;
+  const double states = setup.inputs().optimizer->bytes_per_parameter_byte();
   const at::ScalarType full = model.precision.full;
   double bytes = 0;
   for (std::size_t index = 0; index < model.layers.size(); ++index) {
@@ -331,10 +331,10 @@ Saved save_checkpoint(const RunSetup& setup, const RunPaths& paths, const Worker
     if (setup.placement().ranks[stage.index()].front() != transport.rank()) continue;  // replicas are equal
     const auto [begin, end] = setup.layers_of_stages()[stage.index()];
     for (int layer = begin; layer < end; ++layer) {
-      const Layer& that = *setup.materials().model.layers[static_cast<std::size_t>(layer)];
+      const Layer& that = *setup.inputs().model.layers[static_cast<std::size_t>(layer)];
       if (has_state(that))
         mine.push_back(
-            json::write(write_layer(unfinished, setup.materials().model, layer, worker.state(layer))));
+            json::write(write_layer(unfinished, setup.inputs().model, layer, worker.state(layer))));
     }
   }
   sync_folder(unfinished);
@@ -369,7 +369,7 @@ void note_validation(const std::string& checkpoint) {
 }
 
 void check_resume(const Manifest& manifest, const std::string& checkpoint, const RunConfig& config,
-                  const TrainingInputs& materials, const Plan& plan) {
+                  const TrainingInputs& inputs, const Plan& plan) {
   const auto refuse = [&](const std::string& why) {
     throw InputError({checkpoint, ""}, "this run cannot go on from there: " + why);
   };
@@ -377,12 +377,12 @@ void check_resume(const Manifest& manifest, const std::string& checkpoint, const
   if (manifest.synchronous && !synchronous) {
     refuse(fmt::format("its schedule was synchronous, {} is not", plan.schedule.name));
   }
-  const std::int64_t steps = run_shape(config, *materials.data, synchronous).steps;
+  const std::int64_t steps = run_shape(config, *inputs.data, synchronous).steps;
   const Json identity = training_identity(config, steps, manifest.synchronous);
   if (const std::string what = first_difference(manifest.training, identity); !what.empty()) refuse(what);
-  if (manifest.data != materials.data->fingerprint())
+  if (manifest.data != inputs.data->fingerprint())
     refuse("the data files have changed; a new run with \"initial_checkpoint\" starts from its weights");
-  if (manifest.model != materials.model.fingerprint)
+  if (manifest.model != inputs.model.fingerprint)
     refuse("the model has changed; a new run with \"initial_checkpoint\" starts from its weights");
   const std::string what = first_difference(manifest.pipeline, pipeline_of(plan));
   if (!manifest.synchronous && !what.empty()) {

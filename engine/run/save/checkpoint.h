@@ -42,7 +42,7 @@ void note_validation(const std::string& checkpoint);
 
 /// Throws InputError, naming what differs, where a run of `config` cannot go on from this state.
 void check_resume(const Manifest& manifest, const std::string& checkpoint, const RunConfig& config,
-                  const TrainingInputs& materials, const Plan& plan);
+                  const TrainingInputs& inputs, const Plan& plan);
 
 /// The layers that `worker` holds, optimizer state included. Every file is held against its hash first.
 /// Throws InputError naming the file: corrupt, unreadable, or not exactly the tensors that there must be.

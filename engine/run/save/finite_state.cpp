@@ -27,7 +27,7 @@ std::string first_not_finite(const Worker& worker, Transport& transport) {
 /// The first number of the data that is not finite among the samples of `step`, as a sentence; "": there is none.
 /// Fields may have infinite ones, as masks do.
 std::string suspect_in_data(const RunSetup& setup, std::int64_t step) {
-  const Dataset& data = *setup.materials().data;
+  const Dataset& data = *setup.inputs().data;
   const RunConfig& config = setup.config();
   const SampleOrder order(data, Split::train,
                           {.seed = static_cast<std::uint64_t>(config.seed),
@@ -35,7 +35,7 @@ std::string suspect_in_data(const RunSetup& setup, std::int64_t step) {
                            .batch = config.train_batch_size});
   std::vector<std::string> sources{"inputs"};
   if (data.sample().field("targets")) sources.emplace_back("targets");
-  for (const BatchField& field : setup.materials().model.fields) {
+  for (const BatchField& field : setup.inputs().model.fields) {
     if (!field.from.empty()) sources.push_back(field.from);
   }
   for (const MicroBatchRange& range : step_micro_batches(setup.shape(), step)) {

@@ -76,7 +76,7 @@ Seconds try_saving(const RunSetup& setup, const RunPaths& paths, Transport& tran
   }
   const std::string mine = folder_of_rank(probe, me);
   make_folder(mine);
-  const std::string file = mine + "/" + longest_file_name(setup.materials().model);
+  const std::string file = mine + "/" + longest_file_name(setup.inputs().model);
   const std::string contents = fmt::format("rank {} can write here\n", me);
   write_new_file(file, {contents});
   sync_folder(mine);

@@ -29,7 +29,7 @@ std::string count_of(std::int64_t count) {
 }
 
 std::string model_table(const RunSetup& setup) {
-  const Model& model = setup.materials().model;
+  const Model& model = setup.inputs().model;
   const std::vector<BoundarySpec> shapes = boundaries(model, setup.config().micro_batch_size);
   Table table({"layer", "<name", "<type", "parameters", "<output of a micro-batch"});
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
@@ -40,17 +40,17 @@ std::string model_table(const RunSetup& setup) {
   return fmt::format("Model: {}, {} parameters in {}, {}\n{}{}\n", model.name,
                      format_count(static_cast<double>(model.parameter_count())),
                      plural(static_cast<std::int64_t>(model.layers.size()), "layer"),
-                     setup.materials().model.precision.name(), table.text(),
+                     setup.inputs().model.precision.name(), table.text(),
                      model.note.empty() ? "" : model.note + "\n");
 }
 
 std::string data_line(const RunSetup& setup) {
-  return fmt::format("Data: {}\n\n", setup.materials().data->summary());
+  return fmt::format("Data: {}\n\n", setup.inputs().data->summary());
 }
 
 std::string layer_range(const RunSetup& setup, std::size_t stage) {
   const auto [first, last] = setup.layers_of_stages()[stage];
-  const Model& model = setup.materials().model;
+  const Model& model = setup.inputs().model;
   const auto name = [&](int layer) { return model.layers[static_cast<std::size_t>(layer)]->name(); };
   if (last - first == 1) return fmt::format("{} {}", first, name(first));
   return fmt::format("{}-{} {} ... {}", first, last - 1, name(first), name(last - 1));
@@ -59,7 +59,7 @@ std::string layer_range(const RunSetup& setup, std::size_t stage) {
 /// Predicted times where the plan has costs: what the report will hold the run against.
 std::string plan_table(const RunSetup& setup) {
   const Plan& plan = setup.plan();
-  const Model& model = setup.materials().model;
+  const Model& model = setup.inputs().model;
   Table table({"stage", "rank", "<layers", "parameters", "forward ms", "backward ms", "sends"});
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     std::int64_t parameters = 0;

@@ -79,7 +79,7 @@ void RunReporter::validation(const StepReport& report, std::int64_t steps_made) 
   record.step = steps_made;
   record.validation = true;
   record.loss = plain(report.loss);
-  const Loss& loss = *setup_.materials().loss;
+  const Loss& loss = *setup_.inputs().loss;
   record.no_targets = std::isnan(report.correct);
   if (loss.has_accuracy() && report.samples > 0 && !record.no_targets) {
     const std::int64_t units = loss.targets() == Targets::tokens ? report.tokens : report.samples;

@@ -45,15 +45,15 @@ RunSummary of_steps(const RunSetup& setup, const StepTimeSample& times) {
   summary.step = times.times();
   const double median = summary.step.median.value;
   summary.samples_per_second = median > 0 ? static_cast<double>(setup.config().train_batch_size) / median : 0;
-  if (const double tokens = tokens_per_sample(setup.materials()); tokens > 0) {
+  if (const double tokens = tokens_per_sample(setup.inputs()); tokens > 0) {
     summary.tokens_per_second = summary.samples_per_second * tokens;
   }
-  const double computed = computed_positions(*setup.materials().data);
+  const double computed = computed_positions(*setup.inputs().data);
   if (computed < 1) summary.computed_positions = computed;
   // A multiply-add is two operations; backward has two products for each of forward's. Of samples that are cut
   // a share counts, as if attention did not grow faster than they do.
-  summary.flops_per_second = 6.0 * static_cast<double>(setup.materials().model.multiply_adds()) * computed *
-                             summary.samples_per_second;
+  summary.flops_per_second =
+      6.0 * static_cast<double>(setup.inputs().model.multiply_adds()) * computed * summary.samples_per_second;
   if (const auto peak = peak_flops_of(setup.config(), setup.world())) {
     summary.flops_utilization = summary.flops_per_second / *peak;
   }
@@ -114,7 +114,7 @@ RunResults gather_results(const RunSetup& setup, const Worker& worker, Transport
   }
   text["trace"] = to_chrome_trace(mine);
   Timeline& timeline = results.timeline;
-  timeline.title = fmt::format("{}, {}", setup.materials().model.name, setup.plan().schedule.name);
+  timeline.title = fmt::format("{}, {}", setup.inputs().model.name, setup.plan().schedule.name);
   transport.gather_text(setup.reporter(), text.dump(), [&](Rank rank, const std::string& written) {
     timeline.rank_names.push_back(setup.rank_name(rank));
     const Json theirs = Json::parse(written);

@@ -4,7 +4,9 @@
 #include "base/json.h"
 #include "engine/records/metrics/metrics.h"
 #include "engine/run/resolve/devices.h"
-#include "engine/run/resolve/plan_source.h"
+#include "engine/run/resolve/find_plan.h"
+#include "engine/run/resolve/plan_agreement.h"
+#include "engine/run/resolve/resolve.h"
 #include "engine/run/save/checkpoint.h"
 #include "engine/run/save/checkpoint_folder.h"
 #include "models/data/data_facts.h"
@@ -20,30 +22,18 @@ namespace {
 
 /// The plan the run directory has, where it still fits this config and number of ranks: a resumed run goes on
 /// with its own plan unless it is asked for another.
-std::optional<Plan> earlier_plan(const RunConfig& config, const std::string& file,
-                                 const TrainingInputs& materials, const std::optional<World>& world) {
+std::optional<FoundPlan> earlier_plan(const RunConfig& config, const std::string& file, const Model& model,
+                                      const std::optional<World>& world) {
   const std::string path = RunPaths{config.run_dir}.plan();
   if (!is_there(path)) return std::nullopt;
-  Plan plan = read_plan(path);
-  if (config.pipeline.skips == Skips::relay && !plan.skips.empty()) return std::nullopt;
+  FoundPlan found{.plan = read_plan(path), .source = path};
+  if (config.pipeline.skips == Skips::relay && !found.plan.skips.empty()) return std::nullopt;
   try {
-    check_plan(plan, path, config, file, materials.model, world);
+    check_plan(found.plan, path, config, file, model, world);
   } catch (const InputError&) {
     return std::nullopt;
   }
-  follow_gradient_norm(config, plan);
-  return plan;
-}
-
-/// The plan that the others will read: a time may lose its last bit on the way through text, and schedules
-/// that order by time must give every rank the same program.
-Plan as_written(Plan plan) {
-  for (Json text = json::write(plan);;) {
-    plan = json::read<Plan>(text, {"plan", ""});
-    Json again = json::write(plan);
-    if (again == text) return plan;
-    text = std::move(again);
-  }
+  return found;
 }
 
 void remove_file(const std::string& path) {
@@ -83,14 +73,14 @@ void check_weights(const Model& model, const std::string& file) {
 
 /// A checkpoint is of the step in its name, and of one that the run has.
 void check_start(const Manifest& manifest, const std::string& checkpoint, const RunConfig& config,
-                 const std::string& file, const TrainingInputs& materials) {
+                 const std::string& file, const TrainingInputs& inputs) {
   const std::string named = checkpoint_path(folder_of(checkpoint), manifest.step);
   if (named != checkpoint) {
     throw InputError({checkpoint, ""},
                      fmt::format("is of step {}, as its manifest says: rename it to {}, or move it away",
                                  manifest.step, named));
   }
-  const std::int64_t steps = run_shape(config, *materials.data, manifest.synchronous).steps;
+  const std::int64_t steps = run_shape(config, *inputs.data, manifest.synchronous).steps;
   if (manifest.step > steps) {
     throw InputError(
         {file, config.train_steps ? "/train_steps" : "/epochs"},
@@ -114,7 +104,7 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
   if (config.bf16.enabled && config.device == DeviceKind::cpu) {
     if (std::string remark = slow_bfloat16(); !remark.empty()) prepared.notes.push_back(std::move(remark));
   }
-  TrainingInputs materials = open_training_inputs(config, file);
+  TrainingInputs inputs = open_training_inputs(config, file);
   if (config.initial_checkpoint && !is_folder(*config.initial_checkpoint)) {
     throw InputError({file, "/initial_checkpoint"},
                      fmt::format("no such folder: {}", *config.initial_checkpoint));
@@ -125,13 +115,13 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
     start.checkpoint = newest_checkpoint(RunPaths{config.run_dir}.checkpoints());
     if (!start.checkpoint.empty()) {
       manifest = read_manifest(start.checkpoint);
-      check_start(*manifest, start.checkpoint, config, file, materials);
+      check_start(*manifest, start.checkpoint, config, file, inputs);
       start.step = manifest->step;
       start.validation_owed = manifest->validation_owed;
     }
   }
   const bool trains = !request.dry_run && !request.print_config;
-  if (trains && !manifest && !config.initial_checkpoint) check_weights(materials.model, file);
+  if (trains && !manifest && !config.initial_checkpoint) check_weights(inputs.model, file);
   if (manifest && config.threads_per_rank == 0) config.threads_per_rank = manifest->threads;
   if (manifest && config.threads_per_rank != manifest->threads) {
     prepared.notes.push_back(
@@ -140,30 +130,28 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
                     "their last bits",
                     config.threads_per_rank, manifest->threads));
   }
-  std::optional<Plan> plan;
+  std::optional<FoundPlan> found;
   const bool asked = !request.plan.empty() || config.pipeline.plan;
-  if (manifest && !asked) plan = earlier_plan(config, file, materials, world);
-  if (!plan) {
-    ResolvedPlan resolved = resolve_plan(config, file, materials, request.plan, world);
-    plan = std::move(resolved.plan);
-    config.threads_per_rank = resolved.threads;
-    for (std::string& note : resolved.notes) prepared.notes.push_back(std::move(note));
-  }
-  if (config.validation.every_steps > 0 && materials.data->size(Split::validation) == 0) {
+  if (manifest && !asked) found = earlier_plan(config, file, inputs.model, world);
+  if (!found) found = find_plan(config, file, inputs, request.plan, world);
+  const int threads = found->threads.value_or(threads_for(config, world, found->plan.placement().world()));
+  Resolution resolution =
+      resolve(std::move(config), file, inputs, std::move(*found), std::move(start), world, threads);
+  for (std::string& note : resolution.notes) prepared.notes.push_back(std::move(note));
+  const ResolvedRun& run = resolution.run;
+  if (run.config.validation.every_steps > 0 && inputs.data->size(Split::validation) == 0) {
     prepared.notes.push_back(
         fmt::format("validation.every_steps is {}, and the data has nothing to validate with: no "
                     "validation is made",
-                    config.validation.every_steps));
+                    run.config.validation.every_steps));
   }
-  if (materials.model.compiled_for) {
+  if (inputs.model.compiled_for) {
     const std::string why =
-        materials.model.compiled_for->why_unused(config.micro_batch_size, config.threads_per_rank);
+        inputs.model.compiled_for->why_unused(run.config.micro_batch_size, run.config.threads_per_rank);
     if (!why.empty()) prepared.notes.push_back("the model's compiled code is not run: " + why);
   }
-  check_schedule(config, plan->schedule.name, file);
-  if (manifest) check_resume(*manifest, start.checkpoint, config, materials, *plan);
-  prepared.setup = std::make_unique<RunSetup>(std::move(config), file, std::move(materials),
-                                              as_written(std::move(*plan)), std::move(start));
+  if (manifest) check_resume(*manifest, run.start.checkpoint, run.config, inputs, run.plan);
+  prepared.setup = std::make_unique<RunSetup>(std::move(resolution.run), std::move(inputs));
   return prepared;
 }
 
@@ -195,13 +183,11 @@ std::string setup_text(const RunSetup& setup, const std::string& file, const std
   Json json;
   json["file"] = file;
   json["run_dir"] = run_dir;
-  json["config"] = json::write(setup.config());
-  json["plan"] = json::write(setup.plan());
-  StartPoint start = setup.start();
+  ResolvedRun run = setup.run();
   // Other ranks may have been started in other folders.
-  if (!start.checkpoint.empty()) start.checkpoint = std::filesystem::absolute(start.checkpoint);
-  json["start"] = json::write(start);
-  json["data"] = json::write(facts_of(*setup.materials().data));
+  if (std::string& from = run.start.checkpoint; !from.empty()) from = std::filesystem::absolute(from);
+  json["run"] = json::write(run);
+  json["data"] = json::write(facts_of(*setup.inputs().data));
   // Not as text: a path is whatever bytes the file system has, JSON is UTF-8.
   const std::vector<std::uint8_t> bytes = Json::to_msgpack(json);
   return {bytes.begin(), bytes.end()};
@@ -214,20 +200,19 @@ RunPaths paths_from_text(const std::string& text) {
 std::unique_ptr<RunSetup> setup_from_text(const std::string& text, Rank rank) {
   const Json json = Json::from_msgpack(text);
   const auto file = json.at("file").get<std::string>();
-  auto config = json::read<RunConfig>(json.at("config"), {file, ""});
-  auto plan = json::read<Plan>(json.at("plan"), {"plan", ""});
+  auto run = json::read<ResolvedRun>(json.at("run"), {file, ""});
   // Who holds no stage that loads needs no files.
   const auto loads = [&](const StagePlan& stage) {
-    const bool end = &stage == &plan.stages.front() || &stage == &plan.stages.back();
+    const bool end = &stage == &run.plan.stages.front() || &stage == &run.plan.stages.back();
     return (end || stage.loads) &&
            std::find(stage.ranks.begin(), stage.ranks.end(), rank) != stage.ranks.end();
   };
-  TrainingInputs materials =
-      std::any_of(plan.stages.begin(), plan.stages.end(), loads)
-          ? open_training_inputs(config, file)
-          : make_materials(config, file, dataset_of(json::read<DataFacts>(json.at("data"), {"data", ""})));
-  return std::make_unique<RunSetup>(std::move(config), file, std::move(materials), std::move(plan),
-                                    json::read<StartPoint>(json.at("start"), {"start", ""}));
+  TrainingInputs inputs =
+      std::any_of(run.plan.stages.begin(), run.plan.stages.end(), loads)
+          ? open_training_inputs(run.config, file)
+          : make_training_inputs(run.config, file,
+                                 dataset_of(json::read<DataFacts>(json.at("data"), {"data", ""})));
+  return std::make_unique<RunSetup>(std::move(run), std::move(inputs));
 }
 
 }  // namespace stagecraft

@@ -3,7 +3,7 @@
 // What rank 0 does before the others start: read, lock, plan, prove. The rest of the ranks get its results as
 // text and build the same setup from that.
 
-#include "engine/run/resolve/plan_source.h"
+#include "engine/run/resolve/resolve.h"
 #include "engine/run/resolve/setup.h"
 #include "engine/run/save/run_dir.h"
 #include "engine/run/start/train.h"

@@ -41,7 +41,7 @@ namespace {
 WorkerOptions worker_options(const RunSetup& setup, at::Device device) {
   const RunConfig& config = setup.config();
   WorkerOptions options;
-  options.optimizer = setup.materials().optimizer;
+  options.optimizer = setup.inputs().optimizer;
   options.scheduler = config.scheduler;
   options.total_steps = setup.shape().steps;
   options.gradient_clipping = config.gradient_clipping;
@@ -107,8 +107,8 @@ class Trainer {
         starting_(std::move(starting)),
         print_(screen.print),
         log_(std::move(log)),
-        worker_(setup.materials().model, *setup.materials().loss, *setup.materials().data,
-                setup.layers_of_stages(), setup.placement(), transport, worker_options(setup, device)) {
+        worker_(setup.inputs().model, *setup.inputs().loss, *setup.inputs().data, setup.layers_of_stages(),
+                setup.placement(), transport, worker_options(setup, device)) {
     on_device_ = !device.is_cpu();
     if (transport.rank() != setup.reporter()) return;
     reporter_.emplace(setup, paths.metrics(), screen);
@@ -233,13 +233,13 @@ void Trainer::start() {
   if (on_device_) rehearse();
   if (const auto& predicted = setup_.plan().predicted) transport_.waits().expect_step(predicted->step);
   const StartPoint& start = setup_.start();
-  const Model& model = setup_.materials().model;
+  const Model& model = setup_.inputs().model;
   outcome_.steps = start.step;
   log_->info("{} of {} over {}, {} threads", setup_.rank_name(transport_.rank()), setup_.world(),
              transport_.name(), setup_.config().threads_per_rank);
   if (!start.checkpoint.empty()) {
     doing_.what = "loading " + start.checkpoint;
-    load_checkpoint(start.checkpoint, model, *setup_.materials().optimizer, worker_);
+    load_checkpoint(start.checkpoint, model, *setup_.inputs().optimizer, worker_);
     require_finite_load(worker_, transport_, start.checkpoint);
     log_->info("state of step {} from {}", start.step, start.checkpoint);
     saved_step_ = start.step;

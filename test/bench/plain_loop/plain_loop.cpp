@@ -95,20 +95,20 @@ int loop(const std::string& run_dir, std::int64_t steps, const std::string& out)
   torch::set_num_threads(1);
   const std::string file = run_dir + "/config.json";
   const stagecraft::RunConfig config = stagecraft::read_run_config(file);
-  const stagecraft::TrainingInputs materials = stagecraft::open_training_inputs(config, file);
+  const stagecraft::TrainingInputs inputs = stagecraft::open_training_inputs(config, file);
   const auto* family = config.model.family.get_if<stagecraft::GptConfig>();
   const auto* adam = config.optimizer.type.get_if<stagecraft::AdamWConfig>();
   if (family == nullptr || adam == nullptr) {
     fmt::print(stderr, "bench_plain_loop: {} is not a gpt with AdamW\n", file);
     return 2;
   }
-  nn::Sequential model = gpt(*family, materials.data->sample(), run_dir + "/checkpoints/step-00000000");
+  nn::Sequential model = gpt(*family, inputs.data->sample(), run_dir + "/checkpoints/step-00000000");
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(adam->lr)
                                                          .betas({adam->betas[0], adam->betas[1]})
                                                          .eps(adam->eps)
                                                          .weight_decay(adam->weight_decay));
   std::ofstream lines(out);
-  const std::int64_t size = materials.data->size(Split::train);
+  const std::int64_t size = inputs.data->size(Split::train);
   const std::int64_t batches = size / config.train_batch_size;
   auto before = std::chrono::steady_clock::now();
   for (std::int64_t step = 0; step < steps; ++step) {
@@ -120,8 +120,8 @@ int loop(const std::string& run_dir, std::int64_t steps, const std::string& out)
     for (std::int64_t at = 0; at < config.train_batch_size; at += config.micro_batch_size) {
       std::vector<std::int64_t> samples;
       for (std::int64_t i = 0; i < config.micro_batch_size; ++i) samples.push_back(order(first + at + i));
-      const auto logits = model->forward(materials.data->inputs(Split::train, samples)).flatten(0, 1);
-      const auto loss = F::cross_entropy(logits, materials.data->targets(Split::train, samples).flatten()) /
+      const auto logits = model->forward(inputs.data->inputs(Split::train, samples)).flatten(0, 1);
+      const auto loss = F::cross_entropy(logits, inputs.data->targets(Split::train, samples).flatten()) /
                         static_cast<double>(config.micro_batches());
       loss.backward();
       total += loss.item<double>();
