@@ -1,11 +1,14 @@
-"""What pyproject.toml cannot say: the versions of torch stand in stagecraft_tools/torch_versions.txt alone."""
+"""What pyproject.toml cannot say: the versions of torch stand in stagecraft_tools/torch_versions.txt
+alone."""
 
 import os
 import runpy
 
 from setuptools import setup
 
-VERSIONS = runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), "stagecraft_tools", "torch_versions.py"))["VERSIONS"]
+VERSIONS = runpy.run_path(
+    os.path.join(os.path.dirname(os.path.abspath(__file__)), "stagecraft_tools", "torch_versions.py")
+)["VERSIONS"]
 
 
 def within(name, versions):
@@ -18,5 +21,12 @@ def within(name, versions):
 
 setup(
     install_requires=[within("torch", [v.torch for v in VERSIONS]), "safetensors", "numpy"],
-    extras_require={"models": ["transformers", "tokenizers", "pillow", within("torchvision", [v.torchvision for v in VERSIONS])]},
+    extras_require={
+        "models": [
+            "transformers",
+            "tokenizers",
+            "pillow",
+            within("torchvision", [v.torchvision for v in VERSIONS]),
+        ]
+    },
 )

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Captures many models of torchvision and transformers, with random weights and small inputs, and says how each compares with eager
-(docs/reference/captured_models.md).
+"""Captures many models of torchvision and transformers, with random weights and small inputs, and says how
+each compares with eager (docs/reference/captured_models.md).
 
-    capture_table.py [NAME...]        NAME: torchvision (all its classification models), transformers, classes (of transformers, each with
+    capture_table.py [NAME...]        NAME: torchvision (all its classification models), transformers, classes
+    (of transformers, each with
                                       what the command line is told), or one model
-        --seconds N   for one model (default: 300)      --memory GIB   for one model (default: 8)      --markdown   rows of the table
+        --seconds N   for one model (default: 300)      --memory GIB   for one model (default: 8)
+        --markdown   rows of the table
 
 Each model is captured in a process of its own. Needs transformers and torchvision: scripts/setup.sh --models.
 """
@@ -22,46 +24,213 @@ sys.path.insert(0, f"{SOURCE}/python")
 from capture_table_classes import CLASSES
 
 # transformers: "class": settings of its config. Everything is small, so that it is a matter of seconds.
-TEXT = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, tie_word_embeddings=False, max_position_embeddings=64, bos_token_id=0, eos_token_id=0, pad_token_id=1)
+TEXT = dict(
+    vocab_size=96,
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    tie_word_embeddings=False,
+    max_position_embeddings=64,
+    bos_token_id=0,
+    eos_token_id=0,
+    pad_token_id=1,
+)
 GROUPED = dict(TEXT, num_key_value_heads=2)
 GEMMA = dict(GROUPED, head_dim=8, sliding_window=64)
-EXPERTS = dict(GROUPED, num_experts=4, num_local_experts=4, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=32)
+EXPERTS = dict(
+    GROUPED,
+    num_experts=4,
+    num_local_experts=4,
+    n_routed_experts=4,
+    num_experts_per_tok=2,
+    moe_intermediate_size=32,
+)
 CAUSAL = {
-    "llama": GROUPED, "qwen2": GROUPED, "qwen3": dict(GROUPED, head_dim=8), "mistral": GROUPED, "gpt2": dict(n_positions=64, n_embd=32, n_layer=2, n_head=4),
-    "gemma": GEMMA, "gemma2": GEMMA, "gemma3_text": GEMMA, "phi": TEXT, "phi3": GROUPED, "olmo": GROUPED, "olmo2": GROUPED, "olmo3": GROUPED,
-    "gpt_neox": TEXT, "gpt_neo": dict(num_layers=2, attention_types=[[["global", "local"], 1]], num_heads=4, window_size=8), "gptj": dict(n_embd=32, n_layer=2, n_head=4, n_positions=64, rotary_dim=4),
-    "gpt_bigcode": dict(n_embd=32, n_layer=2, n_head=4, n_positions=64), "codegen": dict(n_embd=32, n_layer=2, n_head=4, n_positions=64, rotary_dim=4, n_ctx=64), "openai-gpt": dict(n_embd=32, n_layer=2, n_head=4, n_positions=64),
-    "opt": dict(TEXT, ffn_dim=64, word_embed_proj_dim=32), "bloom": dict(n_layer=2, n_head=4), "falcon": dict(TEXT, alibi=False), "mpt": dict(d_model=32, n_heads=4, n_layers=2, max_seq_len=64),
-    "stablelm": GROUPED, "starcoder2": GROUPED, "granite": GROUPED, "cohere": GROUPED, "cohere2": dict(GROUPED, sliding_window=64), "glm": dict(GROUPED, head_dim=8), "glm4": dict(GROUPED, head_dim=8),
-    "nemotron": GROUPED, "persimmon": TEXT, "helium": dict(GROUPED, head_dim=8), "smollm3": GROUPED, "exaone4": dict(GROUPED, sliding_window=64), "seed_oss": dict(GROUPED, head_dim=8), "arcee": GROUPED, "apertus": GROUPED,
-    "ernie4_5": dict(GROUPED, head_dim=8), "hunyuan_v1_dense": dict(GROUPED, head_dim=8), "ministral": dict(GROUPED, head_dim=8), "diffllama": GROUPED, "bitnet": GROUPED, "modernbert-decoder": dict(TEXT, local_attention=16),
-    "biogpt": TEXT, "xglm": dict(TEXT, d_model=32, ffn_dim=64, num_layers=2, attention_heads=4), "ctrl": dict(n_embd=32, n_layer=2, n_head=4, n_positions=64, dff=64), "mixtral": EXPERTS, "qwen3_moe": dict(EXPERTS, head_dim=8), "olmoe": EXPERTS, "gpt_oss": dict(EXPERTS, head_dim=8), "mamba": dict(TEXT, state_size=4),
+    "llama": GROUPED,
+    "qwen2": GROUPED,
+    "qwen3": dict(GROUPED, head_dim=8),
+    "mistral": GROUPED,
+    "gpt2": dict(n_positions=64, n_embd=32, n_layer=2, n_head=4),
+    "gemma": GEMMA,
+    "gemma2": GEMMA,
+    "gemma3_text": GEMMA,
+    "phi": TEXT,
+    "phi3": GROUPED,
+    "olmo": GROUPED,
+    "olmo2": GROUPED,
+    "olmo3": GROUPED,
+    "gpt_neox": TEXT,
+    "gpt_neo": dict(num_layers=2, attention_types=[[["global", "local"], 1]], num_heads=4, window_size=8),
+    "gptj": dict(n_embd=32, n_layer=2, n_head=4, n_positions=64, rotary_dim=4),
+    "gpt_bigcode": dict(n_embd=32, n_layer=2, n_head=4, n_positions=64),
+    "codegen": dict(n_embd=32, n_layer=2, n_head=4, n_positions=64, rotary_dim=4, n_ctx=64),
+    "openai-gpt": dict(n_embd=32, n_layer=2, n_head=4, n_positions=64),
+    "opt": dict(TEXT, ffn_dim=64, word_embed_proj_dim=32),
+    "bloom": dict(n_layer=2, n_head=4),
+    "falcon": dict(TEXT, alibi=False),
+    "mpt": dict(d_model=32, n_heads=4, n_layers=2, max_seq_len=64),
+    "stablelm": GROUPED,
+    "starcoder2": GROUPED,
+    "granite": GROUPED,
+    "cohere": GROUPED,
+    "cohere2": dict(GROUPED, sliding_window=64),
+    "glm": dict(GROUPED, head_dim=8),
+    "glm4": dict(GROUPED, head_dim=8),
+    "nemotron": GROUPED,
+    "persimmon": TEXT,
+    "helium": dict(GROUPED, head_dim=8),
+    "smollm3": GROUPED,
+    "exaone4": dict(GROUPED, sliding_window=64),
+    "seed_oss": dict(GROUPED, head_dim=8),
+    "arcee": GROUPED,
+    "apertus": GROUPED,
+    "ernie4_5": dict(GROUPED, head_dim=8),
+    "hunyuan_v1_dense": dict(GROUPED, head_dim=8),
+    "ministral": dict(GROUPED, head_dim=8),
+    "diffllama": GROUPED,
+    "bitnet": GROUPED,
+    "modernbert-decoder": dict(TEXT, local_attention=16),
+    "biogpt": TEXT,
+    "xglm": dict(TEXT, d_model=32, ffn_dim=64, num_layers=2, attention_heads=4),
+    "ctrl": dict(n_embd=32, n_layer=2, n_head=4, n_positions=64, dff=64),
+    "mixtral": EXPERTS,
+    "qwen3_moe": dict(EXPERTS, head_dim=8),
+    "olmoe": EXPERTS,
+    "gpt_oss": dict(EXPERTS, head_dim=8),
+    "mamba": dict(TEXT, state_size=4),
 }
 MASKED = {
-    "bert": TEXT, "roberta": TEXT, "distilbert": dict(dim=32, hidden_dim=64, n_layers=2, n_heads=4, max_position_embeddings=64), "albert": dict(TEXT, embedding_size=16), "electra": dict(TEXT, embedding_size=16),
-    "deberta": TEXT, "deberta-v2": TEXT, "modernbert": dict(TEXT, local_attention=16), "mpnet": TEXT, "camembert": TEXT, "xlm-roberta": TEXT, "rembert": dict(TEXT, input_embedding_size=16, output_embedding_size=16), "roformer": dict(TEXT, embedding_size=32),
-    "megatron-bert": TEXT, "roberta-prelayernorm": TEXT, "ernie": TEXT, "convbert": dict(TEXT, embedding_size=32), "esm": dict(TEXT, mask_token_id=2), "fnet": TEXT, "squeezebert": dict(TEXT, embedding_size=32), "mobilebert": dict(TEXT, embedding_size=16, intra_bottleneck_size=16), "data2vec-text": TEXT, "ibert": TEXT, "layoutlm": TEXT, "xmod": dict(TEXT, languages=["en_XX"], default_language="en_XX"), "nystromformer": dict(TEXT, segment_means_seq_len=64, num_landmarks=4), "eurobert": GROUPED,
+    "bert": TEXT,
+    "roberta": TEXT,
+    "distilbert": dict(dim=32, hidden_dim=64, n_layers=2, n_heads=4, max_position_embeddings=64),
+    "albert": dict(TEXT, embedding_size=16),
+    "electra": dict(TEXT, embedding_size=16),
+    "deberta": TEXT,
+    "deberta-v2": TEXT,
+    "modernbert": dict(TEXT, local_attention=16),
+    "mpnet": TEXT,
+    "camembert": TEXT,
+    "xlm-roberta": TEXT,
+    "rembert": dict(TEXT, input_embedding_size=16, output_embedding_size=16),
+    "roformer": dict(TEXT, embedding_size=32),
+    "megatron-bert": TEXT,
+    "roberta-prelayernorm": TEXT,
+    "ernie": TEXT,
+    "convbert": dict(TEXT, embedding_size=32),
+    "esm": dict(TEXT, mask_token_id=2),
+    "fnet": TEXT,
+    "squeezebert": dict(TEXT, embedding_size=32),
+    "mobilebert": dict(TEXT, embedding_size=16, intra_bottleneck_size=16),
+    "data2vec-text": TEXT,
+    "ibert": TEXT,
+    "layoutlm": TEXT,
+    "xmod": dict(TEXT, languages=["en_XX"], default_language="en_XX"),
+    "nystromformer": dict(TEXT, segment_means_seq_len=64, num_landmarks=4),
+    "eurobert": GROUPED,
 }
 HEADS = {
-    "bert": TEXT, "distilbert": MASKED["distilbert"], "roberta": TEXT, "deberta": TEXT, "deberta-v2": TEXT, "electra": MASKED["electra"], "albert": MASKED["albert"], "mpnet": TEXT, "xlm-roberta": TEXT, "camembert": TEXT, "modernbert": MASKED["modernbert"],
-    "gpt2": dict(CAUSAL["gpt2"], pad_token_id=1), "llama": GROUPED, "qwen2": GROUPED, "qwen3": CAUSAL["qwen3"], "mistral": GROUPED,
+    "bert": TEXT,
+    "distilbert": MASKED["distilbert"],
+    "roberta": TEXT,
+    "deberta": TEXT,
+    "deberta-v2": TEXT,
+    "electra": MASKED["electra"],
+    "albert": MASKED["albert"],
+    "mpnet": TEXT,
+    "xlm-roberta": TEXT,
+    "camembert": TEXT,
+    "modernbert": MASKED["modernbert"],
+    "gpt2": dict(CAUSAL["gpt2"], pad_token_id=1),
+    "llama": GROUPED,
+    "qwen2": GROUPED,
+    "qwen3": CAUSAL["qwen3"],
+    "mistral": GROUPED,
 }
-VISION = dict(image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+VISION = dict(
+    image_size=32,
+    patch_size=8,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=64,
+)
 IMAGES = {
-    "vit": VISION, "deit": VISION, "beit": dict(VISION, drop_path_rate=0.1, use_relative_position_bias=True), "convnext": dict(hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 2, 1], drop_path_rate=0.1, image_size=64),
-    "convnextv2": dict(hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 2, 1], drop_path_rate=0.1, image_size=64), "swin": dict(image_size=64, embed_dim=16, depths=[1, 2], num_heads=[2, 4], window_size=4), "swinv2": dict(image_size=64, embed_dim=16, depths=[1, 2], num_heads=[2, 4], window_size=4),
-    "resnet": dict(embedding_size=16, hidden_sizes=[16, 32, 32, 64], depths=[1, 1, 1, 1], layer_type="basic", image_size=64), "regnet": dict(embedding_size=16, hidden_sizes=[16, 32, 32, 64], depths=[1, 1, 1, 1], groups_width=8, image_size=64),
-    "dinov2": VISION, "dinov2_with_registers": VISION, "data2vec-vision": VISION, "vit_msn": VISION, "ijepa": VISION, "bit": dict(embedding_size=32, hidden_sizes=[128, 128, 128, 256], depths=[1, 1, 1, 1], image_size=64), "efficientnet": dict(image_size=64, width_coefficient=0.5, depth_coefficient=0.5, hidden_dim=640),
-    "mobilenet_v1": dict(image_size=64, depth_multiplier=0.25), "mobilenet_v2": dict(image_size=64), "mobilevit": dict(image_size=64, hidden_sizes=[16, 24, 32], neck_hidden_sizes=[8, 8, 16, 16, 24, 32, 64]), "poolformer": dict(image_size=64, hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 1, 1]),
-    "focalnet": dict(image_size=64, embed_dim=16, depths=[1, 1], hidden_sizes=[16, 32], focal_levels=[2, 2], focal_windows=[3, 3]), "segformer": dict(image_size=64, hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 1, 1]), "pvt": dict(image_size=64, num_attention_heads=[1, 2, 4, 8], hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 1, 1]), "pvt_v2": dict(image_size=64, num_attention_heads=[1, 2, 4, 8], hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 1, 1]),
-    "hiera": dict(image_size=[64, 64], embed_dim=16, num_heads=[1, 2], depths=[1, 1], num_query_pool=1, masked_unit_size=[8, 8], query_stride=[2, 2]), "levit": dict(image_size=64, hidden_sizes=[16, 32, 32], num_attention_heads=[2, 2, 2], depths=[1, 1, 1], key_dim=[8, 8, 8], drop_path_rate=0), "cvt": dict(embed_dim=[8, 16, 32], depth=[1, 2, 3], num_heads=[1, 2, 2], image_size=64), "textnet": dict(image_size=64), "hgnet_v2": dict(image_size=64), "swiftformer": dict(image_size=64, depths=[1, 1, 1, 1], embed_dims=[8, 16, 32, 64]),
+    "vit": VISION,
+    "deit": VISION,
+    "beit": dict(VISION, drop_path_rate=0.1, use_relative_position_bias=True),
+    "convnext": dict(hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 2, 1], drop_path_rate=0.1, image_size=64),
+    "convnextv2": dict(hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 2, 1], drop_path_rate=0.1, image_size=64),
+    "swin": dict(image_size=64, embed_dim=16, depths=[1, 2], num_heads=[2, 4], window_size=4),
+    "swinv2": dict(image_size=64, embed_dim=16, depths=[1, 2], num_heads=[2, 4], window_size=4),
+    "resnet": dict(
+        embedding_size=16,
+        hidden_sizes=[16, 32, 32, 64],
+        depths=[1, 1, 1, 1],
+        layer_type="basic",
+        image_size=64,
+    ),
+    "regnet": dict(
+        embedding_size=16, hidden_sizes=[16, 32, 32, 64], depths=[1, 1, 1, 1], groups_width=8, image_size=64
+    ),
+    "dinov2": VISION,
+    "dinov2_with_registers": VISION,
+    "data2vec-vision": VISION,
+    "vit_msn": VISION,
+    "ijepa": VISION,
+    "bit": dict(embedding_size=32, hidden_sizes=[128, 128, 128, 256], depths=[1, 1, 1, 1], image_size=64),
+    "efficientnet": dict(image_size=64, width_coefficient=0.5, depth_coefficient=0.5, hidden_dim=640),
+    "mobilenet_v1": dict(image_size=64, depth_multiplier=0.25),
+    "mobilenet_v2": dict(image_size=64),
+    "mobilevit": dict(image_size=64, hidden_sizes=[16, 24, 32], neck_hidden_sizes=[8, 8, 16, 16, 24, 32, 64]),
+    "poolformer": dict(image_size=64, hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 1, 1]),
+    "focalnet": dict(
+        image_size=64,
+        embed_dim=16,
+        depths=[1, 1],
+        hidden_sizes=[16, 32],
+        focal_levels=[2, 2],
+        focal_windows=[3, 3],
+    ),
+    "segformer": dict(image_size=64, hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 1, 1]),
+    "pvt": dict(
+        image_size=64, num_attention_heads=[1, 2, 4, 8], hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 1, 1]
+    ),
+    "pvt_v2": dict(
+        image_size=64, num_attention_heads=[1, 2, 4, 8], hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 1, 1]
+    ),
+    "hiera": dict(
+        image_size=[64, 64],
+        embed_dim=16,
+        num_heads=[1, 2],
+        depths=[1, 1],
+        num_query_pool=1,
+        masked_unit_size=[8, 8],
+        query_stride=[2, 2],
+    ),
+    "levit": dict(
+        image_size=64,
+        hidden_sizes=[16, 32, 32],
+        num_attention_heads=[2, 2, 2],
+        depths=[1, 1, 1],
+        key_dim=[8, 8, 8],
+        drop_path_rate=0,
+    ),
+    "cvt": dict(embed_dim=[8, 16, 32], depth=[1, 2, 3], num_heads=[1, 2, 2], image_size=64),
+    "textnet": dict(image_size=64),
+    "hgnet_v2": dict(image_size=64),
+    "swiftformer": dict(image_size=64, depths=[1, 1, 1, 1], embed_dims=[8, 16, 32, 64]),
 }
 
 
 # "task": its models and the ending of their classes' names. The last three have their own losses.
 TABLES = {
-    "causal": (CAUSAL, "ForCausalLM"), "masked": (MASKED, "ForMaskedLM"), "images": (IMAGES, "ForImageClassification"),
-    "classes": (HEADS, "ForSequenceClassification"), "tokens": (HEADS, "ForTokenClassification"), "answers": (HEADS, "ForQuestionAnswering"),
+    "causal": (CAUSAL, "ForCausalLM"),
+    "masked": (MASKED, "ForMaskedLM"),
+    "images": (IMAGES, "ForImageClassification"),
+    "classes": (HEADS, "ForSequenceClassification"),
+    "tokens": (HEADS, "ForTokenClassification"),
+    "answers": (HEADS, "ForQuestionAnswering"),
 }
 
 
@@ -75,7 +244,9 @@ def torchvision_model(name):
         extra, size = dict(image_size=56 if name == "vit_h_14" else 64), 56 if name == "vit_h_14" else 64
     if name.startswith("maxvit"):
         size = 224
-    return torchvision.models.get_model(name, weights=None, num_classes=10, **extra), numbers("x", 3, size, size)
+    return torchvision.models.get_model(name, weights=None, num_classes=10, **extra), numbers(
+        "x", 3, size, size
+    )
 
 
 def numbers(name, *shape):
@@ -92,7 +263,7 @@ def tokens(vocabulary, count=12, labels=()):
 
 
 def transformers_model(name):
-    """"name": the type of a config, with the task before it: causal:llama."""
+    """ "name": the type of a config, with the task before it: causal:llama."""
     import transformers
     from stagecraft_capture import hugging_face
     from stagecraft_capture.tasks import TASKS, class_names
@@ -116,7 +287,8 @@ def transformers_model(name):
 
 
 def class_of_transformers(name):
-    """The module, its batch and whether it returns its loss too, as the command has them. "name": class:WhisperForConditionalGeneration."""
+    """The module, its batch and whether it returns its loss too, as the command has them. "name":
+    class:WhisperForConditionalGeneration."""
     import shlex
     import tempfile
 
@@ -154,15 +326,32 @@ def one(name, gigabytes):
             has_loss = len(batch.fields) > 1
         model = capture(module, batch, has_loss)
         layers = model.layers
-        row.update(layers=len(layers), graphs=len({graph_name(layer.graph) for layer in layers}), kept=sum(l.kept for l in layers), kept_all=sum(l.kept_all for l in layers))
-        row.update(check(module, model, batch.at(4)), operators=sorted({step[0] for l in layers for part in ("forward", "backward_input", "backward_weight", "evaluate") for step in l.graph[part]["steps"]}))
+        row.update(
+            layers=len(layers),
+            graphs=len({graph_name(layer.graph) for layer in layers}),
+            kept=sum(l.kept for l in layers),
+            kept_all=sum(l.kept_all for l in layers),
+        )
+        row.update(
+            check(module, model, batch.at(4)),
+            operators=sorted(
+                {
+                    step[0]
+                    for l in layers
+                    for part in ("forward", "backward_input", "backward_weight", "evaluate")
+                    for step in l.graph[part]["steps"]
+                }
+            ),
+        )
     except CaptureError as error:
         row["refused"] = str(error)
     except MemoryError:
         row["refused"] = f"over {gigabytes:g} GiB"
     except Exception as error:
         text = f"{type(error).__name__}: {error}".splitlines()[0]
-        row["refused" if "allocate memory" in text else "failed"] = f"over {gigabytes:g} GiB" if "allocate memory" in text else text
+        row["refused" if "allocate memory" in text else "failed"] = (
+            f"over {gigabytes:g} GiB" if "allocate memory" in text else text
+        )
         if os.environ.get("TRACE"):
             raise
     row["seconds"] = round(time.monotonic() - begin, 1)
@@ -172,10 +361,18 @@ def one(name, gigabytes):
 def result(row):
     if "refused" in row or "failed" in row:
         return f"refused: {row['refused']}" if "refused" in row else f"failed: {row['failed']}"
-    equal = row["output"] == row["evaluation"] == row.get("loss", "equal") == "equal" and row["gradients"] == row["equal"] and row["buffers"] == row["buffers_equal"]
+    equal = (
+        row["output"] == row["evaluation"] == row.get("loss", "equal") == "equal"
+        and row["gradients"] == row["equal"]
+        and row["buffers"] == row["buffers_equal"]
+    )
     if equal:
         return "equal"
-    return f"differs: output {row['output']}, evaluation {row['evaluation']}, {row['equal']} of {row['gradients']} gradients and {row['buffers_equal']} of {row['buffers']} buffers equal, largest difference {row['worst']:.1g}"
+    return (
+        f"differs: output {row['output']}, evaluation {row['evaluation']}, {row['equal']} of"
+        f" {row['gradients']} gradients and {row['buffers_equal']} of {row['buffers']} buffers equal, largest"
+        f" difference {row['worst']:.1g}"
+    )
 
 
 def names_of(arguments):
@@ -196,7 +393,9 @@ def names_of(arguments):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--memory", type=float, default=8)
@@ -208,12 +407,32 @@ def main():
     for name in names_of(arguments):
         begin = time.monotonic()
         try:
-            done = subprocess.run([sys.executable, __file__, "--one", name, "--memory", str(arguments.memory)], capture_output=True, text=True, timeout=arguments.seconds)
+            done = subprocess.run(
+                [sys.executable, __file__, "--one", name, "--memory", str(arguments.memory)],
+                capture_output=True,
+                text=True,
+                timeout=arguments.seconds,
+            )
             lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-            row = json.loads(lines[-1]) if lines else {"model": name, "failed": (done.stderr.strip().splitlines() or ["no output"])[-1], "seconds": round(time.monotonic() - begin, 1)}
+            row = (
+                json.loads(lines[-1])
+                if lines
+                else {
+                    "model": name,
+                    "failed": (done.stderr.strip().splitlines() or ["no output"])[-1],
+                    "seconds": round(time.monotonic() - begin, 1),
+                }
+            )
         except subprocess.TimeoutExpired:
             row = {"model": name, "refused": f"over {arguments.seconds:g} s", "seconds": arguments.seconds}
-        print(f"| {row['model']} | {result(row)} |" if arguments.markdown else json.dumps({**row, "result": result(row)}), flush=True)
+        print(
+            (
+                f"| {row['model']} | {result(row)} |"
+                if arguments.markdown
+                else json.dumps({**row, "result": result(row)})
+            ),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

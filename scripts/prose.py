@@ -3,8 +3,9 @@
 
     prose.py [ROOT]
 
-1. Prose in *.md wraps at 100 columns. Tables, code, HTML and lines that are one link or one word may be longer.
-2. Links between pages hold, their #anchors too, and so do the pages that any file names as docs/.../page.md or `docs/...`.
+1. Prose in *.md wraps at 100 columns. Tables, code, HTML and lines that are one link or one word may be
+longer. 2. Links between pages hold, their #anchors too, and so do the pages that any file names as
+docs/.../page.md or `docs/...`.
 
 Exits with 1 where it found something.
 """
@@ -24,9 +25,15 @@ NAMED = re.compile(r"(?<![\w$/.-])(docs/[\w/-]+\.md)(#[\w-]+)?|`(docs/[^\s`]+)")
 def tracked(root):
     """The files of the tree that git knows or would add; without git, all of them."""
     listed = subprocess.run(
-        ["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard"], capture_output=True, text=True
+        ["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        text=True,
     )
-    names = listed.stdout.splitlines() if listed.returncode == 0 else [str(p.relative_to(root)) for p in root.rglob("*")]
+    names = (
+        listed.stdout.splitlines()
+        if listed.returncode == 0
+        else [str(p.relative_to(root)) for p in root.rglob("*")]
+    )
     return sorted(root / name for name in names if Path(name).suffix in SUFFIXES and (root / name).is_file())
 
 

@@ -1,5 +1,5 @@
-"""Stagecraft's data sets and their shuffled order, written again in Python from docs/guides/data.md: an independent reader of the same
-batches. No LibTorch code is shared with models/data."""
+"""Stagecraft's data sets and their shuffled order, written again in Python from docs/guides/data.md: an
+independent reader of the same batches. No LibTorch code is shared with models/data."""
 
 import gzip
 import os
@@ -13,6 +13,7 @@ MASK = (1 << 64) - 1
 
 def mix(first, *rest):
     """SplitMix64's finalizer, chained over several numbers."""
+
     def one(x):
         x = (x + 0x9E3779B97F4A7C15) & MASK
         x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
@@ -26,7 +27,8 @@ def mix(first, *rest):
 
 
 def shuffled(size, seed, epoch, shuffle=True):
-    """Position -> sample index of one epoch: a Feistel network of six rounds, cycles walked until they are below `size`."""
+    """Position -> sample index of one epoch: a Feistel network of six rounds, cycles walked until they are
+    below `size`."""
     if not shuffle:
         return lambda position: position
     key = mix(seed, epoch)
@@ -67,12 +69,12 @@ class Text:
             tokens = numpy.unique(points, return_inverse=True)[1].astype(numpy.int64)
         self.classes = 256 if config["tokens"] == "bytes" else int(tokens.max()) + 1
         self.sequence = config["sequence"]
-        self.tokens = torch.from_numpy(tokens[:len(tokens) - int(len(tokens) * config["validation"])])
+        self.tokens = torch.from_numpy(tokens[: len(tokens) - int(len(tokens) * config["validation"])])
         self.size = (len(self.tokens) - 1) // self.sequence
         self.shape = [self.sequence]
 
     def batch(self, indices):
-        windows = torch.stack([self.tokens[i * self.sequence:(i + 1) * self.sequence + 1] for i in indices])
+        windows = torch.stack([self.tokens[i * self.sequence : (i + 1) * self.sequence + 1] for i in indices])
         return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
 
 
@@ -96,6 +98,7 @@ class Idx:
 
 def mix_arrays(*numbers):
     """mix() of arrays, element by element."""
+
     def one(x):
         x = x + numpy.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
@@ -111,17 +114,20 @@ def mix_arrays(*numbers):
 
 
 def unit_interval(hashes):
-    return (hashes >> numpy.uint64(11)).astype(numpy.float64) * 2.0 ** -53
+    return (hashes >> numpy.uint64(11)).astype(numpy.float64) * 2.0**-53
 
 
 class Synthetic:
-    """Made-up data; only the training part, classification and tokens. The streams are numbered as in models/data/synthetic.cpp."""
+    """Made-up data; only the training part, classification and tokens. The streams are numbered as in
+    models/data/synthetic.cpp."""
 
     LABEL, FEATURE, CENTRE, _MAP, TOKEN, SURPRISE, TABLE = range(7)
 
     def __init__(self, config):
         if config["task"] not in ("classification", "tokens"):
-            raise SystemExit(f"pytorch_data.py: synthetic {config['task']} is not made here; use classification or tokens")
+            raise SystemExit(
+                f"pytorch_data.py: synthetic {config['task']} is not made here; use classification or tokens"
+            )
         self.task, self.seed = config["task"], config["seed"]
         self.size, self.shape, self.classes = config["samples"], config["shape"], config["classes"]
 
@@ -141,7 +147,9 @@ class Synthetic:
         token = numpy.zeros(len(indices), dtype=numpy.int64)
         for k in range(length + 1):
             follows = (unit_interval(self.of_sample(self.SURPRISE, indices, k)) < 0.9) & (k > 0)
-            hashes = numpy.where(follows, mix_arrays(self.seed, self.TABLE, token), self.of_sample(self.TOKEN, indices, k))
+            hashes = numpy.where(
+                follows, mix_arrays(self.seed, self.TABLE, token), self.of_sample(self.TOKEN, indices, k)
+            )
             out[:, k] = token = self.below_classes(hashes)
         out = torch.from_numpy(out)
         return out[:, :-1].contiguous(), out[:, 1:].contiguous()
@@ -158,7 +166,9 @@ class Synthetic:
 def open_data(config):
     kinds = {"text": Text, "idx": Idx, "synthetic": Synthetic}
     if config["type"] not in kinds:
-        raise SystemExit(f"pytorch_data.py: data of type {config['type']} is not read here; use text, idx or synthetic")
+        raise SystemExit(
+            f"pytorch_data.py: data of type {config['type']} is not read here; use text, idx or synthetic"
+        )
     return kinds[config["type"]](config)
 
 

@@ -1,5 +1,6 @@
-"""Stagecraft's model families in plain PyTorch, as lists of named layers. Layers and parameters have the names they have in
-models/families.cpp and in checkpoints, so that a stage, or a weight file, here is the same as there."""
+"""Stagecraft's model families in plain PyTorch, as lists of named layers. Layers and parameters have the
+names they have in models/families.cpp and in checkpoints, so that a stage, or a weight file, here is the same
+as there."""
 
 import math
 
@@ -39,7 +40,9 @@ class Attention(nn.Module):
         samples, tokens, width = x.shape
         qkv = self.qkv(self.norm(x)).view(samples, tokens, 3, self.heads, width // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=self.attention_dropout if self.training else 0.0, is_causal=True)
+        mixed = F.scaled_dot_product_attention(
+            q, k, v, dropout_p=self.attention_dropout if self.training else 0.0, is_causal=True
+        )
         y = self.project(mixed.transpose(1, 2).reshape(samples, tokens, width))
         return x + F.dropout(y, self.dropout, self.training)
 
@@ -56,12 +59,19 @@ class FeedForward(nn.Module):
         return x + F.dropout(self.project(F.gelu(self.expand(self.norm(x)))), self.dropout, self.training)
 
 
-def gpt_layers(vocabulary, sequence, blocks, width, heads, feed_forward=0, dropout=0.0, attention_dropout=0.0):
-    """Pre-norm decoder as a list of named layers: learned positions, causal attention, GELU, a head without bias."""
+def gpt_layers(
+    vocabulary, sequence, blocks, width, heads, feed_forward=0, dropout=0.0, attention_dropout=0.0
+):
+    """Pre-norm decoder as a list of named layers: learned positions, causal attention, GELU, a head without
+    bias."""
     layers = [("embedding", Embedding(vocabulary, sequence, width, dropout))]
     for block in range(blocks):
-        layers.append((f"block{block}.attention", Attention(width, heads, blocks, dropout, attention_dropout)))
-        layers.append((f"block{block}.feed_forward", FeedForward(width, feed_forward or 4 * width, blocks, dropout)))
+        layers.append(
+            (f"block{block}.attention", Attention(width, heads, blocks, dropout, attention_dropout))
+        )
+        layers.append(
+            (f"block{block}.feed_forward", FeedForward(width, feed_forward or 4 * width, blocks, dropout))
+        )
     layers.append(("norm", nn.LayerNorm(width)))
     layers.append(("head", linear(width, vocabulary, 0.02, bias=False)))
     return layers
@@ -78,13 +88,17 @@ def mlp_layers(sample_shape, classes, hidden):
 
 
 def convnet_layers(sample_shape, classes, groups, classifier):
-    """VGG's shape with batch norm: groups of 3 x 3 convolutions, each ended by a pooling, and a classifier."""
+    """VGG's shape with batch norm: groups of 3 x 3 convolutions, each ended by a pooling, and a
+    classifier."""
     channels, rows, columns = sample_shape
     layers = []
     for g, group in enumerate(groups):
         for i, width in enumerate(group):
-            layers += [(f"group{g}.conv{i}", nn.Conv2d(channels, width, 3, padding=1, bias=False)),
-                       (f"group{g}.norm{i}", nn.BatchNorm2d(width)), (f"group{g}.relu{i}", nn.ReLU())]
+            layers += [
+                (f"group{g}.conv{i}", nn.Conv2d(channels, width, 3, padding=1, bias=False)),
+                (f"group{g}.norm{i}", nn.BatchNorm2d(width)),
+                (f"group{g}.relu{i}", nn.ReLU()),
+            ]
             channels = width
         layers.append((f"group{g}.pool", nn.MaxPool2d(2)))
         rows, columns = rows // 2, columns // 2

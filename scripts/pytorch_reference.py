@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Trains a Stagecraft run again in Python PyTorch, from the same weights on the same batches, and compares the losses.
+"""Trains a Stagecraft run again in Python PyTorch, from the same weights on the same batches, and compares
+the losses.
 
     build/stagecraft train CONFIG --set checkpoint.at_start=true --set run_dir=RUN_DIR ...
     python scripts/pytorch_reference.py RUN_DIR [--steps N] [--tolerance 1e-5] [--json OUT]
 
-Reads RUN_DIR/config.json, the initial weights in RUN_DIR/checkpoints/step-00000000 and the losses in RUN_DIR/metrics.jsonl. Whole
-mini-batches go through autograd and torch.optim at once: no pipeline, no micro-batches, nothing of Stagecraft's code. For mlp, gpt
-and convnet without dropout (a convnet in one micro-batch: batch norm is over micro-batches), synchronous schedules. Exit code 1 when a loss differs by more than the tolerance, relative to 1.
+Reads RUN_DIR/config.json, the initial weights in RUN_DIR/checkpoints/step-00000000 and the losses in
+RUN_DIR/metrics.jsonl. Whole mini-batches go through autograd and torch.optim at once: no pipeline, no
+micro-batches, nothing of Stagecraft's code. For mlp, gpt and convnet without dropout (a convnet in one
+micro-batch: batch norm is over micro-batches), synchronous schedules. Exit code 1 when a loss differs by more
+than the tolerance, relative to 1.
 """
 
 import argparse
@@ -33,18 +36,19 @@ def read_safetensors(path):
     """The tensors of a safetensors file by name."""
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8:8 + length])
+    header = json.loads(data[8 : 8 + length])
     header.pop("__metadata__", None)
     tensors = {}
     for name, entry in header.items():
         begin, end = (8 + length + offset for offset in entry["data_offsets"])
         flat = torch.frombuffer(bytearray(data[begin:end]) or bytearray(1), dtype=DTYPES[entry["dtype"]])
-        tensors[name] = flat[:math.prod(entry["shape"])].reshape(entry["shape"])
+        tensors[name] = flat[: math.prod(entry["shape"])].reshape(entry["shape"])
     return tensors
 
 
 def build_layers(config, data, checkpoint):
-    """(name, layer) with the checkpoint's weights; every parameter must be in its layer's file, and nothing else."""
+    """(name, layer) with the checkpoint's weights; every parameter must be in its layer's file, and nothing
+    else."""
     model = config["model"]
     if model.get("dropout", 0) or model.get("attention_dropout", 0):
         refuse("the model has dropout, whose masks are Stagecraft's own")
@@ -53,16 +57,26 @@ def build_layers(config, data, checkpoint):
     elif model["family"] == "convnet":
         layers = convnet_layers(data.shape, data.classes, model["groups"], model["classifier"])
     elif model["family"] == "gpt":
-        layers = gpt_layers(data.classes, data.shape[0], model["blocks"], model["width"], model["heads"],
-                            model["feed_forward"])
+        layers = gpt_layers(
+            data.classes,
+            data.shape[0],
+            model["blocks"],
+            model["width"],
+            model["heads"],
+            model["feed_forward"],
+        )
     else:
         refuse(f"family {model['family']} is not built here; use mlp, gpt or convnet")
     for name, layer in layers:
         if not list(layer.parameters()):
             continue
         tensors = read_safetensors(checkpoint / f"{name}.safetensors")
-        weights = {key.removeprefix("parameter/"): t for key, t in tensors.items() if key.startswith("parameter/")}
-        layer.to(next(iter(weights.values())).dtype).load_state_dict({**dict(layer.named_buffers()), **weights}, strict=True)
+        weights = {
+            key.removeprefix("parameter/"): t for key, t in tensors.items() if key.startswith("parameter/")
+        }
+        layer.to(next(iter(weights.values())).dtype).load_state_dict(
+            {**dict(layer.named_buffers()), **weights}, strict=True
+        )
     return layers
 
 
@@ -92,10 +106,14 @@ def learning_rate(config, step, total):
     warmup = max(2, given["warmup_num_steps"])
     total = given["total_num_steps"] or total
     if step < warmup:
-        return base * (given["warmup_min_ratio"]
-                       + (1 - given["warmup_min_ratio"]) * math.log(step + 1) / math.log(warmup))
+        return base * (
+            given["warmup_min_ratio"]
+            + (1 - given["warmup_min_ratio"]) * math.log(step + 1) / math.log(warmup)
+        )
     progress = min(1.0, (step - warmup + 1) / max(1, total - warmup))
-    return base * (given["cos_min_ratio"] + (1 - given["cos_min_ratio"]) * 0.5 * (1 + math.cos(math.pi * progress)))
+    return base * (
+        given["cos_min_ratio"] + (1 - given["cos_min_ratio"]) * 0.5 * (1 + math.cos(math.pi * progress))
+    )
 
 
 def reference_losses(config, checkpoint, steps, total_steps):
@@ -129,12 +147,17 @@ def main():
     arguments = parser.parse_args()
     for needed in ("config.json", "metrics.jsonl", "checkpoints/step-00000000"):
         if not (arguments.run_dir / needed).exists():
-            refuse(f"{arguments.run_dir / needed} is missing; train with --set checkpoint.at_start=true and keep all "
-                   "checkpoints (checkpoint.keep=0)")
+            refuse(
+                f"{arguments.run_dir / needed} is missing; train with --set checkpoint.at_start=true and keep"
+                " all checkpoints (checkpoint.keep=0)"
+            )
     torch.set_num_threads(1)
     config = json.loads((arguments.run_dir / "config.json").read_text())
     if any(config.get(key, {}).get("enabled", False) for key in ("bf16", "fp16")):
-        refuse(f"{arguments.run_dir} is of a run in mixed precision, whose losses PyTorch would round otherwise; train it in float32")
+        refuse(
+            f"{arguments.run_dir} is of a run in mixed precision, whose losses PyTorch would round otherwise;"
+            " train it in float32"
+        )
     lines = [json.loads(line) for line in (arguments.run_dir / "metrics.jsonl").read_text().splitlines()]
     trained = [line for line in lines if not line.get("validation", False)]
     steps = min(arguments.steps or len(trained), len(trained))
@@ -145,8 +168,10 @@ def main():
     if arguments.json:
         arguments.json.write_text(json.dumps({"stagecraft": ours, "pytorch": theirs}, indent=2) + "\n")
     worst = max(range(steps), key=differences.__getitem__)
-    print(f"{config['model']['family']}, {steps} steps: losses {theirs[0]:.4f} -> {theirs[-1]:.4f}; largest difference "
-          f"{differences[worst]:.2e} at step {worst} (allowed {arguments.tolerance:.0e})")
+    print(
+        f"{config['model']['family']}, {steps} steps: losses {theirs[0]:.4f} -> {theirs[-1]:.4f}; largest"
+        f" difference {differences[worst]:.2e} at step {worst} (allowed {arguments.tolerance:.0e})"
+    )
     if not differences[worst] <= arguments.tolerance:  # NaN differs
         print(f"DIFFERENT: step {worst} is {ours[worst]!r} in Stagecraft and {theirs[worst]!r} in PyTorch")
         sys.exit(1)

@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 """Has PyTorch make all its pipeline schedules and puts each through `stagecraft check`.
 
-    python scripts/pytorch_schedules.py [--stagecraft build/stagecraft] [--golden FOLDER] [--keep FOLDER] [--json OUT]
+    python scripts/pytorch_schedules.py [--stagecraft build/stagecraft] [--golden FOLDER] [--keep FOLDER]
+    [--json OUT]
                                         [--ranks P...] [--micro-batches M...] [--check ARGUMENT...]
 
 Needs a Python with torch (scripts/python), no model and no second process: stages are stand-ins, as PyTorch's
-schedules only ask them for their numbers. Prints a Markdown table: what each schedule class makes over a grid of ranks,
-micro-batches and stages per rank, as it stands in PyTorch's CSV, compute only and with communication.
+schedules only ask them for their numbers. Prints a Markdown table: what each schedule class makes over a grid
+of ranks, micro-batches and stages per rank, as it stands in PyTorch's CSV, compute only and with
+communication.
 
-GPipe and 1F1B are run by loops of their own, not from their order; what those loops do is recorded call by call and checked as well
-("as run"). In a batch that sends and receives, receives are written first: NCCL posts a batch as one.
+GPipe and 1F1B are run by loops of their own, not from their order; what those loops do is recorded call by
+call and checked as well ("as run"). In a batch that sends and receives, receives are written first: NCCL
+posts a batch as one.
 
-A refusal that hangs on a rule of Stagecraft's alone (gradients added in micro-batch order) is told from a fault: the
-schedule is checked once more with each weight gradient added at the end, in order, and all else where it was.
+A refusal that hangs on a rule of Stagecraft's alone (gradients added in micro-batch order) is told from a
+fault: the schedule is checked once more with each weight gradient added at the end, in order, and all else
+where it was.
 """
 
 import argparse
@@ -131,11 +135,15 @@ def form_of(rows):
 
 def flat(rows):
     """Without idle steps; overlapped actions one after the other, as PyTorch runs them."""
-    return [[part for action in row if action is not None for part in action.sub_actions or (action,)] for row in rows]
+    return [
+        [part for action in row if action is not None for part in action.sub_actions or (action,)]
+        for row in rows
+    ]
 
 
 def gradients_in_order(rows):
-    """The same forwards, input gradients and transfers, with every weight gradient at the end, by micro-batch."""
+    """The same forwards, input gradients and transfers, with every weight gradient at the end, by
+    micro-batch."""
     changed = []
     for row in flat(rows):
         kept, weights = [], []
@@ -151,8 +159,14 @@ def gradients_in_order(rows):
 
 
 def crossed(rows):
-    """Transfers between two ranks that their two sides name in different orders: PyTorch's carry no tags. None, or the first."""
-    rank_of = {a.stage_index: rank for rank, row in enumerate(flat(rows)) for a in row if a.computation_type in COMPUTE}
+    """Transfers between two ranks that their two sides name in different orders: PyTorch's carry no tags.
+    None, or the first."""
+    rank_of = {
+        a.stage_index: rank
+        for rank, row in enumerate(flat(rows))
+        for a in row
+        if a.computation_type in COMPUTE
+    }
     sent, received = collections.defaultdict(list), collections.defaultdict(list)
     for rank, row in enumerate(flat(rows)):
         for action in row:
@@ -173,8 +187,12 @@ def crossed(rows):
 
 
 def pytorch_says(rows, micro_batches, dry_run=True):
-    """PyTorch's own verdict: its validator, and with communication its dry run as well. None where it has no objection."""
-    rows = [[a for a in row if a is None or a.computation_type in COMPUTE | TRANSFERS or a.sub_actions] for row in rows]
+    """PyTorch's own verdict: its validator, and with communication its dry run as well. None where it has no
+    objection."""
+    rows = [
+        [a for a in row if a is None or a.computation_type in COMPUTE | TRANSFERS or a.sub_actions]
+        for row in rows
+    ]
     stages = 1 + max(a.stage_index for row in flat(rows) for a in row)
     try:
         rank_of = pipelining._validate_schedule(dict(enumerate(rows)), len(rows), stages, micro_batches)
@@ -199,7 +217,9 @@ class Checker:
         path = self.folder / f"{name}.csv"
         path.write_text(text, newline="")
         self.files += 1
-        run = subprocess.run([self.command, "check", path, "--json", *self.extra], capture_output=True, text=True)
+        run = subprocess.run(
+            [self.command, "check", path, "--json", *self.extra], capture_output=True, text=True
+        )
         if run.returncode in (0, 3):
             return [(f["kind"], f["message"]) for f in json.loads(run.stdout).get("findings", [])]
         if run.returncode == 2:
@@ -256,19 +276,27 @@ def generated(checker, ranks, micro_batches):
                         rows[f"{short}, its order"].append(Case(checker, size, order, m))
                         rows[f"{short}, as run"].append(
                             # Their dry run wants sends before receives, which a batch has no order for.
-                            Case(checker, size + "-run", record(name, p, m), m, dry_run=False))
+                            Case(checker, size + "-run", record(name, p, m), m, dry_run=False)
+                        )
                     else:
-                        rows[f"{short}, compute only"].append(Case(checker, size, rows_of(schedule.pipeline_order), m))
+                        rows[f"{short}, compute only"].append(
+                            Case(checker, size, rows_of(schedule.pipeline_order), m)
+                        )
                         rows[f"{short}, with communication"].append(
-                            Case(checker, size + "-comms", rows_of(schedule.pipeline_order_with_comms), m))
+                            Case(checker, size + "-comms", rows_of(schedule.pipeline_order_with_comms), m)
+                        )
     return rows, refused
 
 
 def golden(checker, folder):
     cases = []
     for path in sorted(folder.glob("*.csv")):
-        rows = [[pipelining._Action.from_str(cell) for cell in row] for row in csv.reader(path.open(newline=""))]
-        micro_batches = 1 + max(a.microbatch_index for row in flat(rows) for a in row if a.microbatch_index is not None)
+        rows = [
+            [pipelining._Action.from_str(cell) for cell in row] for row in csv.reader(path.open(newline=""))
+        ]
+        micro_batches = 1 + max(
+            a.microbatch_index for row in flat(rows) for a in row if a.microbatch_index is not None
+        )
         case = Case(checker, path.stem, rows, micro_batches)
         # The file itself, as it lies there: other line ends, other spellings.
         case.findings = checker.check(path.stem, path.read_bytes().decode())
@@ -279,8 +307,10 @@ def golden(checker, folder):
 
 def planted():
     """Schedules of two ranks and two micro-batches: what is wrong with them, and their rows."""
-    good = ["0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1",
-            "1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1"]
+    good = [
+        "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1",
+        "1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1",
+    ]
     late = [good[0], "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1"]
     texts = {
         "nothing": good,
@@ -290,8 +320,14 @@ def planted():
         "the weight part twice": ["0F0,0F1,0I0,0W0,0I1,0W1,0W1", "1F0,1B0,1F1,1B1"],
         "compute orders that wait for each other": ["0F0,0B0,0F1,0B1", "1F0,1F1,1B0,1B1"],
         "a send that is missing": [good[0].replace("0SEND_F1,", ""), good[1]],
-        "a receive behind the forward that needs it": [good[0], good[1].replace("1RECV_F0,1RECV_F1,1F0", "1RECV_F1,1F0,1RECV_F0")],
-        "receives in another order than the sends": [good[0], good[1].replace("1RECV_F0,1RECV_F1", "1RECV_F1,1RECV_F0")],
+        "a receive behind the forward that needs it": [
+            good[0],
+            good[1].replace("1RECV_F0,1RECV_F1,1F0", "1RECV_F1,1F0,1RECV_F0"),
+        ],
+        "receives in another order than the sends": [
+            good[0],
+            good[1].replace("1RECV_F0,1RECV_F1", "1RECV_F1,1RECV_F0"),
+        ],
         "both ranks send before they post what the other sends": late,
     }
     for what, lines in texts.items():
@@ -303,14 +339,18 @@ def count(cases, verdict):
 
 
 def print_tables(rows, refused, goldens, faults):
-    print("| schedule | sizes | accepted | refused by a rule of ours | faulty | PyTorch's checks object | "
-          "orders of untagged transfers differ | CSV comes back as it was |")
+    print(
+        "| schedule | sizes | accepted | refused by a rule of ours | faulty | PyTorch's checks object | "
+        "orders of untagged transfers differ | CSV comes back as it was |"
+    )
     print("|---|--:|--:|--:|--:|--:|--:|--:|")
     for name, cases in rows.items():
         objections = sum(case.theirs is not None for case in cases) or ""
-        print(f"| {name} | {len(cases)} | {count(cases, 'accepted')} | {count(cases, 'our rule')} | {count(cases, 'fault')} "
-              f"| {objections} | {sum(case.crossed is not None for case in cases) or ''} "
-              f"| {sum(case.same for case in cases)} |")
+        print(
+            f"| {name} | {len(cases)} | {count(cases, 'accepted')} | {count(cases, 'our rule')} |"
+            f" {count(cases, 'fault')} | {objections} |"
+            f" {sum(case.crossed is not None for case in cases) or ''} | {sum(case.same for case in cases)} |"
+        )
     print("\nWhat is behind them, by the first such size:\n")
     for name, cases in rows.items():
         for verdict in ("our rule", "fault"):
@@ -319,11 +359,19 @@ def print_tables(rows, refused, goldens, faults):
                 kind, message = hit.findings[0] if verdict == "our rule" else (hit.ordered or hit.findings)[0]
                 print(f"- {name}, {verdict}: {hit.name}: {kind}: {message}")
     for name, sizes in refused.items():
-        print(f"- {name}: PyTorch refuses {len(sizes)} sizes, such as {sizes[0][0]}: {' '.join(sizes[0][1].split())}")
+        print(
+            f"- {name}: PyTorch refuses {len(sizes)} sizes, such as {sizes[0][0]}:"
+            f" {' '.join(sizes[0][1].split())}"
+        )
     if goldens:
-        print("\n| golden file | PyTorch's checks | stagecraft check | comes back as it was |\n|---|---|---|---|")
+        print(
+            "\n| golden file | PyTorch's checks | stagecraft check | comes back as it was"
+            " |\n|---|---|---|---|"
+        )
         for case in goldens:
-            verdict = case.verdict if case.verdict == "accepted" else f"{case.verdict}: {case.first_finding()}"
+            verdict = (
+                case.verdict if case.verdict == "accepted" else f"{case.verdict}: {case.first_finding()}"
+            )
             print(f"| {case.name} | {case.theirs or 'pass'} | {verdict} | {'yes' if case.same else 'no'} |")
     print("\n| planted fault | PyTorch's checks | stagecraft check |\n|---|---|---|")
     for what, case in faults:
@@ -334,7 +382,9 @@ def print_tables(rows, refused, goldens, faults):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--stagecraft", default="build/stagecraft", help="the command; default: build/stagecraft")
+    parser.add_argument(
+        "--stagecraft", default="build/stagecraft", help="the command; default: build/stagecraft"
+    )
     parser.add_argument("--golden", type=Path, help="a folder of CSV files to check as well")
     parser.add_argument("--ranks", type=int, nargs="+", default=RANKS, metavar="P")
     parser.add_argument("--micro-batches", type=int, nargs="+", default=MICRO_BATCHES, metavar="M")
@@ -348,10 +398,14 @@ def main():
         checker = Checker(arguments.stagecraft, folder, arguments.check)
         rows, refused = generated(checker, arguments.ranks, arguments.micro_batches)
         goldens = golden(checker, arguments.golden) if arguments.golden else []
-        faults = [(what, Case(checker, f"planted-{i}", rows_, 2)) for i, (what, rows_) in enumerate(planted())]
+        faults = [
+            (what, Case(checker, f"planted-{i}", rows_, 2)) for i, (what, rows_) in enumerate(planted())
+        ]
         print_tables(rows, refused, goldens, faults)
         if arguments.json:
-            cases = [case for of_row in rows.values() for case in of_row] + goldens + [case for _, case in faults]
+            cases = (
+                [case for of_row in rows.values() for case in of_row] + goldens + [case for _, case in faults]
+            )
             arguments.json.write_text(json.dumps([vars(case) for case in cases], indent=1))
     print(f"\n{checker.files} files checked.", file=sys.stderr)
 

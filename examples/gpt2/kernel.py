@@ -3,8 +3,9 @@
 
     kernel.py DATA OUT
 
-DATA: the folder of `scripts/fetch_data.sh --kernel`. OUT/tokenizer.json, and OUT/train.jsonl and OUT/validation.jsonl with a document per
-line; every 256th, of a random order that is always the same, validates.
+DATA: the folder of `scripts/fetch_data.sh --kernel`. OUT/tokenizer.json, and OUT/train.jsonl and
+OUT/validation.jsonl with a document per line; every 256th, of a random order that is always the same,
+validates.
 """
 
 import base64
@@ -22,7 +23,8 @@ EACH = 256
 
 
 def tokenizer_of(ranks):
-    """Of tokens as bytes, in the order in which they are merged; a pair that makes an earlier token is merged first."""
+    """Of tokens as bytes, in the order in which they are merged; a pair that makes an earlier token is merged
+    first."""
     letters = bytes_to_unicode()
     text = lambda token: "".join(letters[byte] for byte in token)
     known, merges = set(ranks), []
@@ -30,7 +32,10 @@ def tokenizer_of(ranks):
         pairs = [(token[:i], token[i:]) for i in range(1, len(token))]
         merges += [(text(left), text(right)) for left, right in pairs if left in known and right in known]
     tokenizer = Tokenizer(models.BPE({text(token): rank for rank, token in enumerate(ranks)}, merges))
-    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer.pre_tokenizer, tokenizer.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
     tokenizer.add_special_tokens([AddedToken(END, normalized=False)])
     return tokenizer
 
@@ -49,7 +54,10 @@ def main(data, out):
     files = sorted(filter(is_text, (data / "Documentation").rglob("*.gz")))
     random.Random(0).shuffle(files)
     documents = [gzip.open(path, "rt", encoding="utf-8", errors="replace").read() for path in files]
-    for name, part in (("train", [t for i, t in enumerate(documents) if i % EACH]), ("validation", documents[::EACH])):
+    for name, part in (
+        ("train", [t for i, t in enumerate(documents) if i % EACH]),
+        ("validation", documents[::EACH]),
+    ):
         with open(out / f"{name}.jsonl", "w", encoding="utf-8") as file:
             file.writelines(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in part)
         print(f"{out}/{name}.jsonl: {len(part):,} documents, {sum(map(len, part)):,} characters")

@@ -3,8 +3,8 @@
 
     translate.py WEIGHTS DATA [TEXT]...
 
-WEIGHTS: the folder of `stagecraft export`. DATA: the folder of verses.py. Without a TEXT the first eight verses that validated, beside their
-translations.
+WEIGHTS: the folder of `stagecraft export`. DATA: the folder of verses.py. Without a TEXT the first eight
+verses that validated, beside their translations.
 """
 
 import sys

@@ -1,8 +1,9 @@
 """PipeDream's GNMT in small: an LSTM encoder and decoder with attention, for stagecraft-capture.
 
-One text of SOURCE tokens and the TARGET tokens of its translation so far, one behind the other, are read; made are the logits of each next
-token of the translation. A bidirectional LSTM and two more read the source. The first layer of the decoder begins with the encoder's last
-state, and what it makes asks for the attention that all later layers read. Layers between add what they read to what they make.
+One text of SOURCE tokens and the TARGET tokens of its translation so far, one behind the other, are read;
+made are the logits of each next token of the translation. A bidirectional LSTM and two more read the source.
+The first layer of the decoder begins with the encoder's last state, and what it makes asks for the attention
+that all later layers read. Layers between add what they read to what they make.
 """
 
 import torch
@@ -18,7 +19,9 @@ class Translator(nn.Module):
         self.source, self.target = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(VOCABULARY, WIDTH)
         self.first = nn.LSTM(WIDTH, WIDTH // 2, bidirectional=True, batch_first=True)
         self.encoder = nn.ModuleList(nn.LSTM(WIDTH, WIDTH, batch_first=True) for _ in range(2))
-        self.decoder = nn.ModuleList(nn.LSTM(WIDTH if i == 0 else 2 * WIDTH, WIDTH, batch_first=True) for i in range(3))
+        self.decoder = nn.ModuleList(
+            nn.LSTM(WIDTH if i == 0 else 2 * WIDTH, WIDTH, batch_first=True) for i in range(3)
+        )
         self.query = nn.Linear(WIDTH, WIDTH, bias=False)
         self.head = nn.Linear(2 * WIDTH, VOCABULARY)
 

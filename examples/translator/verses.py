@@ -3,9 +3,10 @@
 
     verses.py VERSES FOLDER
 
-VERSES: the folder of `scripts/fetch_data.sh --verses`. Into FOLDER go tokenizer.json, a byte-pair encoding made of the training verses of both
-languages, and train.safetensors and validation.safetensors: per row SOURCE tokens of the English verse, then the Spanish one behind BEGIN
-(`input_ids`), and what follows each of those (`labels`, -100 behind END). Verses longer than that are left out. Each 32nd verse validates.
+VERSES: the folder of `scripts/fetch_data.sh --verses`. Into FOLDER go tokenizer.json, a byte-pair encoding
+made of the training verses of both languages, and train.safetensors and validation.safetensors: per row
+SOURCE tokens of the English verse, then the Spanish one behind BEGIN (`input_ids`), and what follows each of
+those (`labels`, -100 behind END). Verses longer than that are left out. Each 32nd verse validates.
 """
 
 import os
@@ -30,18 +31,26 @@ def records(data, layout):
 
 
 def verses_of(folder):
-    """The verses of a module of SWORD's zText in their order, empty where there is none. Books are compressed as blocks; an index has a verse's
-    block, and where it lies in it."""
+    """The verses of a module of SWORD's zText in their order, empty where there is none. Books are compressed
+    as blocks; an index has a verse's block, and where it lies in it."""
     verses = []
     for testament in ("ot", "nt"):
         parts = {}
         for part in ("bzs", "bzv", "bzz"):
             with open(f"{folder}/{testament}.{part}", "rb") as file:
                 parts[part] = file.read()
-        blocks = [zlib.decompress(parts["bzz"][at : at + size]) for at, size, _ in records(parts["bzs"], "<III")]
+        blocks = [
+            zlib.decompress(parts["bzz"][at : at + size]) for at, size, _ in records(parts["bzs"], "<III")
+        ]
         for block, at, size in records(parts["bzv"], "<IIH"):
             text = blocks[block][at : at + size].decode() if size else ""
-            verses.append(" ".join(MARKUP.sub(" ", text).split()).replace(" ,", ",").replace(" .", ".").replace(" ;", ";").replace(" :", ":"))
+            verses.append(
+                " ".join(MARKUP.sub(" ", text).split())
+                .replace(" ,", ",")
+                .replace(" .", ".")
+                .replace(" ;", ";")
+                .replace(" :", ":")
+            )
     return verses
 
 
@@ -49,10 +58,16 @@ def byte_pairs(texts):
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.normalizer = tokenizers.normalizers.Lowercase()
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
-        [tokenizers.pre_tokenizers.Digits(), tokenizers.pre_tokenizers.Metaspace(), tokenizers.pre_tokenizers.Punctuation()]
+        [
+            tokenizers.pre_tokenizers.Digits(),
+            tokenizers.pre_tokenizers.Metaspace(),
+            tokenizers.pre_tokenizers.Punctuation(),
+        ]
     )
     tokenizer.decoder = tokenizers.decoders.Metaspace()
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=["<pad>", "<begin>", "<end>"], show_progress=False)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=VOCABULARY, special_tokens=["<pad>", "<begin>", "<end>"], show_progress=False
+    )
     tokenizer.train_from_iterator(texts, trainer)
     assert tokenizer.get_vocab_size() <= VOCABULARY
     return tokenizer
@@ -68,7 +83,9 @@ def row_of(english, spanish):
 
 
 def main(verses, folder):
-    pairs = [pair for pair in zip(verses_of(f"{verses}/english"), verses_of(f"{verses}/spanish")) if all(pair)]
+    pairs = [
+        pair for pair in zip(verses_of(f"{verses}/english"), verses_of(f"{verses}/spanish")) if all(pair)
+    ]
     training = [pair for i, pair in enumerate(pairs) if i % VALIDATES]
     tokenizer = byte_pairs(text for pair in training for text in pair)
     os.makedirs(folder, exist_ok=True)
@@ -78,7 +95,10 @@ def main(verses, folder):
         rows = [row for row in map(row_of, *sides) if row]
         arrays = {key: torch.tensor(column) for key, column in zip(("input_ids", "labels"), zip(*rows))}
         safetensors.torch.save_file(arrays, f"{folder}/{name}.safetensors")
-        print(f"{name}: {len(rows):,} of {len(part):,} verses, {int((arrays['labels'] >= 0).sum()):,} tokens of translations")
+        print(
+            f"{name}: {len(rows):,} of {len(part):,} verses, {int((arrays['labels'] >= 0).sum()):,} tokens of"
+            " translations"
+        )
 
 
 if __name__ == "__main__":

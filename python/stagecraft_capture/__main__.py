@@ -25,28 +25,128 @@ from .weights import state_of
 
 def parse(given=None):
     parser = argparse.ArgumentParser(prog="stagecraft-capture", description=__doc__, allow_abbrev=False)
-    parser.add_argument("source", nargs="?", metavar="FILE.py:NAME", help="a module, or a function that returns one")
-    parser.add_argument("--hf", metavar="CONFIG_OR_FOLDER", help="a config.json of transformers, or a folder with one and perhaps weights")
-    parser.add_argument("--architecture", metavar="CLASS", help="with --hf: the class of transformers, as BertForMaskedLM (default: the config's)")
+    parser.add_argument(
+        "source", nargs="?", metavar="FILE.py:NAME", help="a module, or a function that returns one"
+    )
+    parser.add_argument(
+        "--hf",
+        metavar="CONFIG_OR_FOLDER",
+        help="a config.json of transformers, or a folder with one and perhaps weights",
+    )
+    parser.add_argument(
+        "--architecture",
+        metavar="CLASS",
+        help="with --hf: the class of transformers, as BertForMaskedLM (default: the config's)",
+    )
     parser.add_argument("--input", metavar="SIZES", help="sizes of one sample of numbers: 3,224,224")
     parser.add_argument("--sequence", type=positive_number, metavar="N", help="tokens of one sample")
-    parser.add_argument("--lengths", type=positive_numbers, metavar="LENGTHS", help="shorter lengths of samples that runs may cut padded ones to (data.buckets), as 32,64; a graph of each layer per length")
-    parser.add_argument("--target-sequence", type=positive_number, metavar="N", help="tokens of one sample's second text, of a model that reads two (default: as many as --sequence)")
-    parser.add_argument("--vocabulary", type=positive_number, metavar="N", help="different tokens (default: the config's)")
-    parser.add_argument("--fields", metavar="NAMES", help="what a Hugging Face model reads besides tokens: labels (its own loss), attention_mask, token_type_ids, position_ids (default: labels)")
-    parser.add_argument("--field", action="append", default=[], metavar="NAME=TYPE[SIZES]", help="a field of the batch besides the input, as in mask=bool[128] or labels=i64[128]<1000")
-    parser.add_argument("--loss", metavar="LOSS", help="cross_entropy or mse against the data's targets, or FILE.py:NAME, a function of (output, batch)")
-    parser.add_argument("--untie", action="store_true", help="give the head its own copy of the embedding it shares, and a decoder its own of its encoder's")
-    parser.add_argument("--dtype", choices=["float32", *NARROW], default="float32", help="what the model computes in; its weights stay float32 (default: float32)")
-    parser.add_argument("--full", metavar="PATTERNS", help="with --dtype: modules that stay float32, by path (model.norm) or by class (*Norm*), separated by commas")
-    parser.add_argument("--no-weights", action="store_true", help="types alone, for a model larger than this machine's memory: to plan, not to train")
-    parser.add_argument("--keep", choices=BUDGET, default="cheap", help="cheap (default): values that take little time are made again in the backward; all: they are kept")
-    parser.add_argument("--layers", metavar="CHOICE", default="auto", help="where to cut: auto (default: between modules, wherever one tensor alone goes on, and between the blocks of a ModuleList), "
-                        "patterns of module paths (model.layers.*,lm_head), or narrow:N (N layers of about equal work, cut where least goes on)")
-    parser.add_argument("--compile", type=positive_numbers, metavar="SIZES", help="adds native code for micro-batches of these sizes (4, or 4,8) and for processors as this one, which runs may load (model.compiled); needs g++")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="with --compile: threads per rank of the runs (default: 1)")
+    parser.add_argument(
+        "--lengths",
+        type=positive_numbers,
+        metavar="LENGTHS",
+        help=(
+            "shorter lengths of samples that runs may cut padded ones to (data.buckets), as 32,64; a graph of"
+            " each layer per length"
+        ),
+    )
+    parser.add_argument(
+        "--target-sequence",
+        type=positive_number,
+        metavar="N",
+        help="tokens of one sample's second text, of a model that reads two (default: as many as --sequence)",
+    )
+    parser.add_argument(
+        "--vocabulary", type=positive_number, metavar="N", help="different tokens (default: the config's)"
+    )
+    parser.add_argument(
+        "--fields",
+        metavar="NAMES",
+        help=(
+            "what a Hugging Face model reads besides tokens: labels (its own loss), attention_mask,"
+            " token_type_ids, position_ids (default: labels)"
+        ),
+    )
+    parser.add_argument(
+        "--field",
+        action="append",
+        default=[],
+        metavar="NAME=TYPE[SIZES]",
+        help="a field of the batch besides the input, as in mask=bool[128] or labels=i64[128]<1000",
+    )
+    parser.add_argument(
+        "--loss",
+        metavar="LOSS",
+        help=(
+            "cross_entropy or mse against the data's targets, or FILE.py:NAME, a function of (output, batch)"
+        ),
+    )
+    parser.add_argument(
+        "--untie",
+        action="store_true",
+        help="give the head its own copy of the embedding it shares, and a decoder its own of its encoder's",
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=["float32", *NARROW],
+        default="float32",
+        help="what the model computes in; its weights stay float32 (default: float32)",
+    )
+    parser.add_argument(
+        "--full",
+        metavar="PATTERNS",
+        help=(
+            "with --dtype: modules that stay float32, by path (model.norm) or by class (*Norm*), separated by"
+            " commas"
+        ),
+    )
+    parser.add_argument(
+        "--no-weights",
+        action="store_true",
+        help="types alone, for a model larger than this machine's memory: to plan, not to train",
+    )
+    parser.add_argument(
+        "--keep",
+        choices=BUDGET,
+        default="cheap",
+        help=(
+            "cheap (default): values that take little time are made again in the backward; all: they are kept"
+        ),
+    )
+    parser.add_argument(
+        "--layers",
+        metavar="CHOICE",
+        default="auto",
+        help=(
+            "where to cut: auto (default: between modules, wherever one tensor alone goes on, and between the"
+            " blocks of a ModuleList), patterns of module paths (model.layers.*,lm_head), or narrow:N (N"
+            " layers of about equal work, cut where least goes on)"
+        ),
+    )
+    parser.add_argument(
+        "--compile",
+        type=positive_numbers,
+        metavar="SIZES",
+        help=(
+            "adds native code for micro-batches of these sizes (4, or 4,8) and for processors as this one,"
+            " which runs may load (model.compiled); needs g++"
+        ),
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=1,
+        metavar="N",
+        help="with --compile: threads per rank of the runs (default: 1)",
+    )
     parser.add_argument("--seed", type=seed, default=0, metavar="N", help="of initial weights (default: 0)")
-    parser.add_argument("--allow-inexact", action="store_true", help="writes the folder also where the self-check finds that its layers do not equal eager; the folder says so, and each run of it does")
+    parser.add_argument(
+        "--allow-inexact",
+        action="store_true",
+        help=(
+            "writes the folder also where the self-check finds that its layers do not equal eager; the folder"
+            " says so, and each run of it does"
+        ),
+    )
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="the model folder to write")
     add_traceback(parser)
     arguments = parser.parse_args(given)
@@ -87,7 +187,8 @@ def positive_numbers(text):
 
 
 def repeats_at(rows, begin):
-    """The shortest group of at most four rows from `begin` on that is repeated at least four times but for names, and how often it stands."""
+    """The shortest group of at most four rows from `begin` on that is repeated at least four times but for
+    names, and how often it stands."""
     for length in (1, 2, 3, 4):
         like, count = [row[1:] for row in rows[begin : begin + length]], 1
         while [row[1:] for row in rows[begin + count * length : begin + (count + 1) * length]] == like:
@@ -105,7 +206,14 @@ def shortened(rows):
         short += rows[i : i + length]
         i += length * count
         if count > 1:
-            short.append((f"... {count - 1} more of {'it' if length == 1 else f'these {length}'}, to {rows[i - 1][0]}",))
+            short.append(
+                (
+                    (
+                        f"... {count - 1} more of {'it' if length == 1 else f'these {length}'}, to"
+                        f" {rows[i - 1][0]}"
+                    ),
+                )
+            )
     return short
 
 
@@ -114,15 +222,36 @@ def table(layers):
     rows = []
     for layer in layers:
         count = sum(layer.tensors.values[n].numel() for n in layer.tensors.names["p"])
-        rows.append((layer.name, f"{count:,}", size(layer.kept), size(layer.kept_all), " + ".join(layer.graph["outputs"]), graph_name(layer.graph)))
+        rows.append(
+            (
+                layer.name,
+                f"{count:,}",
+                size(layer.kept),
+                size(layer.kept_all),
+                " + ".join(layer.graph["outputs"]),
+                graph_name(layer.graph),
+            )
+        )
     rows = [("layer", "parameters", "kept per sample", "(all)", "output", "graph"), *shortened(rows)]
-    rows.append(("all layers", "", size(sum(layer.kept for layer in layers)), size(sum(layer.kept_all for layer in layers)), "", ""))
+    rows.append(
+        (
+            "all layers",
+            "",
+            size(sum(layer.kept for layer in layers)),
+            size(sum(layer.kept_all for layer in layers)),
+            "",
+            "",
+        )
+    )
     widths = [max(len(row[i]) for row in rows if len(row) > 1) for i in range(len(rows[0]))]
     for row in rows:
         if len(row) == 1:
             print(f"  {row[0]}")
             continue
-        line = f"  {row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]:>{widths[3]}}  {row[4]:<{widths[4]}}  {row[5]}"
+        line = (
+            f"  {row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]:>{widths[3]}} "
+            f" {row[4]:<{widths[4]}}  {row[5]}"
+        )
         print(line.rstrip())
 
 
@@ -141,7 +270,9 @@ def strip_prefix(layers, prefix):
     cut = lambda name: name.removeprefix(prefix)
     for layer in layers:
         layer.name = "model" if layer.name in ("", prefix.removesuffix(".")) else cut(layer.name)
-        layer.tensors.names = {letter: [cut(n) for n in names] for letter, names in layer.tensors.names.items()}
+        layer.tensors.names = {
+            letter: [cut(n) for n in names] for letter, names in layer.tensors.names.items()
+        }
         layer.tensors.values = {cut(n): t for n, t in layer.tensors.values.items()}
 
 
@@ -152,7 +283,9 @@ def all_equal(checked):
 
 def said(checked):
     parts = [part for part in ("output", "loss") if part in checked]
-    text = ", ".join(f"{part} {'equals' if checked[part] == 'equal' else 'DIFFERS from'} eager's" for part in parts)
+    text = ", ".join(
+        f"{part} {'equals' if checked[part] == 'equal' else 'DIFFERS from'} eager's" for part in parts
+    )
     text += ", output in evaluation DIFFERS from eager's" if checked["evaluation"] != "equal" else ""
     text += f", {checked['equal']} of {checked['gradients']} gradients equal eager's"
     if checked["buffers"]:
@@ -161,14 +294,21 @@ def said(checked):
 
 
 def refuse_unequal(whole, shorter):
-    for at, captured in (("", whole), *((f", samples of {length}", each) for length, each in shorter.items())):
+    for at, captured in (
+        ("", whole),
+        *((f", samples of {length}", each) for length, each in shorter.items()),
+    ):
         if captured.checked and not all_equal(captured.checked):
             why = "".join(f"; {reason}" for reason in captured.model.changes.in_evaluation)
-            raise NotEqualError(f"the captured layers do not equal eager PyTorch{at}: {said(captured.checked)}{why}; nothing is written: --allow-inexact writes the folder, and runs of it say so")
+            raise NotEqualError(
+                f"the captured layers do not equal eager PyTorch{at}: {said(captured.checked)}{why}; nothing"
+                " is written: --allow-inexact writes the folder, and runs of it say so"
+            )
 
 
 def one_sample(module, model, batch):
-    """Eager may take another path for one sample, which strides tell less of, or refuse it: batch norm over a single number."""
+    """Eager may take another path for one sample, which strides tell less of, or refuse it: batch norm over a
+    single number."""
     try:
         return check(module, model, batch.at(1))
     except (ValueError, CaptureError):
@@ -181,17 +321,34 @@ def check_sizes(module, model, batch):
     single = one_sample(module, model, batch)
     lines = [f"checked with a micro-batch of 4: {said(checked)}", *model.changes.in_evaluation]
     if model.fails:
-        lines.append(f"nothing is known of micro-batches of more than {max(model.sizes)} samples: the model cannot be followed with so many; {model.fails}")
+        lines.append(
+            f"nothing is known of micro-batches of more than {max(model.sizes)} samples: the model cannot be"
+            f" followed with so many; {model.fails}"
+        )
     if single and all_equal(single):
         return checked, sorted({1, *model.sizes, 4}), lines
-    return checked, sorted({*model.sizes, 4}), [*lines, f"a micro-batch of one sample {said(single) if single else 'takes another path in eager mode, or none'}: train with two or more"]
+    return (
+        checked,
+        sorted({*model.sizes, 4}),
+        [
+            *lines,
+            (
+                "a micro-batch of one sample"
+                f" {said(single) if single else 'takes another path in eager mode, or none'}: train with two"
+                " or more"
+            ),
+        ],
+    )
 
 
 def check_twin(arguments, large, captured):
-    """The same for a model without weights: its twin in small is checked, where both have the same operators. `captured`: makes a Model of
-    a module, a batch and whether it has a loss."""
+    """The same for a model without weights: its twin in small is checked, where both have the same operators.
+    `captured`: makes a Model of a module, a batch and whether it has a loss."""
     lines = ["no weights: profile and plan it; a run needs weights"]
-    twin, why = small_twin(arguments), "a model without weights computes nothing, and this one has no config to make it small"
+    twin, why = (
+        small_twin(arguments),
+        "a model without weights computes nothing, and this one has no config to make it small",
+    )
     if twin is not None:
         try:
             small = captured(*twin)
@@ -255,23 +412,55 @@ def capture_into(output, arguments):
     if not arguments.allow_inexact:
         refuse_unequal(whole, shorter)
     name = type(getattr(module, "wrapped", module)).__name__
-    with tempfile.TemporaryDirectory(prefix="stagecraft-") if arguments.compile else contextlib.nullcontext() as folder:
-        made, said_of_code = compiled_for(arguments, [part for each in (whole, *shorter.values()) for part in each.model.parts], folder) if arguments.compile else (None, [])
+    with (
+        tempfile.TemporaryDirectory(prefix="stagecraft-") if arguments.compile else contextlib.nullcontext()
+    ) as folder:
+        made, said_of_code = (
+            compiled_for(
+                arguments, [part for each in (whole, *shorter.values()) for part in each.model.parts], folder
+            )
+            if arguments.compile
+            else (None, [])
+        )
         more = (lambda path: write(made, path)) if made else (lambda path: None)
-        write_folder(output.aside, name, whole, shorter, getattr(module, "write_companions", None), not arguments.no_weights, more)
+        write_folder(
+            output.aside,
+            name,
+            whole,
+            shorter,
+            getattr(module, "write_companions", None),
+            not arguments.no_weights,
+            more,
+        )
     output.publish()
-    print(f"{name}: {len(layers)} layers, {len({graph_name(layer.graph) for layer in layers})} graphs, captured in {time.monotonic() - begin:.1f} s")
+    print(
+        f"{name}: {len(layers)} layers, {len({graph_name(layer.graph) for layer in layers})} graphs, captured"
+        f" in {time.monotonic() - begin:.1f} s"
+    )
     table(layers)
     if joined := model.joined:
-        print(f"{layers[0].name} holds {', '.join(name.removeprefix(prefix) for name in joined[:5])}{f' and {len(joined) - 5} more' if joined[5:] else ''} too: no gradient comes back between them (frozen weights, torch.no_grad(), .detach())")
+        print(
+            f"{layers[0].name} holds"
+            f" {', '.join(name.removeprefix(prefix) for name in joined[:5])}{f' and {len(joined) - 5} more' if joined[5:] else ''}"
+            " too: no gradient comes back between them (frozen weights, torch.no_grad(), .detach())"
+        )
     print("\n".join([*lines, *said_of_code]))
     if left_out := model.changes.left_out:
         names = sorted({re.split(r"[\[]", path.removeprefix(prefix))[0] for path in left_out})
-        print(f"left out, since no forward reads it before it sets it: {', '.join(names[:5])}{f' and {len(names) - 5} more' if names[5:] else ''}")
+        print(
+            "left out, since no forward reads it before it sets it:"
+            f" {', '.join(names[:5])}{f' and {len(names) - 5} more' if names[5:] else ''}"
+        )
     if narrow := narrow_statistics(module):
-        print(f"running statistics of {narrow} batch norms are {arguments.dtype}: --full '*BatchNorm*' keeps them in float32")
+        print(
+            f"running statistics of {narrow} batch norms are {arguments.dtype}: --full '*BatchNorm*' keeps"
+            " them in float32"
+        )
     if arguments.dtype == "float32" and getattr(module, "stated_dtype", None) in NARROW:
-        print(f"the config says {module.stated_dtype}; captured in float32: --dtype {module.stated_dtype} computes in it")
+        print(
+            f"the config says {module.stated_dtype}; captured in float32: --dtype {module.stated_dtype}"
+            " computes in it"
+        )
     print(f"written to {arguments.output}")
     return 0
 

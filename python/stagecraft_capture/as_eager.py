@@ -1,9 +1,10 @@
-"""Operators whose derivative autograd writes otherwise in eager mode than for what is traced. Here each is one call that autograd
-differentiates as eager does, in both.
+"""Operators whose derivative autograd writes otherwise in eager mode than for what is traced. Here each is
+one call that autograd differentiates as eager does, in both.
 
 - Activations in place that are derived from their result. Out of place autograd takes what they read.
-- Products, whose derivative asks whether there is a zero: eager looks at the numbers, a trace takes the way that is right for all.
-  (FunctionsManual.cpp, prod_backward and cumprod_backward, for what is differentiated once.)
+- Products, whose derivative asks whether there is a zero: eager looks at the numbers, a trace takes the way
+  that is right for all. (FunctionsManual.cpp, prod_backward and cumprod_backward, for what is differentiated
+  once.)
 """
 
 import torch
@@ -21,7 +22,10 @@ def to_copy(operator):
     return call
 
 
-BY_RESULT = {operator: to_copy(operator) for operator in (ATEN.elu_.default, ATEN.celu_.default, ATEN.selu_.default, ATEN.copy_.default)}
+BY_RESULT = {
+    operator: to_copy(operator)
+    for operator in (ATEN.elu_.default, ATEN.celu_.default, ATEN.selu_.default, ATEN.copy_.default)
+}
 
 
 def without(x, dim):
@@ -72,9 +76,13 @@ class ProductsSoFar(Function):
         zeros = zero.cumsum(dim)
         before, first = zeros == 0, zero & (zeros == 1)
         between = (zeros == 1) & ~first
-        of_first = (x.masked_fill(~between, 1.0).cumprod(dim) * gradient.masked_fill(zeros != 1, 0.0)).sum(dim, keepdim=True)
+        of_first = (x.masked_fill(~between, 1.0).cumprod(dim) * gradient.masked_fill(zeros != 1, 0.0)).sum(
+            dim, keepdim=True
+        )
         last = torch.cat([torch.ones_like(made.narrow(dim, 0, 1)), made.narrow(dim, 0, x.size(dim) - 1)], dim)
-        of_others = torch.where(before, sums_from_the_end(weighted.masked_fill(~before, 0.0), dim) / x, torch.zeros_like(x))
+        of_others = torch.where(
+            before, sums_from_the_end(weighted.masked_fill(~before, 0.0), dim) / x, torch.zeros_like(x)
+        )
         of_zeros = torch.where(first, of_first * last, of_others)
         return torch.where(zero.any(), of_zeros, sums_from_the_end(weighted, dim) / x), None
 
@@ -98,8 +106,12 @@ PRODUCTS = {ATEN.prod.default: prod, ATEN.prod.dim_int: prod_over, ATEN.cumprod.
 
 
 def as_eager(graph):
-    """Operators of products are those of here. In-place activations are BY_RESULT's of who takes them out of place."""
+    """Operators of products are those of here. In-place activations are BY_RESULT's of who takes them out of
+    place."""
     for node in graph.nodes:
         instead = PRODUCTS.get(node.target) if node.op == "call_function" else None
         if instead and node.args[0].meta["val"].is_floating_point() and node.kwargs.get("dtype") is None:
-            node.target, node.kwargs = instead, {name: value for name, value in node.kwargs.items() if name != "dtype"}
+            node.target, node.kwargs = (
+                instead,
+                {name: value for name, value in node.kwargs.items() if name != "dtype"},
+            )

@@ -1,7 +1,7 @@
 """Buffers that a forward replaces by new tensors (`self.m = ...`), as writes to the buffers that they were.
 
-torch.export follows such assignments to the buffers of the root module alone. Here the module returns the new tensors besides its output, and
-each becomes a copy into the buffer, behind the last reader of the old one.
+torch.export follows such assignments to the buffers of the root module alone. Here the module returns the new
+tensors besides its output, and each becomes a copy into the buffer, behind the last reader of the old one.
 """
 
 import contextlib
@@ -28,11 +28,14 @@ def data_as_detached():
 
 @contextlib.contextmanager
 def returned(module, names):
-    """Within, the module returns a pair: its output, and what it assigned to buffers, whose names go into `names`. Assignments are undone."""
+    """Within, the module returns a pair: its output, and what it assigned to buffers, whose names go into
+    `names`. Assignments are undone."""
     paths, before = {}, {}
 
     def remember(*_):
-        paths.update({part: path for path, part in reversed(list(module.named_modules(remove_duplicate=False)))})
+        paths.update(
+            {part: path for path, part in reversed(list(module.named_modules(remove_duplicate=False)))}
+        )
         before.update({part: (dict(vars(part)), dict(part._buffers)) for part in paths})
 
     def hand_on(_, given, output):
@@ -44,7 +47,10 @@ def returned(module, names):
                     continue
                 if not isinstance(new, torch.Tensor) or new.shape != old.shape or new.dtype != old.dtype:
                     path = f"{paths[part]}.".removeprefix("wrapped.").rstrip(".")
-                    raise CaptureError(f"{f'module {path!r}' if path else 'the model itself'}: the forward gives its buffer {name!r} another shape or type; a buffer keeps both: write to it with copy_()")
+                    raise CaptureError(
+                        f"{f'module {path!r}' if path else 'the model itself'}: the forward gives its buffer"
+                        f" {name!r} another shape or type; a buffer keeps both: write to it with copy_()"
+                    )
                 made[f"{paths[part]}.{name}".removeprefix(".")] = new
             part._buffers.clear()
             part._buffers.update(buffers)
@@ -73,10 +79,16 @@ def written_back(graph, names, placeholder_of):
     for buffer in buffers.values():
         read_as_it_was(graph, buffer)
     position = {n: i for i, n in enumerate(graph.nodes)}
-    operators, first = [n for n in graph.nodes if n.op == "call_function"], [n for n in graph.nodes if n.op == "placeholder"][-1]
+    operators, first = (
+        [n for n in graph.nodes if n.op == "call_function"],
+        [n for n in graph.nodes if n.op == "placeholder"][-1],
+    )
     touches = lambda n, memory: any(storage(r) == memory for r in n.all_input_nodes)
     writes = lambda n, memory: any(storage(w) == memory for w in written_by(n))
-    behind = lambda value, own: max([first, value, *(n for n in operators if touches(n, own) or writes(n, storage(value)))], key=position.get)
+    behind = lambda value, own: max(
+        [first, value, *(n for n in operators if touches(n, own) or writes(n, storage(value)))],
+        key=position.get,
+    )
     anchors = {name: behind(value, storage(buffers[name])) for name, value in values.items()}
     of_others = {storage(n) for n in graph.nodes if n.op == "placeholder"}
     for group in exchanged(names, buffers, values, of_others):  # all are read before the first is written
@@ -92,11 +104,15 @@ def written_back(graph, names, placeholder_of):
             detached = graph.call_function(ATEN.detach.default, (values[name],))
         with graph.inserting_after(detached):
             copy = graph.call_function(ATEN.copy_.default, (buffers[name], detached))
-        detached.meta, copy.meta = {**values[name].meta}, {**values[name].meta, "val": buffers[name].meta["val"]}
+        detached.meta, copy.meta = (
+            {**values[name].meta},
+            {**values[name].meta, "val": buffers[name].meta["val"]},
+        )
 
 
 def exchanged(names, buffers, values, of_others):
-    """Sets of buffers of which some get what others are, as in `self.a, self.b = self.b, self.a`. `of_others`: memory of all placeholders."""
+    """Sets of buffers of which some get what others are, as in `self.a, self.b = self.b, self.a`.
+    `of_others`: memory of all placeholders."""
     groups = []
     for name in (name for name in names if storage(values[name]) in of_others):
         group = {name, *(other for other in names if storage(buffers[other]) == storage(values[name]))}
@@ -107,7 +123,14 @@ def exchanged(names, buffers, values, of_others):
 
 def read_as_it_was(graph, buffer):
     """Autograd may keep the old tensor for the backward: what reads it reads a copy."""
-    first = next((n for n in graph.nodes if n.op == "call_function" and any(storage(r) == storage(buffer) for r in n.all_input_nodes)), None)
+    first = next(
+        (
+            n
+            for n in graph.nodes
+            if n.op == "call_function" and any(storage(r) == storage(buffer) for r in n.all_input_nodes)
+        ),
+        None,
+    )
     if first is None:
         return
     with graph.inserting_before(first):

@@ -1,4 +1,5 @@
-"""What the module reads of a batch: its input, and other fields (masks, labels), with samples to capture and check it with."""
+"""What the module reads of a batch: its input, and other fields (masks, labels), with samples to capture and
+check it with."""
 
 import re
 from dataclasses import dataclass, replace
@@ -8,7 +9,8 @@ from stagecraft_tools.console import first_line
 
 from .errors import CaptureError
 
-SAMPLES = 8  # of which a micro-batch of b takes the first b, so that captures at different sizes see equal samples
+# of which a micro-batch of b takes the first b, so that captures at different sizes see equal samples
+SAMPLES = 8
 
 
 @dataclass
@@ -65,16 +67,28 @@ class Batch:
         return replace(found, source="inputs") if name == self.input else found
 
     def at(self, b):
-        """More than were drawn are zeros, which take no memory until they are read: what exports does not read them."""
+        """More than were drawn are zeros, which take no memory until they are read: what exports does not
+        read them."""
         zeros = lambda like: torch.zeros((b, *like.shape[1:]), dtype=like.dtype)
-        return {name: drawn[:b].clone() if b <= SAMPLES else zeros(drawn) for name, drawn in self.drawn.items()}
+        return {
+            name: drawn[:b].clone() if b <= SAMPLES else zeros(drawn) for name, drawn in self.drawn.items()
+        }
 
     def cut(self, length):
-        """The same of samples of another length: the first size of the input, and of each field that has it in common."""
+        """The same of samples of another length: the first size of the input, and of each field that has it
+        in common."""
         whole = self.fields[self.input].shape
         if not whole or not 1 <= length < whole[0]:
-            raise CaptureError(f"--lengths {length}: expected lengths from 1 to {whole[0] - 1 if whole else 0}, below that of a sample; samples are {whole}")
-        return Batch([replace(f, shape=[length, *f.shape[1:]]) if f.shape[:1] == whole[:1] else f for f in self.fields.values()])
+            raise CaptureError(
+                f"--lengths {length}: expected lengths from 1 to {whole[0] - 1 if whole else 0}, below that"
+                f" of a sample; samples are {whole}"
+            )
+        return Batch(
+            [
+                replace(f, shape=[length, *f.shape[1:]]) if f.shape[:1] == whole[:1] else f
+                for f in self.fields.values()
+            ]
+        )
 
 
 def drawn(fields):
@@ -104,7 +118,10 @@ def parse_field(text):
     """NAME=TYPE[SIZES] or NAME=TYPE[SIZES]<N, as in mask=bool[128] or labels=i64[128]<1000."""
     found = re.fullmatch(r"(\w+)=(\w+)\[([\d,]*)\](?:<(\d+))?", text)
     if found is None or found[2] not in DTYPES:
-        raise CaptureError(f"--field {text}: expected NAME=TYPE[SIZES], sizes of one sample, TYPE one of {', '.join(DTYPES)}; as in mask=bool[128], or labels=i64[128]<1000 with integers below 1000")
+        raise CaptureError(
+            f"--field {text}: expected NAME=TYPE[SIZES], sizes of one sample, TYPE one of"
+            f" {', '.join(DTYPES)}; as in mask=bool[128], or labels=i64[128]<1000 with integers below 1000"
+        )
     shape = [int(size) for size in found[3].split(",") if size]
     if 0 in shape or not 1 <= int(found[4] or 2) < 2**63:
         raise CaptureError(f"--field {text}: expected sizes and a bound of 1 at least")

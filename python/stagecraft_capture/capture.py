@@ -1,4 +1,5 @@
-"""From a module to layers: exported at several micro-batch sizes, cut, differentiated, split, and fitted over the sizes."""
+"""From a module to layers: exported at several micro-batch sizes, cut, differentiated, split, and fitted over
+the sizes."""
 
 import contextlib
 from dataclasses import dataclass, field
@@ -48,7 +49,8 @@ class Model:
     reduction: str = "mean"
     unread: dict = None  # by micro-batch size, of composite.py
     changes: object = None  # of state.py
-    joined: list = field(default_factory=list)  # layers that are part of the first: no gradient goes further back
+    # layers that are part of the first: no gradient goes further back
+    joined: list = field(default_factory=list)
     sizes: tuple = ()  # of micro-batches that its graphs were exported at
     fails: str = ""  # why not at more samples, of sizes.py
 
@@ -59,8 +61,8 @@ class Model:
 
 
 def capture(module, batch, has_loss=False, budget=BUDGET["cheap"], choice="auto"):
-    """`module` takes the fields of `batch` and returns its output; with `has_loss` (output, loss). `budget`: of keep.py. `choice`: of
-    layers.py."""
+    """`module` takes the fields of `batch` and returns its output; with `has_loss` (output, loss). `budget`:
+    of keep.py. `choice`: of layers.py."""
     checked(choice, module)
     changes = examined(module, batch)
     exports = exported_at_sizes(module, batch, has_loss)
@@ -80,7 +82,9 @@ def cut_and_fitted(module, batch, has_loss, exports, changes, budget, choice):
     given_gradients = lambda composite, pieces: gradients_between(composite, pieces, exports.given(RUN))
     try:
         with fake or contextlib.nullcontext():
-            cuts, gradients, joined = cut_alike(exported, RUN, given_gradients, choice, getattr(module, "PREFIX", ""), blocks)
+            cuts, gradients, joined = cut_alike(
+                exported, RUN, given_gradients, choice, getattr(module, "PREFIX", ""), blocks
+            )
     except CaptureError as error:
         raise exports.explained(error) from error
     names, values = [piece.name for piece in cuts[True][RUN]], values_between(cuts[True][RUN])
@@ -117,11 +121,14 @@ def capture_graph(index, exported, cuts, sizes, budget, chosen, tensors):
             piece = cuts[mode][b][index]
             read = [node.meta["val"] for node in piece.inputs]
             with without_memory:
-                examples = [torch.zeros([int(size) for size in like.shape], dtype=like.dtype) for like in read]
+                examples = [
+                    torch.zeros([int(size) for size in like.shape], dtype=like.dtype) for like in read
+                ]
             joints[b][mode] = trace(piece, exported[mode][b], examples, tensors, mode)
     # Only now are all names known.
     texts, again = {}, None
-    for b in sorted(sizes, key=lambda b: b != RUN):  # what is made again is chosen once, for few samples: a step's own time counts there
+    # what is made again is chosen once, for few samples: a step's own time counts there
+    for b in sorted(sizes, key=lambda b: b != RUN):
         training, evaluation = joints[b][True], evaluation_only(joints[b][False])
         training.buffers += [None] * (len(tensors.names["u"]) - len(training.buffers))
         training.gradients += [None] * (len(tensors.names["p"]) - len(training.gradients))
@@ -133,22 +140,50 @@ def capture_graph(index, exported, cuts, sizes, budget, chosen, tensors):
     try:
         graph = fit({b: texts[b] for b in sizes})
     except ValueError as error:
-        found = [first_difference({b: listed(joints[b][mode], tensors) for b in sizes}) for mode in (True, False)]
+        found = [
+            first_difference({b: listed(joints[b][mode], tensors) for b in sizes}) for mode in (True, False)
+        ]
         known = next((of_sizes(each) for each in found if each), None)
-        raise known or Unlike(f"{place_of(cuts[True][RUN][index].nodes[-1])}: its graph differs between micro-batches of {', '.join(map(str, sizes))} samples: {error}; {REMEDY}") from error
+        raise known or Unlike(
+            f"{place_of(cuts[True][RUN][index].nodes[-1])}: its graph differs between micro-batches of"
+            f" {', '.join(map(str, sizes))} samples: {error}; {REMEDY}"
+        ) from error
     graph["multiply_adds"] = multiply_adds(graph)
     kept, kept_all = kept_per_sample(joints, again)
-    return {"graph": graph, "kept": kept, "kept_all": kept_all, "structure": structure(joints[max(sizes)].values())}
+    return {
+        "graph": graph,
+        "kept": kept,
+        "kept_all": kept_all,
+        "structure": structure(joints[max(sizes)].values()),
+    }
 
 
 def listed(joint, tensors):
-    names = {node: tensors.names[role[0]][int(role[1:])].removeprefix("wrapped.") if role[0] in tensors.names else role for node, role in joint.roles.items()}
+    names = {
+        node: (
+            tensors.names[role[0]][int(role[1:])].removeprefix("wrapped.")
+            if role[0] in tensors.names
+            else role
+        )
+        for node, role in joint.roles.items()
+    }
     return Listed([n for n in joint.graph.nodes if n.op == "call_function"], names)
 
 
 def made_again(joint, nodes, budget, chosen):
     """Places of the nodes."""
-    key = str([(n.op, str(n.target), str(n.args), str(n.kwargs), n.meta["val"].shape if isinstance(n.meta.get("val"), torch.Tensor) else None) for n in nodes])
+    key = str(
+        [
+            (
+                n.op,
+                str(n.target),
+                str(n.args),
+                str(n.kwargs),
+                n.meta["val"].shape if isinstance(n.meta.get("val"), torch.Tensor) else None,
+            )
+            for n in nodes
+        ]
+    )
     if key not in chosen:
         found = choose(joint, budget)
         chosen[key] = frozenset(i for i, n in enumerate(nodes) if n in found)
@@ -157,7 +192,9 @@ def made_again(joint, nodes, budget, chosen):
 
 def kept_per_sample(joints, again):
     few, many = min(joints), max(joints)
-    bytes_at = lambda b, places: kept_bytes(split(joints[b][True], frozenset(n for i, n in enumerate(joints[b][True].graph.nodes) if i in places)))
+    bytes_at = lambda b, places: kept_bytes(
+        split(joints[b][True], frozenset(n for i, n in enumerate(joints[b][True].graph.nodes) if i in places))
+    )
     return [(bytes_at(many, places) - bytes_at(few, places)) // (many - few) for places in (again, ())]
 
 

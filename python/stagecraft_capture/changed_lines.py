@@ -1,4 +1,5 @@
-"""The line of the user's Python that changes something, found by looking after each line: for a refusal, which nobody waits for often."""
+"""The line of the user's Python that changes something, found by looking after each line: for a refusal,
+which nobody waits for often."""
 
 import linecache
 import sys
@@ -19,8 +20,8 @@ def line_in(frame):
 
 
 def line_that_changes(look, work):
-    """The user's line in which what `look` returns becomes another while `work` runs, as errors.place_of() has lines, with its text; or "". What
-    `work` raises is not raised."""
+    """The user's line in which what `look` returns becomes another while `work` runs, as errors.place_of()
+    has lines, with its text; or "". What `work` raises is not raised."""
     known, at, found = look(), None, ""
 
     def compare():

@@ -1,4 +1,5 @@
-"""The self-check: the captured layers beside the module itself, in eager mode, with the same random numbers."""
+"""The self-check: the captured layers beside the module itself, in eager mode, with the same random
+numbers."""
 
 import contextlib
 import sys
@@ -16,19 +17,23 @@ from .replay import Replayed
 from .seams import MODEL_INPUT
 from .state import is_followed, may_be_left_out, refusal, same_results, state_at, where
 
-
 LARGEST = sys.float_info.max  # stands for infinite differences, and for those to what is no number
 
 
 def same(a, b):
     """A NaN is itself."""
     alike = a.shape == b.shape and a.dtype == b.dtype
-    return alike and (torch.equal(a, b) or (a.is_floating_point() and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)))
+    return alike and (
+        torch.equal(a, b) or (a.is_floating_point() and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True))
+    )
 
 
 def difference(a, b):
     if a.shape != b.shape:
-        raise CaptureError(f"the captured layers make a tensor of {list(a.shape)} where the model makes one of {list(b.shape)}; this is a defect of the capture")
+        raise CaptureError(
+            f"the captured layers make a tensor of {list(a.shape)} where the model makes one of"
+            f" {list(b.shape)}; this is a defect of the capture"
+        )
     if not a.numel() or same(a, b):
         return 0.0
     return min((a.double() - b.double()).abs().nan_to_num(LARGEST).max().item(), LARGEST)
@@ -39,7 +44,9 @@ def expected_gradients(module, named):
     names = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         names.setdefault(parameter, []).append(name)
-    return {next((n for n in of if n in named), of[0]): p.grad for p, of in names.items() if p.grad is not None}
+    return {
+        next((n for n in of if n in named), of[0]): p.grad for p, of in names.items() if p.grad is not None
+    }
 
 
 class Comparison:
@@ -61,7 +68,8 @@ def handed_to_loss(output):
 
 @contextlib.contextmanager
 def without_fast_path():
-    """torch.nn.TransformerEncoderLayer has a kernel of its own for evaluation, which is not in exported graphs and rounds otherwise."""
+    """torch.nn.TransformerEncoderLayer has a kernel of its own for evaluation, which is not in exported
+    graphs and rounds otherwise."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -74,7 +82,9 @@ def without_fast_path():
 def drawing_as_eager(unread, b):
     """Between the draws of layers, those whose results nothing reads. `unread`: of Model."""
     (few, first), (more, second) = sorted(unread.items())[:2]
-    sizes = lambda x, y: [n + (m - n) // (more - few) * (b - few) for n, m in zip(x.meta["val"].shape, y.meta["val"].shape)]
+    sizes = lambda x, y: [
+        n + (m - n) // (more - few) * (b - few) for n, m in zip(x.meta["val"].shape, y.meta["val"].shape)
+    ]
     left = [(place, draw_of(x), sizes(x, y)) for (place, x), (_, y) in zip(first, second)]
     count = 0
 
@@ -101,8 +111,8 @@ class Layers:
         self.loss = Replayed(model.loss.graph, model.loss.tensors) if model.loss else None
 
     def outputs(self, run, batch):
-        """The output, and the loss. Each layer reads what others have left, and what goes through it is its own output from then on. `run`:
-        of Replayed."""
+        """The output, and the loss. Each layer reads what others have left, and what goes through it is its
+        own output from then on. `run`: of Replayed."""
         values = {MODEL_INPUT: next(iter(batch.values()))}
         for layer, replay in zip(self.model.layers, self.replayed):
             try:
@@ -128,7 +138,11 @@ class Layers:
 
     def held(self):
         """Buffers and frozen parameters by name."""
-        return {n: run.fixed[f"u{i}"] for layer, run in zip(self.model.layers, self.replayed) for i, n in enumerate(layer.tensors.names["u"])}
+        return {
+            n: run.fixed[f"u{i}"]
+            for layer, run in zip(self.model.layers, self.replayed)
+            for i, n in enumerate(layer.tensors.names["u"])
+        }
 
 
 FORWARDS = 2  # in a row: what a forward changes, the next one reads
@@ -140,7 +154,8 @@ def in_turn(batch, forward):
 
 
 def check(module, model, batch):
-    """What manifest.json says under `checked`. `batch`: fields by name. The module is as it was afterwards."""
+    """What manifest.json says under `checked`. `batch`: fields by name. The module is as it was
+    afterwards."""
     training = module.training
     start = Snapshot(module.train(), model.changes.parameters)
     try:
@@ -169,7 +184,10 @@ def compared(module, model, batch, start):
     note_evaluation()
     for path in changed_in_evaluation(in_evaluation, module, model, batch):
         note("evaluation", False)
-        model.changes.in_evaluation.append(f"eager changes {plain_name(path, module)!r} in evaluation too, a run in training alone: change it where self.training is true")
+        model.changes.in_evaluation.append(
+            f"eager changes {plain_name(path, module)!r} in evaluation too, a run in training alone: change"
+            " it where self.training is true"
+        )
     start.restore()
 
     for parameter in module.parameters():
@@ -186,24 +204,50 @@ def compared(module, model, batch, start):
         note("output", compare.equal(found, output.detach()))
         if loss is not None:
             note("loss", compare.equal(found_loss, loss.detach()))
-        g = torch.randn(output.shape, generator=torch.Generator().manual_seed(2)).to(output.dtype) if loss is None else torch.ones_like(loss)
+        g = (
+            torch.randn(output.shape, generator=torch.Generator().manual_seed(2)).to(output.dtype)
+            if loss is None
+            else torch.ones_like(loss)
+        )
         differentiate(output if loss is None else loss, g, forward, module, model)
         expected = expected_gradients(module, names)
         with torch.no_grad():
             gradients = layers.gradients(g)
         of_both |= {*expected, *gradients}  # where eager has none, it differs
-        same_now = {name for name, gradient in gradients.items() if name in expected and compare.equal(gradient, expected[name])}
+        same_now = {
+            name
+            for name, gradient in gradients.items()
+            if name in expected and compare.equal(gradient, expected[name])
+        }
         equal = same_now if equal is None else equal & same_now
         for parameter in module.parameters():
             parameter.grad = None
-        held, kept, state = layers.held(), updated(model), {**dict(module.named_buffers(remove_duplicate=False)), **dict(module.named_parameters(remove_duplicate=False))}
+        held, kept, state = (
+            layers.held(),
+            updated(model),
+            {
+                **dict(module.named_buffers(remove_duplicate=False)),
+                **dict(module.named_parameters(remove_duplicate=False)),
+            },
+        )
         refuse_unheld(start, module, model, kept, given)
-        buffers = [name for name in held if name in kept or (name in state and not isinstance(state[name], torch.nn.Parameter))]
+        buffers = [
+            name
+            for name in held
+            if name in kept or (name in state and not isinstance(state[name], torch.nn.Parameter))
+        ]
         same_now = {name for name in buffers if compare.equal(held[name], state[name].detach())}
         buffers_equal = same_now if buffers_equal is None else buffers_equal & same_now
     note_evaluation()  # with the buffers as training has left them, of each layer its own
     words = {part: words[part] for part in ("output", "loss", "evaluation") if part in words}
-    return {**words, "gradients": len(of_both), "equal": len(equal), "buffers": len(buffers), "buffers_equal": len(buffers_equal), "worst": compare.worst}
+    return {
+        **words,
+        "gradients": len(of_both),
+        "equal": len(equal),
+        "buffers": len(buffers),
+        "buffers_equal": len(buffers_equal),
+        "worst": compare.worst,
+    }
 
 
 def differentiate(result, gradient, forward, module, model):
@@ -214,10 +258,22 @@ def differentiate(result, gradient, forward, module, model):
         place, again = place_in(error), ""  # of a backward of the user's own
         if "second time" in str(error):
             start = Snapshot(module, values=False)
-            path, leaf = next(((path, leaf) for path, leaf in start.leaves.items() if leaf.is_buffer and leaf.value.grad_fn is not None), ("", None))
+            path, leaf = next(
+                (
+                    (path, leaf)
+                    for path, leaf in start.leaves.items()
+                    if leaf.is_buffer and leaf.value.grad_fn is not None
+                ),
+                ("", None),
+            )
             place = where(path, leaf, model.changes.lines.get(path, ""), module) if leaf else place
-            again = f"; {f'the buffer {plain_name(path, module)!r}' if leaf else 'something'} keeps the graph of the forward before: .detach() what is stored in buffers"
-        raise CaptureError(f"{f'{place}: ' if place else ''}the backward {which}fails in eager mode: {said(error)}{again}") from error
+            again = (
+                f"; {f'the buffer {plain_name(path, module)!r}' if leaf else 'something'} keeps the graph of"
+                " the forward before: .detach() what is stored in buffers"
+            )
+        raise CaptureError(
+            f"{f'{place}: ' if place else ''}the backward {which}fails in eager mode: {said(error)}{again}"
+        ) from error
 
 
 def changed_since(start, module, model):
@@ -227,7 +283,8 @@ def changed_since(start, module, model):
 
 
 def changed_in_evaluation(before, module, model, batch):
-    """Paths of what a forward changed, but attributes that make no difference to the next one: a table, kept until the module trains again."""
+    """Paths of what a forward changed, but attributes that make no difference to the next one: a table, kept
+    until the module trains again."""
     found = changed_since(before, module, model)
     attributes = {path for path, pair in found.items() if not is_followed(*pair) and may_be_left_out(*pair)}
     if attributes:
@@ -241,7 +298,12 @@ def changed_in_evaluation(before, module, model, batch):
 
 def updated(model):
     """Names of what layers have a new value of after a forward."""
-    return {name for layer in model.layers for name, new in zip(layer.tensors.names["u"], layer.graph["forward"]["buffers"]) if new is not None}
+    return {
+        name
+        for layer in model.layers
+        for name, new in zip(layer.tensors.names["u"], layer.graph["forward"]["buffers"])
+        if new is not None
+    }
 
 
 def plain_name(path, module):
@@ -250,10 +312,20 @@ def plain_name(path, module):
 
 def refuse_unheld(start, module, model, kept, batch):
     """What eager changed is held by a layer, which then compares it."""
-    line_of = lambda path: model.changes.lines.get(path) or line_that_changes(lambda: state_at(path, module), lambda: module(**batch))
+    line_of = lambda path: (
+        model.changes.lines.get(path)
+        or line_that_changes(lambda: state_at(path, module), lambda: module(**batch))
+    )
     for path, (before, after) in changed_since(start, module, model).items():
         if not is_followed(before, after):
             raise refusal(path, before, after, line_of(path), module)
-        named = [*module.named_buffers(remove_duplicate=False), *module.named_parameters(remove_duplicate=False)]
+        named = [
+            *module.named_buffers(remove_duplicate=False),
+            *module.named_parameters(remove_duplicate=False),
+        ]
         if not kept & {name for name, tensor in named if tensor is after.value}:
-            raise CaptureError(f"{where(path, after, line_of(path), module)}: the forward changes {plain_name(path, module)!r} in a way that no graph has (.data, a view of another buffer, another name of it); write to it with copy_() under torch.no_grad()")
+            raise CaptureError(
+                f"{where(path, after, line_of(path), module)}: the forward changes"
+                f" {plain_name(path, module)!r} in a way that no graph has (.data, a view of another buffer,"
+                " another name of it); write to it with copy_() under torch.no_grad()"
+            )

@@ -1,4 +1,5 @@
-"""The command: what it refuses is one line, and exit code 2; layers that do not equal eager are one line, and exit code 3."""
+"""The command: what it refuses is one line, and exit code 2; layers that do not equal eager are one line, and
+exit code 3."""
 
 import atexit
 import gc
@@ -13,8 +14,8 @@ from .errors import CaptureError, missing, place_in, require_known_torch
 
 
 def program():
-    """The command as a process of its own, which ends here. Python's own end looks through all that is left, for most of a second, and lets
-    triton's bindings complain of what they find."""
+    """The command as a process of its own, which ends here. Python's own end looks through all that is left,
+    for most of a second, and lets triton's bindings complain of what they find."""
     try:
         code = command()
     except SystemExit as done:  # argparse's
@@ -31,7 +32,8 @@ def program():
 
 def command():
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it, as it ends other commands
-    gc.set_threshold(50_000)  # graphs are many small objects that stay: looking for garbage as often as usual takes 7 % of a capture
+    # graphs are many small objects that stay: looking for garbage as often as usual takes 7 % of a capture
+    gc.set_threshold(50_000)
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # of torch to those who write for it
     return run("stagecraft-capture", main, "", place_in)

@@ -1,7 +1,9 @@
-"""Compiled runs: stretches of a graph's steps between its matrix products, fused by inductor into native code that a run may load.
+"""Compiled runs: stretches of a graph's steps between its matrix products, fused by inductor into native code
+that a run may load.
 
-Products, attention and what draws stay steps: the engine's own products are faster than those that inductor calls. A stretch's results are
-tensors with memory of their own. Views of them that other steps read stay steps. What does not gain by code stays steps, too.
+Products, attention and what draws stay steps: the engine's own products are faster than those that inductor
+calls. A stretch's results are tensors with memory of their own. Views of them that other steps read stay
+steps. What does not gain by code stays steps, too.
 """
 
 import ctypes
@@ -23,7 +25,25 @@ from .replay import DTYPES, run_steps, value_of
 
 FORMAT = 1
 PARTS = ("forward", "backward_input", "backward_weight", "evaluate")
-VIEWS = {"t", "transpose.int", "permute", "view", "_unsafe_view", "expand", "unsqueeze", "squeeze", "squeeze.dim", "squeeze.dims", "slice.Tensor", "select.int", "split.Tensor", "split_with_sizes", "unbind.int", "detach", "alias"}
+VIEWS = {
+    "t",
+    "transpose.int",
+    "permute",
+    "view",
+    "_unsafe_view",
+    "expand",
+    "unsqueeze",
+    "squeeze",
+    "squeeze.dim",
+    "squeeze.dims",
+    "slice.Tensor",
+    "select.int",
+    "split.Tensor",
+    "split_with_sizes",
+    "unbind.int",
+    "detach",
+    "alias",
+}
 # Inductor has loops of its own for these. Others it would call, which gains nothing.
 FUSED = {
     *(f"{op}.{kind}" for op in ("add", "sub", "mul", "div", "rsub") for kind in ("Tensor", "Scalar")),
@@ -37,7 +57,8 @@ FUSED = {
     "_native_batch_norm_legit_no_training", "_fused_rms_norm",
 }  # fmt: skip
 LEAST = 2  # steps that compute
-MARCH = {"AVX2": ("VecAVX2", "x86-64-v3"), "AVX512": ("VecAVX512", "x86-64-v4")}  # inductor's vectors, and the compiler's -march
+# inductor's vectors, and the compiler's -march
+MARCH = {"AVX2": ("VecAVX2", "x86-64-v3"), "AVX512": ("VecAVX512", "x86-64-v4")}
 GAIN = 0.95  # of the steps' time: a stretch that takes more stays steps
 STEP_S = 3e-6  # of Python's own per step, which the engine does not take
 TURNS = 15  # of steps and code, behind each comparison
@@ -119,15 +140,25 @@ def stretch_in(graph, part, places):
     for i in places:
         if kind_of(steps[i]) == "fused" or any(maker.get(name) in computed for name in reads_of(steps[i][2])):
             computed.add(i)
-    outside = {name for key, names in graph[part].items() if key != "steps" for name in names if name is not None}
+    outside = {
+        name for key, names in graph[part].items() if key != "steps" for name in names if name is not None
+    }
     outside |= {name for i, step in enumerate(steps) if i not in computed for name in reads_of(step[2])}
     stay = set()
     for i in sorted(computed, reverse=True):
         if kind_of(steps[i]) == "view" and any(name in outside for name in results_of(steps[i])):
             stay.add(i)
             outside |= set(reads_of(steps[i][2]))
-    inputs = dict.fromkeys(name for i in sorted(computed) for name in reads_of(steps[i][2]) if maker.get(name) not in computed)
-    outputs = [name for i in sorted(computed - stay) if kind_of(steps[i]) == "fused" for name in results_of(steps[i]) if name in outside]
+    inputs = dict.fromkeys(
+        name for i in sorted(computed) for name in reads_of(steps[i][2]) if maker.get(name) not in computed
+    )
+    outputs = [
+        name
+        for i in sorted(computed - stay)
+        if kind_of(steps[i]) == "fused"
+        for name in results_of(steps[i])
+        if name in outside
+    ]
     return Stretch(part, sorted(computed - stay), sorted(computed), list(inputs), outputs)
 
 
@@ -143,13 +174,20 @@ def module_of(steps, stretch, b):
     for i in stretch.computed:
         name, results, given = steps[i]
         overload = overload_of(name)
-        arguments, parameters = [value_of(argument, values, b) for argument in given], overload._schema.arguments
+        arguments, parameters = (
+            [value_of(argument, values, b) for argument in given],
+            overload._schema.arguments,
+        )
         positional = tuple(a for a, p in zip(arguments, parameters) if not p.kwarg_only)
-        node = graph.call_function(overload, positional, {p.name: a for a, p in zip(arguments, parameters) if p.kwarg_only})
+        node = graph.call_function(
+            overload, positional, {p.name: a for a, p in zip(arguments, parameters) if p.kwarg_only}
+        )
         several = len(overload._schema.returns) > 1 or "List" in str(overload._schema.returns[0].type)
         for k, result in enumerate(results):
             if result is not None:
-                values[name_of(result)] = graph.call_function(operator.getitem, (node, k)) if several else node
+                values[name_of(result)] = (
+                    graph.call_function(operator.getitem, (node, k)) if several else node
+                )
     graph.output(tuple(values[name] for name in stretch.outputs))
     return torch.fx.GraphModule(torch.nn.Module(), graph)
 
@@ -166,8 +204,19 @@ def values_of(graph, b):
             return torch.rand(sizes, generator=generator).add_(0.5).to(dtype)
         return torch.randn(sizes, generator=generator).mul_(0.1 if letter == "p" else 1).to(dtype)
 
-    letters = {"in": "inputs", "g": "outputs", "p": "parameters", "u": "buffers", "c": "constants", "f": "fields"}
-    given = {f"{letter}{i}": filled(letter, t) for letter, key in letters.items() for i, t in enumerate(graph.get(key, []))}
+    letters = {
+        "in": "inputs",
+        "g": "outputs",
+        "p": "parameters",
+        "u": "buffers",
+        "c": "constants",
+        "f": "fields",
+    }
+    given = {
+        f"{letter}{i}": filled(letter, t)
+        for letter, key in letters.items()
+        for i, t in enumerate(graph.get(key, []))
+    }
     training, evaluation = dict(given), dict(given)
     with torch.no_grad():
         for part in PARTS[:3]:
@@ -181,21 +230,35 @@ class Compiler:
 
     def __init__(self, folder, threads):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
-        from .torch_private import CompiledCode, aot_compile, cpp_builder, cpu_vec_isa, inductor_errors  # seconds
+        # seconds
+        from .torch_private import CompiledCode, aot_compile, cpp_builder, cpu_vec_isa, inductor_errors
 
         self.capability = torch.backends.cpu.get_cpu_capability()
         if self.capability not in MARCH:
-            raise CaptureError(f"--compile is for processors with {' or '.join(MARCH)}; LibTorch uses {self.capability} here")
+            raise CaptureError(
+                f"--compile is for processors with {' or '.join(MARCH)}; LibTorch uses {self.capability} here"
+            )
         vectors, self.march = MARCH[self.capability]
         # Inductor would use more of this processor than its capability says.
         cpu_vec_isa.supported_vec_isa_list[:] = [getattr(cpu_vec_isa, vectors)()]
         native = cpp_builder._get_optimization_cflags
         cpp_builder._get_optimization_cflags = lambda *given, **named: self.portable(native(*given, **named))
-        if not cpu_vec_isa.pick_vec_isa():  # before libraries are built without LibTorch's: the answer is remembered
-            raise CaptureError("--compile needs a C++ compiler (g++ 11 or newer) that can build vector code against this torch")
-        # The code is linked with no library of LibTorch: a program has them already, and libtorch.so would bring CUDA's.
+        # before libraries are built without LibTorch's: the answer is remembered
+        if not cpu_vec_isa.pick_vec_isa():
+            raise CaptureError(
+                "--compile needs a C++ compiler (g++ 11 or newer) that can build vector code against this"
+                " torch"
+            )
+        # The code is linked with no library of LibTorch: a program has them already, and libtorch.so would
+        # bring CUDA's.
         ctypes.CDLL(f"{torch.__path__[0]}/lib/libtorch_cpu.so", ctypes.RTLD_GLOBAL)
-        self.threads, self.known, self.compile, self.runner, self.fails = threads, {}, aot_compile, CompiledCode, inductor_errors.InductorError
+        self.threads, self.known, self.compile, self.runner, self.fails = (
+            threads,
+            {},
+            aot_compile,
+            CompiledCode,
+            inductor_errors.InductorError,
+        )
 
     def portable(self, flags):
         compiled, linked = flags
@@ -213,7 +276,11 @@ class Compiler:
     def made(self, module, inputs):
         with torch.no_grad():
             try:
-                path = self.compile(module, tuple(inputs), options={"aot_inductor.link_libtorch": False, "cpp.threads": self.threads})
+                path = self.compile(
+                    module,
+                    tuple(inputs),
+                    options={"aot_inductor.link_libtorch": False, "cpp.threads": self.threads},
+                )
             except self.fails:  # what it cannot compile stays steps
                 return None
             code = self.runner(path, 1)
@@ -225,18 +292,28 @@ class Compiler:
 
 
 def compared(found, expected, inputs):
-    """The largest difference, of the largest number of each result; None where that is too much, or where results share memory."""
+    """The largest difference, of the largest number of each result; None where that is too much, or where
+    results share memory."""
     worst, memory = 0.0, [tensor.untyped_storage().data_ptr() for tensor in inputs]
     for a, b in zip(found, expected):
         storage = a.untyped_storage()
-        if a.dtype != b.dtype or a.shape != b.shape or storage.data_ptr() in memory or storage.nbytes() != a.numel() * a.element_size():
+        if (
+            a.dtype != b.dtype
+            or a.shape != b.shape
+            or storage.data_ptr() in memory
+            or storage.nbytes() != a.numel() * a.element_size()
+        ):
             return None
         memory.append(storage.data_ptr())
         if not b.dtype.is_floating_point:
             if not torch.equal(a, b):
                 return None
             continue
-        difference = ((a.double() - b.double()).abs().max() / b.double().abs().max().clamp_min(1e-30)).item() if b.numel() else 0.0
+        difference = (
+            ((a.double() - b.double()).abs().max() / b.double().abs().max().clamp_min(1e-30)).item()
+            if b.numel()
+            else 0.0
+        )
         if not difference <= CLOSE.get(b.dtype, CLOSE_IF_NARROW):
             return None
         worst = max(worst, difference)
@@ -250,7 +327,9 @@ def seconds(work):
 
 
 def gains(code, module, inputs):
-    pairs = [(seconds(lambda: code.run(list(inputs))), seconds(lambda: module(*inputs))) for _ in range(TURNS)]
+    pairs = [
+        (seconds(lambda: code.run(list(inputs))), seconds(lambda: module(*inputs))) for _ in range(TURNS)
+    ]
     calls = sum(node.op == "call_function" for node in module.graph.nodes)
     compiled, steps = (statistics.median(side) for side in zip(*pairs))
     return compiled < GAIN * (steps - STEP_S * calls)
@@ -280,7 +359,16 @@ def compile_graphs(graphs, sizes, threads, folder, show=lambda done, of: None):
                 compiled.difference = max(compiled.difference, code.difference)
                 compiled.stretches += 1
                 strides = [list(values[n].stride()) for n in stretch.inputs]
-                runs.append({"part": stretch.part, "steps": stretch.replaced, "inputs": stretch.inputs, "strides": strides, "outputs": stretch.outputs, "file": code.digest[:16]})
+                runs.append(
+                    {
+                        "part": stretch.part,
+                        "steps": stretch.replaced,
+                        "inputs": stretch.inputs,
+                        "strides": strides,
+                        "outputs": stretch.outputs,
+                        "file": code.digest[:16],
+                    }
+                )
             compiled.graphs.append({"graph": name, "samples": b, "runs": runs})
     finally:
         torch.set_num_threads(before)

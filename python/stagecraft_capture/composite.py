@@ -1,6 +1,7 @@
 """A module as one graph of composite operators, before differentiation: linear, layer_norm, dropout.
 
-Cutting comes before differentiating: a joint graph of a whole model, cut afterwards, rounds otherwise than eager does.
+Cutting comes before differentiating: a joint graph of a whole model, cut afterwards, rounds otherwise than
+eager does.
 """
 
 import contextlib
@@ -30,7 +31,6 @@ from .real_strides import real_strides
 from .stack_traces import with_users_frames
 from .torch_private import HigherOrderOperator
 
-
 ATEN = torch.ops.aten
 
 
@@ -43,9 +43,11 @@ class Composite:
     fields: dict  # placeholder -> name, of all fields of the batch, the input among them
     output: fx.Node  # the value the model returns
     loss: fx.Node  # the loss behind it, or None
-    tensors: dict  # placeholder -> (kind, name, tensor); kind: parameter, frozen (which has no gradient), buffer, constant
+    # placeholder -> (kind, name, tensor); kind: parameter, frozen (which has no gradient), buffer, constant
+    tensors: dict
     nodes: list  # the operators, in order
-    unread: list = field(default_factory=list)  # (how many others draw before it, operator that draws what nothing reads)
+    # (how many others draw before it, operator that draws what nothing reads)
+    unread: list = field(default_factory=list)
     changing: set = field(default_factory=set)  # names of buffers that a forward in training changes
 
     def listed(self):
@@ -54,7 +56,8 @@ class Composite:
 
 
 def inline_regions(module):
-    """Puts the bodies of wrap_with_... regions (no_grad, autocast off) in their places. What a no_grad region makes says so in its meta."""
+    """Puts the bodies of wrap_with_... regions (no_grad, autocast off) in their places. What a no_grad region
+    makes says so in its meta."""
     for node in list(module.graph.nodes):
         if node.op != "call_function" or not str(node.target).startswith("wrap_with"):
             continue
@@ -62,7 +65,10 @@ def inline_regions(module):
         body, about = getattr(module, node.args[at].target), node.args[:at]
         if "autocast" in str(node.target) and about[0] == "cpu" and about[2]:
             first = next((n for n in body.graph.nodes if n.op == "call_function"), node)
-            raise CaptureError(f"{place_of(first)}: computes under torch.autocast, which runs do not know; convert with .to(dtype) where it shall be so")
+            raise CaptureError(
+                f"{place_of(first)}: computes under torch.autocast, which runs do not know; convert with"
+                " .to(dtype) where it shall be so"
+            )
         inline_regions(body)
         placeholders = [n for n in body.graph.nodes if n.op == "placeholder"]
         known = dict(zip(placeholders, node.args[at + 1 :]))
@@ -107,8 +113,13 @@ def detach_regions(graph):
 
 
 def drop_broadcasts(graph):
-    """Tensors of one shape are broadcast to themselves: losses do so, and the model's output would seem to come behind the targets."""
-    for node in [n for n in graph.nodes if n.op == "call_function" and n.target == torch.ops.aten.broadcast_tensors.default]:
+    """Tensors of one shape are broadcast to themselves: losses do so, and the model's output would seem to
+    come behind the targets."""
+    for node in [
+        n
+        for n in graph.nodes
+        if n.op == "call_function" and n.target == torch.ops.aten.broadcast_tensors.default
+    ]:
         for element in list(node.users):
             given = node.args[0][element.args[1]]
             if given.meta["val"].shape == element.meta["val"].shape:
@@ -122,7 +133,10 @@ def refuse_branches(graph):
     """torch.cond, torch.while_loop and the like, which hold graphs of their own."""
     for node in graph.nodes:
         if isinstance(node.target, HigherOrderOperator):
-            raise CaptureError(f"{place_of(node)}: torch.{node.target} takes branches that depend on the batch's numbers, which runs do not; {BY_TENSORS}")
+            raise CaptureError(
+                f"{place_of(node)}: torch.{node.target} takes branches that depend on the batch's numbers,"
+                f" which runs do not; {BY_TENSORS}"
+            )
 
 
 def is_assertion(node):
@@ -130,11 +144,24 @@ def is_assertion(node):
 
 
 def export(module, inputs, has_loss=False):
-    """The composite graph of `module` for the fields `inputs` of a batch, of which the first is the model's input."""
+    """The composite graph of `module` for the fields `inputs` of a batch, of which the first is the model's
+    input."""
     logging.disable(logging.ERROR)  # what torch.export logs, the error below says in a line
     before, assigned = Snapshot(module, values=False), []
     try:
-        with returned(module, assigned), data_as_detached(), eager_kernels(), real_strides(), eager_masks(), as_operators(), lstms_by_layers(), grus_by_steps(), with_users_frames(), quick(), contextlib.redirect_stderr(io.StringIO()):
+        with (
+            returned(module, assigned),
+            data_as_detached(),
+            eager_kernels(),
+            real_strides(),
+            eager_masks(),
+            as_operators(),
+            lstms_by_layers(),
+            grus_by_steps(),
+            with_users_frames(),
+            quick(),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
             program = torch.export.export(module, (), inputs, strict=False)
     except CaptureError as error:
         raise with_place(error, module) from error
@@ -148,19 +175,28 @@ def export(module, inputs, has_loss=False):
     refuse_branches(graph)
     without_out(graph)
     by_name = {spec.target: spec.arg.name for spec in program.graph_signature.input_specs}
-    written_back(graph, assigned, lambda name: next(n for n in graph.nodes if n.op == "placeholder" and n.name == by_name[name]))
+    written_back(
+        graph,
+        assigned,
+        lambda name: next(n for n in graph.nodes if n.op == "placeholder" and n.name == by_name[name]),
+    )
     detach_regions(graph)
     drop_broadcasts(graph)
     buffers, constants = dict(module.named_buffers(remove_duplicate=False)), program.constants
     parameters = dict(module.named_parameters(remove_duplicate=False))
-    own_name = {id(parameter): name for name, parameter in reversed(parameters.items())}  # of a tied one the first, as state_dict has it in weight files
+    # of a tied one the first, as state_dict has it in weight files
+    own_name = {id(parameter): name for name, parameter in reversed(parameters.items())}
     tensors, fields = {}, []
     placeholders = {n.name: n for n in graph.nodes if n.op == "placeholder"}
     for spec in program.graph_signature.input_specs:
         node = placeholders[spec.arg.name]
         if spec.target in parameters:
             parameter = parameters[spec.target]
-            tensors[node] = ("parameter" if parameter.requires_grad else "frozen", own_name[id(parameter)], parameter)
+            tensors[node] = (
+                "parameter" if parameter.requires_grad else "frozen",
+                own_name[id(parameter)],
+                parameter,
+            )
         elif spec.target in buffers:
             tensors[node] = ("buffer", spec.target, buffers[spec.target])
         elif spec.target in constants:
@@ -178,9 +214,19 @@ def export(module, inputs, has_loss=False):
     results = next(n for n in graph.nodes if n.op == "output").args[0]
     outputs = [n for n in results if isinstance(n, fx.Node)]
     if len(outputs) != (2 if has_loss else 1):
-        raise CaptureError(f"the model returns {len(outputs)} tensors; make it return the one that the loss reads")
+        raise CaptureError(
+            f"the model returns {len(outputs)} tensors; make it return the one that the loss reads"
+        )
     nodes = [n for n in graph.nodes if n.op == "call_function"]
-    composite = Composite(graph, fields[0], dict(zip(fields, inputs)), outputs[0], outputs[1] if has_loss else None, tensors, nodes)
+    composite = Composite(
+        graph,
+        fields[0],
+        dict(zip(fields, inputs)),
+        outputs[0],
+        outputs[1] if has_loss else None,
+        tensors,
+        nodes,
+    )
     drawing = [n for n in composite.nodes if is_random(n) and not is_idle_dropout(n)]
     composite.nodes = wanted(composite)
     composite.changing = changed_by(composite)
@@ -210,23 +256,37 @@ def copied(composite):
     graph.output(graph.graph_copy(composite.graph, known))
     of = lambda node: None if node is None else known[node]
     named = lambda about: {known[node]: value for node, value in about.items()}
-    return Composite(graph, of(composite.input), named(composite.fields), of(composite.output), of(composite.loss), named(composite.tensors), [known[n] for n in composite.nodes])
+    return Composite(
+        graph,
+        of(composite.input),
+        named(composite.fields),
+        of(composite.output),
+        of(composite.loss),
+        named(composite.tensors),
+        [known[n] for n in composite.nodes],
+    )
 
 
 def same_graph(a, b):
     """Whether two exports have the same operators, reading the same values."""
 
     def lines(composite):
-        return [(n.op, str(n.target), str(n.args), str(n.kwargs), str(n.meta.get("val"))) for n in composite.graph.nodes]
+        return [
+            (n.op, str(n.target), str(n.args), str(n.kwargs), str(n.meta.get("val")))
+            for n in composite.graph.nodes
+        ]
 
     held = lambda composite: {n.name: about for n, about in composite.tensors.items()}
     x, y = held(a), held(b)
-    same_tensors = x.keys() == y.keys() and all(x[n][:2] == y[n][:2] and (x[n][2] is y[n][2] or torch.equal(x[n][2], y[n][2])) for n in x)
+    same_tensors = x.keys() == y.keys() and all(
+        x[n][:2] == y[n][:2] and (x[n][2] is y[n][2] or torch.equal(x[n][2], y[n][2])) for n in x
+    )
     return lines(a) == lines(b) and same_tensors
 
 
 def wanted(composite):
-    """The operators that the results need, and those that update buffers (a pooler that nobody reads is left out)."""
+    """The operators that the results need, and those that update buffers (a pooler that nobody reads is left
+    out)."""
     needs = dependencies(composite)
     results = [n for n in (composite.output, composite.loss) if n is not None]
     outlasting = {storage(n) for n in (*composite.tensors, composite.output, composite.loss) if n is not None}
@@ -243,7 +303,11 @@ def wanted(composite):
 def changed_by(composite):
     """Names of what a layer holds and its operators write to."""
     written = {storage(w) for n in composite.nodes for w in written_by(n)}
-    return {name for n, (kind, name, _) in composite.tensors.items() if kind != "constant" and storage(n) in written}
+    return {
+        name
+        for n, (kind, name, _) in composite.tensors.items()
+        if kind != "constant" and storage(n) in written
+    }
 
 
 def dependencies(composite):

@@ -1,4 +1,5 @@
-"""What layers read of constants: stored in the model folder where it is the same at every size of micro-batch, made in each step elsewhere."""
+"""What layers read of constants: stored in the model folder where it is the same at every size of
+micro-batch, made in each step elsewhere."""
 
 import hashlib
 
@@ -33,7 +34,8 @@ def constant_values(composite, constant, batch=None):
 
 
 class Definitions:
-    """Numbers that constants of two exports share where the same operators make them of the same arguments, so that they have the same value."""
+    """Numbers that constants of two exports share where the same operators make them of the same arguments,
+    so that they have the same value."""
 
     def __init__(self):
         self.numbers, self.digests = {}, {}
@@ -48,7 +50,8 @@ class Definitions:
                 found[node] = self.numbers.setdefault(self.digests[id(tensor)], len(self.numbers))
         for node in (n for n in composite.nodes if n in constant):
             given = fx.map_arg((node.args, node.kwargs), lambda n: Number(found[n]))
-            key = repr((str(node.target), given, [found[n] for n in needs[node]]))  # who wrote to what it reads is among what it needs
+            # who wrote to what it reads is among what it needs
+            key = repr((str(node.target), given, [found[n] for n in needs[node]]))
             found[node] = self.numbers.setdefault(key, len(self.numbers))
         return found
 
@@ -67,13 +70,17 @@ MAY_TAKE = 2**26  # bytes, to compute a constant with many samples
 
 
 class Large:
-    """Constants of the export with most samples. A mask for each sample may be larger than the memory there, so only those are computed that
-    may have the value that they have with few samples, are made in another way, and are small. `few`: that export; `known`: its values."""
+    """Constants of the export with most samples. A mask for each sample may be larger than the memory there,
+    so only those are computed that may have the value that they have with few samples, are made in another
+    way, and are small. `few`: that export; `known`: its values."""
 
     def __init__(self, composite, constant, few, constant_of_few, known):
         definitions = Definitions()
         self.composite, self.known, self.needs = composite, known, dependencies(composite)
-        self.numbers, self.numbers_of_few = definitions.of(composite, constant), definitions.of(few, constant_of_few)
+        self.numbers, self.numbers_of_few = (
+            definitions.of(composite, constant),
+            definitions.of(few, constant_of_few),
+        )
 
     def made_of(self, node):
         wanted, todo = set(), [node]
@@ -86,7 +93,11 @@ class Large:
 
     def values(self, wanted):
         """node -> its tensor."""
-        values = {n: tensor for n, (_, _, tensor) in self.composite.tensors.items() if n in wanted and n.op != "call_function"}
+        values = {
+            n: tensor
+            for n, (_, _, tensor) in self.composite.tensors.items()
+            if n in wanted and n.op != "call_function"
+        }
         for at in (n for n in self.composite.nodes if n in wanted):
             values[at] = computed(at, values)
         return values
@@ -99,28 +110,49 @@ class Large:
         if self.numbers[node] == self.numbers_of_few[other]:
             return True
         wanted = self.made_of(node)
-        takes = sum(t.numel() * t.element_size() for n in wanted for t in pytree.tree_leaves(n.meta.get("val")) if isinstance(t, torch.Tensor))
+        takes = sum(
+            t.numel() * t.element_size()
+            for n in wanted
+            for t in pytree.tree_leaves(n.meta.get("val"))
+            if isinstance(t, torch.Tensor)
+        )
         return takes <= MAY_TAKE and torch.equal(self.values(wanted)[node], expected)
 
 
 def settle_constants(composites, cuts):
-    """What layers read of constants, and is the same at every size, is stored instead of made in every step."""
+    """What layers read of constants, and is the same at every size, is stored instead of made in every
+    step."""
     constants = {b: constant_only(c, dependencies(c)) for b, c in composites.items()}
     *few, most = sorted(composites)
     values = {b: constant_values(composites[b], constants[b]) for b in few}
     large = Large(composites[most], constants[most], composites[few[0]], constants[few[0]], values[few[0]])
     for index in range(len(next(iter(cuts.values())))):
         at = {b: pieces[index] for b, pieces in cuts.items()}
-        read = {b: [n for node in piece.nodes for n in node.all_input_nodes if n in constants[b] and n.op == "call_function"] for b, piece in at.items()}
+        read = {
+            b: [
+                n
+                for node in piece.nodes
+                for n in node.all_input_nodes
+                if n in constants[b] and n.op == "call_function"
+            ]
+            for b, piece in at.items()
+        }
         if len({len(r) for r in read.values()}) != 1:
             continue
         for k in range(len(next(iter(read.values())))):
             tensors = [values[b][read[b][k]] for b in few]
-            if not all(isinstance(t, torch.Tensor) and t.shape == tensors[0].shape and torch.equal(t, tensors[0]) for t in tensors):
+            if not all(
+                isinstance(t, torch.Tensor) and t.shape == tensors[0].shape and torch.equal(t, tensors[0])
+                for t in tensors
+            ):
                 continue
             if large.equals(read[most][k], read[few[0]][k]):
                 for b, composite in composites.items():
-                    composite.tensors[read[b][k]] = ("constant", "constant/" + digest(tensors[0]), tensors[0].contiguous())
+                    composite.tensors[read[b][k]] = (
+                        "constant",
+                        "constant/" + digest(tensors[0]),
+                        tensors[0].contiguous(),
+                    )
     for b, composite in composites.items():
         needs = dependencies(composite)
         unsettled = derived(composite, needs) - {n for n in composite.tensors if n.op == "call_function"}

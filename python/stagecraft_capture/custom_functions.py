@@ -1,7 +1,9 @@
-"""Functions with a backward of the user's own (torch.autograd.Function), as one operator each of an exported graph.
+"""Functions with a backward of the user's own (torch.autograd.Function), as one operator each of an exported
+graph.
 
-torch.export would follow their forward alone, and autograd would differentiate that. A straight-through estimator would then train otherwise
-than it does in PyTorch. As one operator the function is called again when its layer is differentiated, and its own backward is traced.
+torch.export would follow their forward alone, and autograd would differentiate that. A straight-through
+estimator would then train otherwise than it does in PyTorch. As one operator the function is called again
+when its layer is differentiated, and its own backward is traced.
 """
 
 import contextlib
@@ -32,7 +34,8 @@ CALLED = []  # functions whose forward runs as one operator: what they call is p
 
 
 def name_of_class(function):
-    """Under which the operator finds the class: an attribute of this module, so that classes inside of functions and of files are found too."""
+    """Under which the operator finds the class: an attribute of this module, so that classes inside of
+    functions and of files are found too."""
     at = next((k for k, known in enumerate(KNOWN) if known is function), len(KNOWN))
     if at == len(KNOWN):
         KNOWN.append(function)
@@ -41,14 +44,18 @@ def name_of_class(function):
 
 
 def graphable(arguments):
-    """Whether a graph can hold them. Checkpoints of activations take a function, and mean what autograd makes of its forward."""
+    """Whether a graph can hold them. Checkpoints of activations take a function, and mean what autograd makes
+    of its forward."""
     return all(isinstance(a, PLAIN) for a in pytree.tree_leaves(arguments))
 
 
 def call(function, forward, arguments):
     """What `forward` makes of the arguments, as one operator of the graph that is being traced."""
     if function is torch.utils.checkpoint.CheckpointFunction:
-        raise CaptureError("torch.export follows no gradient through torch.utils.checkpoint with use_reentrant=True: give use_reentrant=False, or leave it out (a run chooses itself what it makes again)")
+        raise CaptureError(
+            "torch.export follows no gradient through torch.utils.checkpoint with use_reentrant=True: give"
+            " use_reentrant=False, or leave it out (a run chooses itself what it makes again)"
+        )
     mode = pre_dispatch_mode(ModeKey.PROXY)
     if mode is None or CALLED or not graphable(arguments):
         return forward()
@@ -59,12 +66,22 @@ def call(function, forward, arguments):
     with ForceDispatchKeyGuard(included.remove(key), excluded), called(function):
         made = forward()
         # An argument that is handed on is told from the argument, as autograd does it.
-        made = pytree.tree_map_only(torch.Tensor, lambda t: t.view_as(t) if any(t is a for a in tensors) else t, made)
+        made = pytree.tree_map_only(
+            torch.Tensor, lambda t: t.view_as(t) if any(t is a for a in tensors) else t, made
+        )
     if [t._version for t in tensors] != versions:
-        raise CaptureError(f"{function.__qualname__}, a torch.autograd.Function, writes to its arguments; let its forward return a new tensor")
+        raise CaptureError(
+            f"{function.__qualname__}, a torch.autograd.Function, writes to its arguments; let its forward"
+            " return a new tensor"
+        )
     flat, about = pytree.tree_flatten(arguments)
     _, proxies, _ = fetch_proxies(flat, mode.tracer)
-    proxy = mode.tracer.create_proxy("call_function", call_custom_function, (name_of_class(function), *pytree.tree_unflatten(proxies, about)), {})
+    proxy = mode.tracer.create_proxy(
+        "call_function",
+        call_custom_function,
+        (name_of_class(function), *pytree.tree_unflatten(proxies, about)),
+        {},
+    )
     return track_tensor_tree(made, proxy, constant=None, tracer=mode.tracer)
 
 
@@ -83,7 +100,8 @@ def subclasses(function):
 
 @contextlib.contextmanager
 def as_operators():
-    """Catches each function in its forward: modules may hold `MyFunction.apply` under names of their own, and torch 2.15's goes to C++ at once."""
+    """Catches each function in its forward: modules may hold `MyFunction.apply` under names of their own, and
+    torch 2.15's goes to C++ at once."""
     base, own = torch.autograd.Function, {}
 
     def catch(function):
@@ -93,7 +111,9 @@ def as_operators():
         plain = own.get(holder) or holder.__dict__["forward"]
         own[function] = plain if holder is function else None
         bound = plain.__get__(None, function)
-        function.forward = staticmethod(lambda *given: call(function, lambda: bound(*given), given[contexts:]))
+        function.forward = staticmethod(
+            lambda *given: call(function, lambda: bound(*given), given[contexts:])
+        )
 
     for function in subclasses(base):
         catch(function)

@@ -1,10 +1,11 @@
 """Where a model can be cut into layers, and what goes on from one to the next.
 
-One tensor goes on, or several. A value that is read in one layer and again behind it goes through that layer: it is one of its outputs, so
-that each value has one gradient at every cut, and gradients are added in the order of eager, wherever the cuts are.
+One tensor goes on, or several. A value that is read in one layer and again behind it goes through that layer:
+it is one of its outputs, so that each value has one gradient at every cut, and gradients are added in the
+order of eager, wherever the cuts are.
 
-Nodes that depend on constants and on fields of the batch only (masks, positions, rotary tables) travel nowhere: each layer that reads one
-makes it, or has it as a constant. So they do not count as crossing a cut.
+Nodes that depend on constants and on fields of the batch only (masks, positions, rotary tables) travel
+nowhere: each layer that reads one makes it, or has it as a constant. So they do not count as crossing a cut.
 """
 
 from collections import Counter
@@ -19,7 +20,6 @@ from .layers import chosen
 from .layouts import dense_between, gradients_in_order
 from .noise import is_random
 
-
 HELD = ("parameter", "frozen")  # what a layer holds of its own
 
 
@@ -31,9 +31,11 @@ class Piece:
     nodes: list  # what it computes, in order
     constant_nodes: list  # what it makes of constants alone
     inputs: list  # the nodes it reads of other pieces
-    outputs: list  # the nodes that go on behind it: those it makes, then those of its inputs that are read again
+    # the nodes that go on behind it: those it makes, then those of its inputs that are read again
+    outputs: list
     differentiable: list = None  # of each input, whether eager has a gradient for it
-    views: dict = field(default_factory=dict)  # of inputs that arrive in another order of dimensions: the node that is the value again, the order
+    # of inputs that arrive in another order of dimensions: the node that is the value again, the order
+    views: dict = field(default_factory=dict)
 
 
 def module_of(node):
@@ -47,19 +49,26 @@ def modules_of(node):
 
 
 def derived(composite, needs):
-    """Nodes that follow from constants and fields of the batch alone. They travel nowhere: who reads one makes it."""
+    """Nodes that follow from constants and fields of the batch alone. They travel nowhere: who reads one
+    makes it."""
     return constant_only(composite, needs, composite.fields)
 
 
 def constant_only(composite, needs, also=()):
     """Nodes that no input, parameter or buffer reaches, but those of `also`."""
-    constant = {*also} | {n for n, (kind, name, _) in composite.tensors.items() if kind == "constant" or (kind == "buffer" and name not in composite.changing)}
+    constant = {*also} | {
+        n
+        for n, (kind, name, _) in composite.tensors.items()
+        if kind == "constant" or (kind == "buffer" and name not in composite.changing)
+    }
     overwritten = {storage(w) for n in composite.nodes for w in written_by(n)}
     random = {storage(n) for n in composite.nodes if is_random(n)}
     outside = {storage(n) for n in composite.graph.nodes if n.op != "call_function"}
     for node in composite.nodes:
         writes = any(storage(w) in random | outside for w in written_by(node))
-        changes = writes or is_random(node) or (not node.all_input_nodes and storage(node) in overwritten & random)
+        changes = (
+            writes or is_random(node) or (not node.all_input_nodes and storage(node) in overwritten & random)
+        )
         if not changes and all(n in constant for n in needs[node]):
             constant.add(node)
     return constant
@@ -71,16 +80,23 @@ def is_numbers(node):
 
 
 def uses_of_changing(composite, position):
-    """Of each buffer that the forward changes, the first and the last time that it is used. Its reads and writes are one layer's."""
+    """Of each buffer that the forward changes, the first and the last time that it is used. Its reads and
+    writes are one layer's."""
     found = []
     for placeholder, (_, name, _) in composite.tensors.items():
-        at = [i for n, i in position.items() if name in composite.changing and any(storage(r) == storage(placeholder) for r in n.all_input_nodes)]
+        at = [
+            i
+            for n, i in position.items()
+            if name in composite.changing
+            and any(storage(r) == storage(placeholder) for r in n.all_input_nodes)
+        ]
         found += [(min(at), max(at))] if at else []
     return found
 
 
 def calls_of_repeated(composite, position):
-    """Of each module that reads the same parameter several times (ALBERT calls one block for all), the first and the last time."""
+    """Of each module that reads the same parameter several times (ALBERT calls one block for all), the first
+    and the last time."""
     calls = []
     for placeholder, (kind, _, _) in composite.tensors.items():
         if kind == "parameter":
@@ -111,13 +127,18 @@ def take_loss(composite, needs, order):
     read = {n for node in nodes for n in needs[node] if n in within and n not in nodes}
     if len(read) != 1:
         places = "; ".join(place_of(n) for n in sorted(read, key=order.index)[:3])
-        raise CaptureError(f"the loss reads {len(read)} values of the model ({places}); it may read one, the output")
+        raise CaptureError(
+            f"the loss reads {len(read)} values of the model ({places}); it may read one, the output"
+        )
     for node in nodes:
         held = [composite.tensors[n] for n in node.all_input_nodes if n in composite.tensors]
         if any(kind == "parameter" for kind, _, _ in held):
             raise CaptureError(f"{place_of(node)}: the loss has parameters; make them the model's")
         if changing := sorted({name for _, name, _ in held} & composite.changing):
-            raise CaptureError(f"{place_of(node)}: the loss reads {changing[0].removeprefix('wrapped.')!r}, which the forward changes; a loss has no state: make what reads it the model's")
+            raise CaptureError(
+                f"{place_of(node)}: the loss reads {changing[0].removeprefix('wrapped.')!r}, which the"
+                " forward changes; a loss has no state: make what reads it the model's"
+            )
     return nodes, read.pop()
 
 
@@ -132,7 +153,8 @@ def pieces_of(groups, composite, output):
         read = dict.fromkeys(n for node in nodes for n in node.all_input_nodes)
         before = [n for n in maker if maker[n] < i]
         inputs = [composite.input] if first else [n for n in before if n in read]
-        inputs = inputs or [n for n in before if last_reader.get(n, i) > i][:1]  # a graph knows its micro-batch's size from an input
+        # a graph knows its micro-batch's size from an input
+        inputs = inputs or [n for n in before if last_reader.get(n, i) > i][:1]
         made = [n for n in nodes if last_reader.get(n, i) > i]
         pieces.append(Piece("", nodes, [], inputs, made + [n for n in inputs if last_reader.get(n, i) > i]))
         first = False
@@ -143,7 +165,9 @@ def read_up_to(composite, groups, common):
     """Of each group of nodes which parameters of `common` are read in it and in those before it."""
     found, read = [], frozenset()
     for nodes in groups:
-        names = {composite.tensors[n][1] for node in nodes for n in node.all_input_nodes if n in composite.tensors} & common
+        names = {
+            composite.tensors[n][1] for node in nodes for n in node.all_input_nodes if n in composite.tensors
+        } & common
         if not names <= read:
             read |= names
         found.append(read)
@@ -151,8 +175,8 @@ def read_up_to(composite, groups, common):
 
 
 def cut(composite, choice="auto", prefix="", blocks=frozenset(), forbidden=frozenset(), common=frozenset()):
-    """The model as a list of pieces, to be finished; the last is its loss, where it has one. `choice` and `blocks`: of layers.py;
-    `forbidden` and `common`: of seams.py."""
+    """The model as a list of pieces, to be finished; the last is its loss, where it has one. `choice` and
+    `blocks`: of layers.py; `forbidden` and `common`: of seams.py."""
     needs = dependencies(composite)
     given = derived(composite, needs)
     order = [n for n in composite.nodes if n not in given]
@@ -187,7 +211,9 @@ def cut(composite, choice="auto", prefix="", blocks=frozenset(), forbidden=froze
         candidates = [(i, live) for i, live in candidates if seams[i] not in forbidden]
     ends = [i for i, _ in chosen(candidates, order, choice, modules_of, prefix, blocks)]
 
-    holds = lambda nodes: any(composite.tensors.get(n, ("",))[0] in HELD for node in nodes for n in node.all_input_nodes)
+    holds = lambda nodes: any(
+        composite.tensors.get(n, ("",))[0] in HELD for node in nodes for n in node.all_input_nodes
+    )
     groups, begin = [], 0
     for end in [*ends, len(order) - 1]:
         nodes = order[begin : end + 1]
@@ -204,8 +230,8 @@ def cut(composite, choice="auto", prefix="", blocks=frozenset(), forbidden=froze
 
 
 def finish(pieces, composite, gradients=None):
-    """What goes on between the pieces becomes dense, and each makes its own of what follows from the data. `gradients`: of layouts.py, in
-    training."""
+    """What goes on between the pieces becomes dense, and each makes its own of what follows from the data.
+    `gradients`: of layouts.py, in training."""
     if gradients is not None:
         gradients_in_order(composite, pieces, gradients)
     needs = dependencies(composite)
@@ -237,10 +263,18 @@ def common_path(paths):
 
 
 def name_pieces(pieces, composite):
-    """After the module that holds all parameters of a piece; where two pieces share one, after the module of most of the numbers. Of a
-    weight that several pieces read it is the module that reads it there."""
+    """After the module that holds all parameters of a piece; where two pieces share one, after the module of
+    most of the numbers. Of a weight that several pieces read it is the module that reads it there."""
     taken = set()
-    held = [{n: node for node in piece.nodes for n in node.all_input_nodes if composite.tensors.get(n, ("",))[0] in HELD} for piece in pieces]
+    held = [
+        {
+            n: node
+            for node in piece.nodes
+            for n in node.all_input_nodes
+            if composite.tensors.get(n, ("",))[0] in HELD
+        }
+        for piece in pieces
+    ]
     pieces_of = Counter(n for read in held for n in read)
     for piece, read in zip(pieces, held):
         sizes = {}

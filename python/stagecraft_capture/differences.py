@@ -1,4 +1,5 @@
-"""Where graphs of one model differ that should be one graph: the first operator that does, in words for the one whose model it is."""
+"""Where graphs of one model differ that should be one graph: the first operator that does, in words for the
+one whose model it is."""
 
 import re
 
@@ -15,7 +16,8 @@ class Unlike(CaptureError):
 
 
 class Listed:
-    """The operators of a graph in order, with names for what they read that are the same in all graphs of a model."""
+    """The operators of a graph in order, with names for what they read that are the same in all graphs of a
+    model."""
 
     def __init__(self, nodes, names):
         self.nodes, self.names = nodes, dict(names)
@@ -32,7 +34,11 @@ class Name(str):
 
 
 def target_of(node):
-    return str(node.target).removeprefix("aten.").removesuffix(".default") if isinstance(node.target, OpOverload) else getattr(node.target, "__name__", str(node.target))
+    return (
+        str(node.target).removeprefix("aten.").removesuffix(".default")
+        if isinstance(node.target, OpOverload)
+        else getattr(node.target, "__name__", str(node.target))
+    )
 
 
 def types_of(node):
@@ -62,7 +68,10 @@ def difference_at(nodes, listed, numbers):
     for of, verb in ((lambda b, n: listed[b].arguments(n), "reads"), (lambda b, n: types_of(n), "makes")):
         leaves = {b: of(b, node) for b, node in nodes.items()}
         if len({len(found) for found in leaves.values()}) > 1:
-            return f"{target} {verb} {', '.join(f'[{text(dict(enumerate(found)))}]' for found in leaves.values())}"
+            return (
+                f"{target} {verb}"
+                f" {', '.join(f'[{text(dict(enumerate(found)))}]' for found in leaves.values())}"
+            )
         for i in range(len(next(iter(leaves.values())))):
             values = {b: found[i] for b, found in leaves.items()}
             if not follows(values, numbers):
@@ -71,8 +80,8 @@ def difference_at(nodes, listed, numbers):
 
 
 def first_difference(listed, numbers=True):
-    """(the node of the most samples, or of the longest graph; sizes; what differs in words) of the first operators that differ, or None.
-    `listed`: size -> Listed."""
+    """(the node of the most samples, or of the longest graph; sizes; what differs in words) of the first
+    operators that differ, or None. `listed`: size -> Listed."""
     for i in range(max(len(each.nodes) for each in listed.values())):
         nodes = {b: each.nodes[i] if i < len(each.nodes) else None for b, each in listed.items()}
         what = difference_at(nodes, listed, numbers)
@@ -81,20 +90,32 @@ def first_difference(listed, numbers=True):
     return None
 
 
-REMEDY = "a run has one graph for micro-batches of all sizes: let Python decide by settings, not by the number of samples, and make no other numbers of it than sums and multiples"
+REMEDY = (
+    "a run has one graph for micro-batches of all sizes: let Python decide by settings, not by the number of"
+    " samples, and make no other numbers of it than sums and multiples"
+)
 
 
 def of_sizes(found, when=""):
     node, sizes, what = found
     if node.meta.get("partitioner_tag") == "is_backward":
         when = "in the backward of this, "
-    about_floats = " (x.var(0, correction=0) has another backward than (x - x.mean(0)).square().mean(0))" if re.search(r"\d\.\d", what) and "backward" in when else ""
-    return Unlike(f"{place_of(node)}: {when}with micro-batches of {', '.join(map(str, sizes[:-1]))} and {sizes[-1]} samples {what}; {REMEDY}{about_floats}")
+    about_floats = (
+        " (x.var(0, correction=0) has another backward than (x - x.mean(0)).square().mean(0))"
+        if re.search(r"\d\.\d", what) and "backward" in when
+        else ""
+    )
+    return Unlike(
+        f"{place_of(node)}: {when}with micro-batches of {', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
+        f" samples {what}; {REMEDY}{about_floats}"
+    )
 
 
 def of_forwards(found):
     node, _, what = found
     return Unlike(
-        f"{place_of(node)}: in one forward and the next, with as many samples, {what}; a graph has one of them: something outside of the module's buffers and attributes changes "
-        "(an iterator, a generator, a file, the time): keep it in a buffer (register_buffer) and compute with operators of torch, or leave it out"
+        f"{place_of(node)}: in one forward and the next, with as many samples, {what}; a graph has one of"
+        " them: something outside of the module's buffers and attributes changes (an iterator, a generator,"
+        " a file, the time): keep it in a buffer (register_buffer) and compute with operators of torch, or"
+        " leave it out"
     )

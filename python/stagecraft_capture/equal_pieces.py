@@ -1,7 +1,7 @@
 """Which pieces are equal, before anything is traced: of eighty equal blocks one is differentiated.
 
-Tracing sees a piece's operators with their arguments, and of tensors their types and strides alone. Pieces that agree in these, at every
-micro-batch size, in training and in evaluation, have one graph.
+Tracing sees a piece's operators with their arguments, and of tensors their types and strides alone. Pieces
+that agree in these, at every micro-batch size, in training and in evaluation, have one graph.
 """
 
 from torch import fx
@@ -10,7 +10,11 @@ from .joint import Tensors
 
 
 def type_of(tensor):
-    return (str(tensor.dtype), tuple(int(size) for size in tensor.shape), tuple(int(step) for step in tensor.stride()))
+    return (
+        str(tensor.dtype),
+        tuple(int(size) for size in tensor.shape),
+        tuple(int(step) for step in tensor.stride()),
+    )
 
 
 def description(piece, composite, tensors):
@@ -29,10 +33,18 @@ def description(piece, composite, tensors):
     value = lambda n: fx.Node.__repr__(n) if n not in known else known[n]
     lines = []
     for i, node in enumerate(nodes):
-        lines.append((str(node.target), repr(fx.map_arg((node.args, node.kwargs), lambda n: Named(value(n))))))
+        lines.append(
+            (str(node.target), repr(fx.map_arg((node.args, node.kwargs), lambda n: Named(value(n)))))
+        )
         known[node] = f"%{i}"
     read = tuple((type_of(node.meta["val"]), node is composite.input) for node in piece.inputs)
-    return (read, tuple(piece.differentiable or ()), tuple(given), tuple(lines), tuple(known[node] for node in piece.outputs))
+    return (
+        read,
+        tuple(piece.differentiable or ()),
+        tuple(given),
+        tuple(lines),
+        tuple(known[node] for node in piece.outputs),
+    )
 
 
 class Named(str):
@@ -45,5 +57,7 @@ class Named(str):
 def describe(index, exported, cuts, sizes):
     """The layer's tensors, and what tells it from others, over all sizes and modes."""
     tensors = Tensors()
-    about = tuple(description(cuts[mode][b][index], exported[mode][b], tensors) for b in sizes for mode in (True, False))
+    about = tuple(
+        description(cuts[mode][b][index], exported[mode][b], tensors) for b in sizes for mode in (True, False)
+    )
     return tensors, about

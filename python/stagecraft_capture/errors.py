@@ -27,11 +27,9 @@ class NotEqualError(CaptureError):
     code = 3
 
 
-
-
 def missing(module):
-    """Which module is missing, and the command that installs it where this Python looks. A plain `pip install torchvision` may bring
-    another torch along."""
+    """Which module is missing, and the command that installs it where this Python looks. A plain `pip install
+    torchvision` may bring another torch along."""
     fits = version_like(installed()) or VERSIONS[0]
     pinned = {"torch": f"torch=={fits.torch}", "torchvision": f"torchvision=={fits.torchvision}"}
     return f"{module} is missing: {sys.executable} -m pip install {pinned.get(module, module)}"
@@ -42,7 +40,10 @@ def require_known_torch():
     version = installed()
     if version and not version_like(version):
         known = " or ".join(v.minor for v in VERSIONS)
-        raise CaptureError(f"this Python has torch {version}, expected {known}: {sys.executable} -m pip install torch=={VERSIONS[0].torch}")
+        raise CaptureError(
+            f"this Python has torch {version}, expected {known}: {sys.executable} -m pip install"
+            f" torch=={VERSIONS[0].torch}"
+        )
 
 
 def place_in(error):
@@ -50,16 +51,30 @@ def place_in(error):
     found = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
-        if os.path.isfile(file) and not file.startswith((TORCH, OURS, TOOLS, PYTHON)) and frame.f_globals.get("__name__") != "__main__":
-            found = f'File "{file}", line {line}, in {frame.f_code.co_name} ({linecache.getline(file, line).strip()})'
+        if (
+            os.path.isfile(file)
+            and not file.startswith((TORCH, OURS, TOOLS, PYTHON))
+            and frame.f_globals.get("__name__") != "__main__"
+        ):
+            found = (
+                f'File "{file}", line {line}, in {frame.f_code.co_name}'
+                f" ({linecache.getline(file, line).strip()})"
+            )
     return found
 
 
 def place_of(node):
-    """Where a node of an exported graph comes from: its module and the line of Python that made it, outside of torch where it is."""
-    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}  # the latter in a backward
-    path = f"{list(stack.values())[-1][0]}.".removeprefix("wrapped.").rstrip(".") if stack else ""  # ours around the user's
-    lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines() if line.strip().startswith("File")]
+    """Where a node of an exported graph comes from: its module and the line of Python that made it, outside
+    of torch where it is."""
+    # the latter in a backward
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+    # ours around the user's
+    path = f"{list(stack.values())[-1][0]}.".removeprefix("wrapped.").rstrip(".") if stack else ""
+    lines = [
+        line.strip()
+        for line in (node.meta.get("stack_trace") or "").splitlines()
+        if line.strip().startswith("File")
+    ]
     not_torch = [line for line in lines if TORCH not in line and OURS not in line]
     where = (not_torch or lines or [""])[-1]
     return (f"module {path!r}" if path else "the model itself") + (f", {where}" if where else "")

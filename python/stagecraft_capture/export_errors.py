@@ -1,4 +1,5 @@
-"""What torch.export cannot follow, in words for the one whose model it is: module, line of Python, and what to do."""
+"""What torch.export cannot follow, in words for the one whose model it is: module, line of Python, and what
+to do."""
 
 import os
 import traceback
@@ -24,16 +25,29 @@ def frames_of(error):
 
 
 def place_of_error(error, module):
-    """As errors.place_of() has it, with the text of the line; or the module alone where all frames are torch's."""
-    paths = {} if module is None else {id(part): f"{path}.".removeprefix(getattr(module, "PREFIX", "")).rstrip(".") for path, part in module.named_modules()}
+    """As errors.place_of() has it, with the text of the line; or the module alone where all frames are
+    torch's."""
+    paths = (
+        {}
+        if module is None
+        else {
+            id(part): f"{path}.".removeprefix(getattr(module, "PREFIX", "")).rstrip(".")
+            for path, part in module.named_modules()
+        }
+    )
     path, found = None, None
     for frame, line in frames_of(error):
         file, this = frame.f_code.co_filename, frame.f_locals.get("self")
         if id(this) in paths:
             path = paths[id(this)]
-        if os.path.isfile(file) and not file.startswith((TORCH, OURS, os.path.dirname(os.__file__) + os.sep + "contextlib")):
+        if os.path.isfile(file) and not file.startswith(
+            (TORCH, OURS, os.path.dirname(os.__file__) + os.sep + "contextlib")
+        ):
             text = traceback.linecache.getline(file, line).strip()
-            found = f'{f"module {path!r}" if path else "the model itself"}, File "{file}", line {line}, in {frame.f_code.co_name} ({text})'
+            found = (
+                f'{f"module {path!r}" if path else "the model itself"}, File "{file}", line {line}, in'
+                f" {frame.f_code.co_name} ({text})"
+            )
     return found or (f"module {path!r}" if path else "")
 
 
@@ -50,7 +64,8 @@ def said(error):
 
 def fails_in_eager_mode(module, inputs):
     """What the module raises without torch.export, or None."""
-    if any(isinstance(t, FakeTensor) or len(t) > SAMPLES for t in inputs.values()):  # so many may need more memory than there is
+    # so many may need more memory than there is
+    if any(isinstance(t, FakeTensor) or len(t) > SAMPLES for t in inputs.values()):
         return None
     try:
         with torch.no_grad():
@@ -65,16 +80,23 @@ def explained(error, module, inputs):
     place = place_of_error(error, module)
     at = f"{place}: " if place else ""
     if isinstance(error, GuardOnDataDependentSymNode):
-        return CaptureError(f"{at}torch.export cannot follow a branch or a number of Python that depends on the batch's numbers; {BY_TENSORS}")
+        return CaptureError(
+            f"{at}torch.export cannot follow a branch or a number of Python that depends on the batch's"
+            f" numbers; {BY_TENSORS}"
+        )
     of_itself = fails_in_eager_mode(module, inputs)
     if of_itself is not None:
         shapes = ", ".join(f"{name} of {list(t.shape)}" for name, t in inputs.items())
         return CaptureError(f"{at}the model fails in eager mode too, with {shapes}: {said(of_itself)}")
-    return CaptureError(f"{at}torch.export cannot follow the model: {said(error)}; write this place with operators of torch on tensors alone")
+    return CaptureError(
+        f"{at}torch.export cannot follow the model: {said(error)}; write this place with operators of torch"
+        " on tensors alone"
+    )
 
 
 def depends_on_numbers(node):
-    """Whether its value has a size, or is a Python number, that the batch's numbers decide. No other sizes are symbols."""
+    """Whether its value has a size, or is a Python number, that the batch's numbers decide. No other sizes
+    are symbols."""
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor):
         return any(isinstance(size, torch.SymInt) for size in value.shape)
@@ -86,4 +108,8 @@ def refuse_dependent(nodes):
         if depends_on_numbers(node):
             what = "a size" if isinstance(node.meta["val"], torch.Tensor) else "a Python number"
             maker = node.args[0] if is_element(node) else node
-            raise CaptureError(f"{place_of(node)}: {maker.target} makes {what} that depends on the batch's numbers; keep all sizes and numbers in tensors (a mask with torch.where instead of an index by it, tensor.mean() without .item())")
+            raise CaptureError(
+                f"{place_of(node)}: {maker.target} makes {what} that depends on the batch's numbers; keep all"
+                " sizes and numbers in tensors (a mask with torch.where instead of an index by it,"
+                " tensor.mean() without .item())"
+            )

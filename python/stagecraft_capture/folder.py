@@ -25,11 +25,16 @@ def graph_name(graph):
 
 
 def names_between(layers):
-    """Of each layer the names of the values that it reads and makes, where anywhere several go on: a layer's only one has the layer's name."""
+    """Of each layer the names of the values that it reads and makes, where anywhere several go on: a layer's
+    only one has the layer's name."""
     if all(len(layer.reads) == 1 and len(layer.makes) == 1 for layer in layers):
         return {}
     first_made = lambda i: [value for value in layers[i].makes if value[0] == i]
-    name = lambda value: "input" if value[0] < 0 else layers[value[0]].name + (f":{value[1]}" if len(first_made(value[0])) > 1 else "")
+    name = lambda value: (
+        "input"
+        if value[0] < 0
+        else layers[value[0]].name + (f":{value[1]}" if len(first_made(value[0])) > 1 else "")
+    )
     return {id(layer): ([name(v) for v in layer.reads], [name(v) for v in layer.makes]) for layer in layers}
 
 
@@ -63,7 +68,13 @@ def layers_of(model):
     between, entries = names_between(model.layers), []
     for layer in model.layers:
         names = layer.tensors.names
-        entry = {"name": layer.name, "graph": graph_name(layer.graph), "parameters": names["p"], "buffers": names["u"], "constants": names["c"]}
+        entry = {
+            "name": layer.name,
+            "graph": graph_name(layer.graph),
+            "parameters": names["p"],
+            "buffers": names["u"],
+            "constants": names["c"],
+        }
         entry |= {"in": between[id(layer)][0], "out": between[id(layer)][1]} if id(layer) in between else {}
         entries.append(entry | ({"fields": names["f"]} if names["f"] else {}))
     return entries
@@ -84,7 +95,15 @@ def manifest_of(name, captured, weights_stored, shorter):
         "layers": layers_of(model),
         **({"loss": loss_of(model)} if model.loss else {}),
         "weights": state.types,
-        **{key: value for key, value in (("untrained", state.untrained), ("same_as", state.same_as), ("prefix", state.prefix)) if value},
+        **{
+            key: value
+            for key, value in (
+                ("untrained", state.untrained),
+                ("same_as", state.same_as),
+                ("prefix", state.prefix),
+            )
+            if value
+        },
         **({} if weights_stored else {"weights_stored": False}),
         **({"shorter": shorter} if shorter else {}),
         "checked": captured.checked,
@@ -97,9 +116,11 @@ def write_manifest(path, manifest):
         file.write("\n")
 
 
-def write_folder(made, name, whole, shorter=None, hugging_face=None, weights_stored=True, more=lambda folder: None):
-    """Into the empty folder `made`. `whole`: Captured; `shorter`: the same of shorter samples, by their length; `hugging_face`: writes its files
-    into a folder; `more`: further ones into the model folder."""
+def write_folder(
+    made, name, whole, shorter=None, hugging_face=None, weights_stored=True, more=lambda folder: None
+):
+    """Into the empty folder `made`. `whole`: Captured; `shorter`: the same of shorter samples, by their
+    length; `hugging_face`: writes its files into a folder; `more`: further ones into the model folder."""
     if save_file is None:
         raise CaptureError(missing("safetensors"))
     shorter = dict(sorted((shorter or {}).items()))
@@ -112,7 +133,11 @@ def write_folder(made, name, whole, shorter=None, hugging_face=None, weights_sto
     fixed = {n: t for captured in (whole, *shorter.values()) for n, t in captured.state.fixed.items()}
     for file, tensors in (("weights", whole.state.weights if weights_stored else {}), ("constants", fixed)):
         if tensors:
-            save_file({n: t.detach().contiguous().clone() for n, t in tensors.items()}, f"{made}/{file}.safetensors", metadata={"format": "pt"})
+            save_file(
+                {n: t.detach().contiguous().clone() for n, t in tensors.items()},
+                f"{made}/{file}.safetensors",
+                metadata={"format": "pt"},
+            )
             os.chmod(f"{made}/{file}.safetensors", 0o644)
     if hugging_face:
         os.mkdir(f"{made}/hugging_face")

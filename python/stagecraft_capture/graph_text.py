@@ -13,12 +13,22 @@ from .noise import DRAWS, is_random
 from .split import mask_of
 from .torch_private import OpOverload
 
-TYPES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "i64", torch.int32: "i32", torch.bool: "bool"}
+TYPES = {
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.bool: "bool",
+}
 
 
 def type_text(tensor):
     if tensor.dtype not in TYPES:
-        raise CaptureError(f"a tensor of {tensor.dtype}: runs do not have them; compute with {', '.join(map(str, TYPES))}")
+        raise CaptureError(
+            f"a tensor of {tensor.dtype}: runs do not have them; compute with {', '.join(map(str, TYPES))}"
+        )
     return f"{TYPES[tensor.dtype]}[{','.join(str(int(size)) for size in tensor.shape)}]"
 
 
@@ -28,7 +38,9 @@ INSTEAD = {
     "_embedding_bag_forward_only": "take torch.nn.Embedding, and .sum(1) or .mean(1) of its result",
     "embedding_sparse_backward": "sparse gradients are not known here: sparse=False",
     "_ctc_loss": "capture the model without its loss",
-    "linalg_householder_product": "torch.nn.utils.parametrizations.orthogonal has orthogonal_map=\"cayley\", or train the weight as it is",
+    "linalg_householder_product": (
+        'torch.nn.utils.parametrizations.orthogonal has orthogonal_map="cayley", or train the weight as it is'
+    ),
     "masked_scatter": "put values at places with torch.where",
 }
 
@@ -72,7 +84,9 @@ def argument(value, kind, names):
         return [argument(v, inner, names) for v in value]
     if isinstance(value, torch.dtype):
         if value not in TYPES:
-            raise CaptureError(f"numbers of {value}: runs do not have them; compute with {', '.join(map(str, TYPES))}")
+            raise CaptureError(
+                f"numbers of {value}: runs do not have them; compute with {', '.join(map(str, TYPES))}"
+            )
         return {"dtype": TYPES[value]}
     if isinstance(value, torch.device):
         return {"device": "run"}
@@ -80,7 +94,10 @@ def argument(value, kind, names):
         return {"layout": str(value).removeprefix("torch.")}
     if isinstance(value, torch.memory_format):
         return {"format": str(value).removeprefix("torch.").removesuffix("_format")}
-    raise CaptureError(f"an argument of type {type(value).__name__}, where runs have numbers, text and tensors; write it without")
+    raise CaptureError(
+        f"an argument of type {type(value).__name__}, where runs have numbers, text and tensors; write it"
+        " without"
+    )
 
 
 def number(value):
@@ -92,7 +109,9 @@ def number(value):
 def arguments(node, names):
     out = []
     for i, parameter in enumerate(node.target._schema.arguments):
-        value = node.args[i] if i < len(node.args) else node.kwargs.get(parameter.name, parameter.default_value)
+        value = (
+            node.args[i] if i < len(node.args) else node.kwargs.get(parameter.name, parameter.default_value)
+        )
         if value == 2**63 - 1 and name_of(node) == "slice_backward":
             value = node.args[1][node.args[2]]  # to the end of what was sliced
         out.append(argument(value, str(parameter.type), names))
@@ -100,34 +119,50 @@ def arguments(node, names):
 
 
 def made_again(node, names, read):
-    """The step that makes a node's results again from what is kept, where it is another than the node's own; or None."""
+    """The step that makes a node's results again from what is kept, where it is another than the node's own;
+    or None."""
     result = lambda n: f"{names.new(n)} {type_text(n.meta['val'])}"
     elements = {u.args[1]: u for u in node.users if u.target is operator.getitem and u in read}
     if name_of(node) == "native_dropout":
         given = [names[node.args[0]], names[mask_of(node)], node.args[1]]
         return ["stagecraft::dropout_apply", [result(elements[0])], given]
-    if name_of(node) == "_native_batch_norm_legit_functional":  # the running statistics have changed by now, and are not read
+    # the running statistics have changed by now, and are not read
+    if name_of(node) == "_native_batch_norm_legit_functional":
         x, weight, bias, _, _, training, momentum, epsilon = node.args
-        given = [argument(a, "Tensor", names) for a in (x, weight, bias)] + [training, number(momentum), number(epsilon)]
-        return ["aten::_native_batch_norm_legit.no_stats", [result(elements[i]) if i in elements else None for i in range(3)], given]
+        given = [argument(a, "Tensor", names) for a in (x, weight, bias)] + [
+            training,
+            number(momentum),
+            number(epsilon),
+        ]
+        return [
+            "aten::_native_batch_norm_legit.no_stats",
+            [result(elements[i]) if i in elements else None for i in range(3)],
+            given,
+        ]
     return None
 
 
 def steps(nodes, names, read, streams, again=frozenset(), draws=True):
-    """The nodes as steps. `read`: nodes whose results something reads; the others' results are null. `again`: nodes that are made again.
-    Without `draws` none may draw random numbers."""
+    """The nodes as steps. `read`: nodes whose results something reads; the others' results are null. `again`:
+    nodes that are made again. Without `draws` none may draw random numbers."""
     out, taken = [], {n for n in nodes}
     for node in nodes:
         if node.target is operator.getitem:
             continue
         if not isinstance(node.target, OpOverload):
-            raise CaptureError(f"{place_of(node)}: {node.target} is no operator of ATen; write it with tensors alone")
+            raise CaptureError(
+                f"{place_of(node)}: {node.target} is no operator of ATen; write it with tensors alone"
+            )
         remade = made_again(node, names, read) if node in again else None
         if remade is not None:
             out.append(remade)
             continue
         if is_random(node) and name_of(node) != "native_dropout":
-            raise CaptureError(f"{place_of(node)}: {node.target} draws random numbers of a kind that runs cannot draw by name; use dropout, torch.rand, torch.randn or bernoulli_ with a number, or set its probability to 0")
+            raise CaptureError(
+                f"{place_of(node)}: {node.target} draws random numbers of a kind that runs cannot draw by"
+                " name; use dropout, torch.rand, torch.randn or bernoulli_ with a number, or set its"
+                " probability to 0"
+            )
         schema = node.target._schema
         several = len(schema.returns) > 1 or "List" in str(schema.returns[0].type)
         if several:
@@ -139,7 +174,10 @@ def steps(nodes, names, read, streams, again=frozenset(), draws=True):
             nodes_made = [node]
         try:
             given = arguments(node, names)
-            results = [f"{names.new(n)} {type_text(n.meta['val'])}" if n is not None and n in read else None for n in nodes_made]
+            results = [
+                f"{names.new(n)} {type_text(n.meta['val'])}" if n is not None and n in read else None
+                for n in nodes_made
+            ]
         except CaptureError as error:
             raise CaptureError(f"{place_of(node)}: {node.target}: {error}") from error
         name = schema.name + ("." + schema.overload_name if schema.overload_name else "")
@@ -153,9 +191,14 @@ def steps(nodes, names, read, streams, again=frozenset(), draws=True):
         elif name in ("stagecraft::uniform", "stagecraft::normal"):
             given = [streams.setdefault(node, len(streams))]
         if not draws and name in DRAWS:
-            raise CaptureError(f"{place_of(node)}: draws random numbers in evaluation too, which runs do not; draw where self.training is true, and decide without chance elsewhere")
+            raise CaptureError(
+                f"{place_of(node)}: draws random numbers in evaluation too, which runs do not; draw where"
+                " self.training is true, and decide without chance elsewhere"
+            )
         if not name.startswith("stagecraft::") and name.removeprefix("aten::") not in operators.NAMES:
-            what = INSTEAD.get(base_of(name), "compute the same with others (models/captured/operators/operators.cpp lists them)")
+            what = INSTEAD.get(
+                base_of(name), "compute the same with others (models/captured/operators/operators.cpp lists them)"
+            )
             raise CaptureError(f"{place_of(node)}: runs do not execute the operator {name}; {what}")
         out.append([name, results, given])
     return out
@@ -167,15 +210,29 @@ def readers(nodes, kept):
 
 
 def field_types(training, evaluation, tensors):
-    found = {role: type_text(n.meta["val"]) for joint in (training, evaluation) for n, role in joint.roles.items() if role[0] == "f"}
+    found = {
+        role: type_text(n.meta["val"])
+        for joint in (training, evaluation)
+        for n, role in joint.roles.items()
+        if role[0] == "f"
+    }
     return [found[f"f{i}"] for i in range(len(tensors.names["f"]))]
 
 
 def graph_json(joint, parts, evaluation, tensors):
-    """The graph file's contents at one micro-batch size. `evaluation`: joint and nodes of the graph in evaluation."""
+    """The graph file's contents at one micro-batch size. `evaluation`: joint and nodes of the graph in
+    evaluation."""
     ordered = lambda letter: [type_text(tensors.values[name]) for name in tensors.names[letter]]
     names, streams = Names(joint.roles), {}
-    kept = [*joint.outputs, *joint.buffers, *joint.grad_inputs, *joint.gradients, *parts.keep_input, *parts.keep_weight, *parts.hand_weight]
+    kept = [
+        *joint.outputs,
+        *joint.buffers,
+        *joint.grad_inputs,
+        *joint.gradients,
+        *parts.keep_input,
+        *parts.keep_weight,
+        *parts.hand_weight,
+    ]
     read = readers(parts.forward + parts.backward_input + parts.backward_weight, kept)
     text = lambda n: None if n is None else names[n]
     node_of = {role: n for n, role in joint.roles.items()}
@@ -198,12 +255,19 @@ def graph_json(joint, parts, evaluation, tensors):
         },
     }
     halves = steps(parts.backward_input, names, read, streams, parts.again)
-    out["backward_input"] = {"steps": halves, "outputs": [text(n) for n in joint.grad_inputs], "keep_weight": [text(n) for n in parts.hand_weight]}
+    out["backward_input"] = {
+        "steps": halves,
+        "outputs": [text(n) for n in joint.grad_inputs],
+        "keep_weight": [text(n) for n in parts.hand_weight],
+    }
     halves = steps(parts.backward_weight, names, read, streams)
     out["backward_weight"] = {"steps": halves, "gradients": [text(n) for n in joint.gradients]}
     ejoint, enodes = evaluation
     enames = Names(ejoint.roles)
-    out["evaluate"] = {"steps": steps(enodes, enames, readers(enodes, ejoint.outputs), {}, draws=False), "outputs": [enames[n] for n in ejoint.outputs]}
+    out["evaluate"] = {
+        "steps": steps(enodes, enames, readers(enodes, ejoint.outputs), {}, draws=False),
+        "outputs": [enames[n] for n in ejoint.outputs],
+    }
     out["multiply_adds"] = 0
     return out
 
@@ -220,7 +284,8 @@ def affine(at):
 
 
 def fit(texts):
-    """One JSON value for all micro-batch sizes: {b: value} with equal structure. Raises ValueError where there is none."""
+    """One JSON value for all micro-batch sizes: {b: value} with equal structure. Raises ValueError where
+    there is none."""
     values = list(texts.values())
     first = values[0]
     if all(v == first and type(v) is type(first) for v in values):

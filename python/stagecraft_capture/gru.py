@@ -1,7 +1,8 @@
 """GRUs with the steps that eager mode takes on the CPU.
 
-LibTorch writes its gates in place, to slices of one product. Graphs without such writes would compute the gates one after the other in memory of
-their own, and kernels round the last elements of a row otherwise there. So here the gates are slices too.
+LibTorch writes its gates in place, to slices of one product. Graphs without such writes would compute the
+gates one after the other in memory of their own, and kernels round the last elements of a row otherwise
+there. So here the gates are slices too.
 """
 
 import contextlib
@@ -37,7 +38,9 @@ def by_steps(given, hidden, weights, biased, layers, dropout, train, bidirection
         outputs = []
         for direction in range(directions):
             at = layer * directions + direction
-            own = list(weights[at * of_direction : (at + 1) * of_direction]) + ([] if biased else [None, None])
+            own = list(weights[at * of_direction : (at + 1) * of_direction]) + (
+                [] if biased else [None, None]
+            )
             made, end = one_layer(x, hidden[at], own, direction > 0)
             outputs.append(made)
             last.append(end)

@@ -18,13 +18,16 @@ from .tasks import TASKS, Named, Translation, class_names, classes_of_type, task
 
 @contextlib.contextmanager
 def eager_masks():
-    """transformers takes other paths under export than in eager mode: it writes out causal masks, and looks for packed sequences. Full
-    sequences need neither, and eager's kernels are asked for by `is_causal`."""
+    """transformers takes other paths under export than in eager mode: it writes out causal masks, and looks
+    for packed sequences. Full sequences need neither, and eager's kernels are asked for by `is_causal`."""
     masking_utils = sys.modules.get("transformers.masking_utils")  # a model of theirs has brought it
     if masking_utils is None:
         yield
         return
-    replaced = {"is_torchdynamo_exporting": lambda: False, "find_packed_sequence_indices": lambda position_ids: None}
+    replaced = {
+        "is_torchdynamo_exporting": lambda: False,
+        "find_packed_sequence_indices": lambda position_ids: None,
+    }
     before = {name: getattr(masking_utils, name) for name in replaced if hasattr(masking_utils, name)}
     for name in before:
         setattr(masking_utils, name, replaced[name])
@@ -48,7 +51,7 @@ def read_config(path):
     except (OSError, ValueError) as error:
         raise CaptureError(f"{file}: cannot be read as a config of transformers: {error}") from error
     if not isinstance(about, dict) or "model_type" not in about:
-        raise CaptureError(f"{file}: has no \"model_type\", which a config of transformers has")
+        raise CaptureError(f'{file}: has no "model_type", which a config of transformers has')
     return about
 
 
@@ -67,16 +70,23 @@ def checked_class(name, model_type):
     of_type = getattr(getattr(kind, "config_class", None), "model_type", None)
     if of_type is None:
         near = difflib.get_close_matches(name, classes_of_type(model_type)) or classes_of_type(model_type)
-        raise CaptureError(f"--architecture {name}: is no model of transformers; for a config of type {model_type!r} there are {', '.join(near)}")
+        raise CaptureError(
+            f"--architecture {name}: is no model of transformers; for a config of type {model_type!r} there"
+            f" are {', '.join(near)}"
+        )
     if of_type != model_type:
-        raise CaptureError(f"--architecture {name}: is made of configs of type {of_type!r}, and this one is of type {model_type!r}; for that there are {', '.join(classes_of_type(model_type))}")
+        raise CaptureError(
+            f"--architecture {name}: is made of configs of type {of_type!r}, and this one is of type"
+            f" {model_type!r}; for that there are {', '.join(classes_of_type(model_type))}"
+        )
     return name
 
 
 def load(arguments, numbers=True, about=None):
-    """The model of a config.json, or of a folder with one; with the folder's weights, where it has any; and its task. Without `numbers` its
-    parameters have types alone. `about`: instead of the file's config, for a model with initial weights. It is made in float32, whatever the
-    config's dtype: a run's steps update float32 weights."""
+    """The model of a config.json, or of a folder with one; with the folder's weights, where it has any; and
+    its task. Without `numbers` its parameters have types alone. `about`: instead of the file's config, for a
+    model with initial weights. It is made in float32, whatever the config's dtype: a run's steps update
+    float32 weights."""
     try:
         import transformers
     except ImportError as error:
@@ -86,9 +96,16 @@ def load(arguments, numbers=True, about=None):
     initial = about is not None or not numbers
     about = about or config_of(arguments)
     if about["model_type"] not in transformers.CONFIG_MAPPING:
-        raise CaptureError(f"{config_file(path)}: transformers {transformers.__version__} knows no model of type {about['model_type']!r}")
+        raise CaptureError(
+            f"{config_file(path)}: transformers {transformers.__version__} knows no model of type"
+            f" {about['model_type']!r}"
+        )
     config = transformers.AutoConfig.for_model(**about)
-    weights = [f for f in os.listdir(folder or ".") if f.endswith((".safetensors", ".bin"))] if os.path.isdir(path) and not initial else []
+    weights = (
+        [f for f in os.listdir(folder or ".") if f.endswith((".safetensors", ".bin"))]
+        if os.path.isdir(path) and not initial
+        else []
+    )
     task = task_of(about)
     if task is None:
         kind = named_class(path, about)
@@ -114,19 +131,25 @@ def load(arguments, numbers=True, about=None):
 
 
 def named_class(path, about):
-    """The class of transformers that a config names, where it is for none of the tasks that are known here."""
+    """The class of transformers that a config names, where it is for none of the tasks that are known
+    here."""
     import transformers
 
     names = about.get("architectures") or []
     found = next((getattr(transformers, name) for name in names if hasattr(transformers, name)), None)
     if found is None:
         endings = ", ".join(f"...{known.ending}" for known in TASKS)
-        raise CaptureError(f"{config_file(path)}: models of type {about['model_type']!r} are none of {endings}; name the class in \"architectures\", or give FILE.py:NAME, with a module that returns the one tensor that the loss reads")
+        raise CaptureError(
+            f"{config_file(path)}: models of type {about['model_type']!r} are none of {endings}; name the"
+            ' class in "architectures", or give FILE.py:NAME, with a module that returns the one tensor that'
+            " the loss reads"
+        )
     return found
 
 
 def choose_experts(config):
-    """Experts by batched products: the other ways ask which tokens go where, and take other operators for each answer."""
+    """Experts by batched products: the other ways ask which tokens go where, and take other operators for
+    each answer."""
     if any(getattr(config, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts")):
         config._experts_implementation = "batched_mm"
 
@@ -134,7 +157,9 @@ def choose_experts(config):
 # Fields besides labels that models of transformers take, by their names, for samples of so many tokens.
 FIELDS = {
     "attention_mask": lambda config, tokens: Field("attention_mask", [tokens], lengths=True, fill=1),
-    "token_type_ids": lambda config, tokens: Field("token_type_ids", [tokens], below=getattr(config, "type_vocab_size", 2), fill=0),
+    "token_type_ids": lambda config, tokens: Field(
+        "token_type_ids", [tokens], below=getattr(config, "type_vocab_size", 2), fill=0
+    ),
     "position_ids": lambda config, tokens: Field("position_ids", [tokens], below=tokens),
 }
 
@@ -160,7 +185,13 @@ def load_with_batch(arguments, about=None):
     if unknown:
         raise CaptureError(f"--fields {arguments.fields}: {unknown[0]!r} is none of {', '.join(known)}")
     if images:
-        fields = [Field("pixel_values", sizes_in(arguments.input) if arguments.input else model.sample_shape(), NARROW.get(arguments.dtype, torch.float32))]
+        fields = [
+            Field(
+                "pixel_values",
+                sizes_in(arguments.input) if arguments.input else model.sample_shape(),
+                NARROW.get(arguments.dtype, torch.float32),
+            )
+        ]
     elif arguments.sequence:
         fields = [Field("input_ids", [arguments.sequence], below=config.vocab_size)]
     else:
@@ -168,19 +199,26 @@ def load_with_batch(arguments, about=None):
     if second and "labels" not in names:
         fields.append(Field("decoder_input_ids", [target], below=config.vocab_size))
     for name in names:
-        fields += task.labels(config, target) if name == "labels" else [FIELDS[name](config, arguments.sequence)]
+        fields += (
+            task.labels(config, target) if name == "labels" else [FIELDS[name](config, arguments.sequence)]
+        )
     return model, Batch(with_named(fields, model.wrapped, arguments)), "labels" in names
 
 
 def with_named(fields, module, arguments):
     """With those of --field, which go before others of their names."""
-    named, takes = [parse_field(text) for text in arguments.field], inspect.signature(module.forward).parameters
+    named, takes = (
+        [parse_field(text) for text in arguments.field],
+        inspect.signature(module.forward).parameters,
+    )
     unknown = next((field.name for field in named if field.name not in takes), None)
     if unknown:
         raise CaptureError(f"--field {unknown}: {type(module).__name__}.forward takes {', '.join(takes)}")
     names = {field.name: field for field in named}
     known = {field.name for field in fields}
-    return [names.get(field.name, field) for field in fields] + [field for field in named if field.name not in known]
+    return [names.get(field.name, field) for field in fields] + [
+        field for field in named if field.name not in known
+    ]
 
 
 # What models of transformers call inputs of numbers.
@@ -192,21 +230,38 @@ def named_with_batch(model, arguments):
     module, config = model.wrapped, model.wrapped.config
     takes, kind = inspect.signature(module.forward).parameters, type(module).__name__
     if arguments.input:
-        name = next((name for name in (module.main_input_name, *NUMBERS) if name in takes and name != "input_ids"), module.main_input_name)
+        name = next(
+            (name for name in (module.main_input_name, *NUMBERS) if name in takes and name != "input_ids"),
+            module.main_input_name,
+        )
         first = Field(name, sizes_in(arguments.input), NARROW.get(arguments.dtype, torch.float32))
     elif arguments.sequence:
-        first = Field(module.main_input_name, [arguments.sequence], below=arguments.vocabulary or config.get_text_config().vocab_size)
+        first = Field(
+            module.main_input_name,
+            [arguments.sequence],
+            below=arguments.vocabulary or config.get_text_config().vocab_size,
+        )
     else:
-        raise CaptureError(f"{kind} reads {module.main_input_name}: give its sizes with --input for numbers, or --sequence for tokens")
+        raise CaptureError(
+            f"{kind} reads {module.main_input_name}: give its sizes with --input for numbers, or --sequence"
+            " for tokens"
+        )
     asked = names_in(arguments.fields)
     for name in asked if arguments.fields is not None else ():
         if name not in takes or name not in ("labels", *FIELDS):
-            raise CaptureError(f"--fields {arguments.fields}: {kind} reads no {name}{other_classes(config, name)}")
-    more = [FIELDS[name](config, arguments.sequence) for name in asked if name in FIELDS and arguments.sequence]
+            raise CaptureError(
+                f"--fields {arguments.fields}: {kind} reads no {name}{other_classes(config, name)}"
+            )
+    more = [
+        FIELDS[name](config, arguments.sequence) for name in asked if name in FIELDS and arguments.sequence
+    ]
     fields = with_named([first, *more], module, arguments)
     names = [field.name for field in fields]
     if "labels" in takes and "labels" in asked and "labels" not in names:
-        raise CaptureError(f"{kind} has a loss on labels: give --field labels=TYPE[SIZES], as in labels=i64[128]<1000, or --fields \"\" to capture it without")
+        raise CaptureError(
+            f"{kind} has a loss on labels: give --field labels=TYPE[SIZES], as in labels=i64[128]<1000, or"
+            ' --fields "" to capture it without'
+        )
     batch = Batch(fields)
     return model, batch, model.has_loss(batch.at(2))
 
@@ -218,14 +273,16 @@ def other_classes(config, name):
 
 
 def untied_copies(model):
-    """Each further name of a weight gets a copy of its own: a head its embedding's, a decoder its encoder's. Returns whose copy each is."""
+    """Each further name of a weight gets a copy of its own: a head its embedding's, a decoder its encoder's.
+    Returns whose copy each is."""
     first, untied, changed = {}, {}, set()
     for name, parameter in list(model.named_parameters(remove_duplicate=False)):
         if first.setdefault(id(parameter), name) == name:
             continue
         path, _, leaf = name.rpartition(".")
         module = model.get_submodule(path)
-        if module._parameters.get(leaf) is parameter and id(module) not in changed:  # a module with two paths has one weight
+        # a module with two paths has one weight
+        if module._parameters.get(leaf) is parameter and id(module) not in changed:
             module._parameters[leaf] = torch.nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
             untied[name] = first[id(parameter)]
             changed.add(id(module))

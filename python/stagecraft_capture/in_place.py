@@ -1,7 +1,7 @@
 """Operators that write in place, as those that return a new tensor, where nothing can tell the difference.
 
-A cut may come between a tensor and what is written to it. What stays in place is what writes to buffers, and to tensors of which views are
-read later.
+A cut may come between a tensor and what is written to it. What stays in place is what writes to buffers, and
+to tensors of which views are read later.
 """
 
 import torch
@@ -18,15 +18,22 @@ def storage(node):
 
 
 def written_by(node):
-    """The nodes whose tensors an operator writes to; batch norm's statistics among them, also where it only reads them."""
+    """The nodes whose tensors an operator writes to; batch norm's statistics among them, also where it only
+    reads them."""
     if not isinstance(node.target, OpOverload):
         return []
     schema, found = node.target._schema, []
     statistics = "batch_norm" in schema.name or "instance_norm" in schema.name
     for i, argument in enumerate(schema.arguments):
-        if (argument.alias_info is not None and argument.alias_info.is_write) or (statistics and argument.name.startswith("running_")):
+        if (argument.alias_info is not None and argument.alias_info.is_write) or (
+            statistics and argument.name.startswith("running_")
+        ):
             given = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name)
-            found += [n for n in (given if isinstance(given, (list, tuple)) else [given]) if isinstance(n, torch.fx.Node)]
+            found += [
+                n
+                for n in (given if isinstance(given, (list, tuple)) else [given])
+                if isinstance(n, torch.fx.Node)
+            ]
     return found
 
 
@@ -37,12 +44,20 @@ def functional(target):
     if target in BY_RESULT:
         return BY_RESULT[target]
     name = target._schema.name.removeprefix("aten::")
-    if not name.endswith("_") or name in LEAVE or (torch.Tag.nondeterministic_seeded in target.tags and name != "dropout_"):  # autograd names the mask of dropout
+    # autograd names the mask of dropout
+    if (
+        not name.endswith("_")
+        or name in LEAVE
+        or (torch.Tag.nondeterministic_seeded in target.tags and name != "dropout_")
+    ):
         return None
     packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
     overload = target._schema.overload_name or "default"
     found = getattr(packet, overload) if packet is not None and overload in packet.overloads() else None
-    same = found is not None and [a.name for a in found._schema.arguments][1:] == [a.name for a in target._schema.arguments][1:]
+    same = (
+        found is not None
+        and [a.name for a in found._schema.arguments][1:] == [a.name for a in target._schema.arguments][1:]
+    )
     return found if same and not found._schema.is_mutable else None
 
 
@@ -58,11 +73,26 @@ def keeps_type(node):
 
 
 def without_out(graph):
-    """Writes of `out=` become copies: autograd has no derivative of such a write, and a copy is one that is known here."""
-    for node in [n for n in graph.nodes if n.op == "call_function" and "out" in n.kwargs and isinstance(n.target, OpOverload)]:
-        packet, arguments = node.target.overloadpacket, [a.name for a in node.target._schema.arguments if not a.is_out]
+    """Writes of `out=` become copies: autograd has no derivative of such a write, and a copy is one that is
+    known here."""
+    for node in [
+        n
+        for n in graph.nodes
+        if n.op == "call_function" and "out" in n.kwargs and isinstance(n.target, OpOverload)
+    ]:
+        packet, arguments = (
+            node.target.overloadpacket,
+            [a.name for a in node.target._schema.arguments if not a.is_out],
+        )
         plain = (getattr(packet, name) for name in packet.overloads())
-        found = next((o for o in plain if not o._schema.is_mutable and [a.name for a in o._schema.arguments] == arguments), None)
+        found = next(
+            (
+                o
+                for o in plain
+                if not o._schema.is_mutable and [a.name for a in o._schema.arguments] == arguments
+            ),
+            None,
+        )
         if found is None:
             continue
         kwargs = dict(node.kwargs)
@@ -82,14 +112,23 @@ def out_of_place(graph, lasting):
         of_storage.setdefault(storage(node), []).append(node)
     for node in list(graph.nodes):
         found = functional(node.target) if node.op == "call_function" else None
-        if found is None or not isinstance(node.args[0], torch.fx.Node) or node.args[0].op != "call_function" or not keeps_type(node):
+        if (
+            found is None
+            or not isinstance(node.args[0], torch.fx.Node)
+            or node.args[0].op != "call_function"
+            or not keeps_type(node)
+        ):
             continue
         written = node.args[0]
         if storage(written) in lasting:
             continue
         later = lambda n: any(position[user] > position[node] for user in n.users)
         # Results of earlier writes to the same tensor are itself, renamed already.
-        if any(later(n) for n in of_storage[storage(written)] if n not in (written, node) and position[n] < position[node]):
+        if any(
+            later(n)
+            for n in of_storage[storage(written)]
+            if n not in (written, node) and position[n] < position[node]
+        ):
             continue
         node.target = found
         written.replace_all_uses_with(node, delete_user_cb=lambda user: position[user] > position[node])

@@ -18,7 +18,6 @@ from .real_types import real_types
 from .simplify import simplify
 from .torch_private import aot_export_joint
 
-
 CLONE = torch.ops.aten.clone.default
 
 
@@ -35,25 +34,36 @@ class Joint:
 
 
 def module_of_piece(piece, named, orders):
-    """A module of the piece's nodes, with inputs in the order of `named`, then those of the piece. `orders`: of those of `named` that lie
-    otherwise than files hold them, the order of their memory."""
+    """A module of the piece's nodes, with inputs in the order of `named`, then those of the piece. `orders`:
+    of those of `named` that lie otherwise than files hold them, the order of their memory."""
     graph, copies = fx.Graph(), {}
     for node in [*named, *piece.inputs]:
         copies[node] = graph.placeholder(node.name)
     for node, order in orders.items():
-        laid_out = graph.call_function(CLONE, (graph.call_function(PERMUTE, (copies[node], order)),), {"memory_format": torch.contiguous_format})
-        copies[node] = graph.call_function(PERMUTE, (laid_out, sorted(range(len(order)), key=order.__getitem__)))
+        laid_out = graph.call_function(
+            CLONE,
+            (graph.call_function(PERMUTE, (copies[node], order)),),
+            {"memory_format": torch.contiguous_format},
+        )
+        copies[node] = graph.call_function(
+            PERMUTE, (laid_out, sorted(range(len(order)), key=order.__getitem__))
+        )
     for node in piece.constant_nodes + piece.nodes:
         copies[node] = graph.node_copy(node, lambda n: copies[n])
     shared = sharing(piece, named)
     clone = lambda n: graph.call_function(CLONE, (copies[n],))
-    graph.output(tuple(through(n, piece, graph, copies) if n in piece.inputs else clone(n) if n in shared else copies[n] for n in piece.outputs))
+    graph.output(
+        tuple(
+            through(n, piece, graph, copies) if n in piece.inputs else clone(n) if n in shared else copies[n]
+            for n in piece.outputs
+        )
+    )
     return fx.GraphModule({}, graph)
 
 
 def sharing(piece, named):
-    """What the piece makes that has the memory of something it reads, or of another output. It is cloned while it is traced: AOTAutograd takes no
-    gradient for what it takes for the same tensor."""
+    """What the piece makes that has the memory of something it reads, or of another output. It is cloned
+    while it is traced: AOTAutograd takes no gradient for what it takes for the same tensor."""
     taken, shared = {storage(n) for n in [*named, *piece.inputs]}, set()
     for node in (n for n in piece.outputs if n not in piece.inputs):
         if storage(node) in taken:
@@ -63,15 +73,16 @@ def sharing(piece, named):
 
 
 def through(node, piece, graph, copies):
-    """An input that goes on: a clone, the youngest reader. So autograd adds what the piece makes of the value's gradient, one by one, to the
-    gradient that comes in, as eager does."""
+    """An input that goes on: a clone, the youngest reader. So autograd adds what the piece makes of the
+    value's gradient, one by one, to the gradient that comes in, as eager does."""
     value, order = piece.views.get(node, (node, None))
     clone = graph.call_function(CLONE, (copies[value],))
     return clone if order is None else graph.call_function(PERMUTE, (clone, order))
 
 
 class Tensors:
-    """Names and types of a layer's parameters, buffers and constants, in the order p0, p1, ..., u0, ..., c0, ..."""
+    """Names and types of a layer's parameters, buffers and constants, in the order p0, p1, ..., u0, ..., c0,
+    ..."""
 
     def __init__(self):
         self.names = {"p": [], "u": [], "c": [], "f": []}
@@ -87,8 +98,9 @@ class Tensors:
 
 
 def trace(piece, composite, examples, tensors, training=True):
-    """The joint graph for the piece's inputs `examples`, which need gradients where eager has them. `tensors` learns names. Without
-    `training` no result needs a gradient, as eager has it under no_grad: kernels of attention and of products are chosen by that."""
+    """The joint graph for the piece's inputs `examples`, which need gradients where eager has them. `tensors`
+    learns names. Without `training` no result needs a gradient, as eager has it under no_grad: kernels of
+    attention and of products are chosen by that."""
     used = {n for node in piece.constant_nodes + piece.nodes for n in node.all_input_nodes}
     named, role_names, arguments, orders = [], [], [], {}
     for node in (n for n in composite.tensors if n in used):
@@ -113,25 +125,48 @@ def trace(piece, composite, examples, tensors, training=True):
         if needs and (piece.differentiable is None or piece.differentiable[i]):
             arguments[-1].requires_grad_()
     try:
-        with contextlib.ExitStack() as stack, eager_kernels(), real_strides(), quick_without_modules(), torch.set_grad_enabled(training):
+        with (
+            contextlib.ExitStack() as stack,
+            eager_kernels(),
+            real_strides(),
+            quick_without_modules(),
+            torch.set_grad_enabled(training),
+        ):
             module = module_of_piece(piece, named, orders)
-            graph = aot_export_joint(stack, module, tuple(arguments), _disable_torch_fn_metadata_mode=True).graph_module.graph
+            graph = aot_export_joint(
+                stack, module, tuple(arguments), _disable_torch_fn_metadata_mode=True
+            ).graph_module.graph
     except Exception as error:
         place = place_in(error) or place_of(piece.nodes[-1])  # the former in a backward of the user's own
-        raise CaptureError(f"{place}: cannot be differentiated: {said(error)}; write it in operators of torch that have a derivative, or under torch.no_grad()") from error
+        raise CaptureError(
+            f"{place}: cannot be differentiated: {said(error)}; write it in operators of torch that have a"
+            " derivative, or under torch.no_grad()"
+        ) from error
 
     roles = {}
     for node in (n for n in graph.nodes if n.op == "placeholder"):
         about = node.meta["desc"]
         if "Tangent" in type(about).__name__ and "Mutation" in type(about.output).__name__:
             written = role_names[about.output.mutated_input.idx]
-            raise CaptureError(f"{place_of(writers(piece)[-1])}: writes to a buffer what has a gradient; write under torch.no_grad(), or what .detach() returns" if written[0] == "u" else writes_elsewhere(piece))
+            raise CaptureError(
+                f"{place_of(writers(piece)[-1])}: writes to a buffer what has a gradient; write under"
+                " torch.no_grad(), or what .detach() returns"
+                if written[0] == "u"
+                else writes_elsewhere(piece)
+            )
         roles[node] = f"g{about.output.idx}" if "Tangent" in type(about).__name__ else role_names[about.idx]
     simplify(graph)
     real_types(graph)
     results = next(n for n in graph.nodes if n.op == "output")
     none = lambda things: [None] * len(things)
-    joint = Joint(graph, roles, none(piece.outputs), none(tensors.names["u"]), none(piece.inputs), none(tensors.names["p"]))
+    joint = Joint(
+        graph,
+        roles,
+        none(piece.outputs),
+        none(tensors.names["u"]),
+        none(piece.inputs),
+        none(tensors.names["p"]),
+    )
     for about, node in zip(results.meta["desc"], results.args[0]):
         kind = type(about).__name__
         if node is None:
@@ -153,10 +188,15 @@ def trace(piece, composite, examples, tensors, training=True):
     for k, node in enumerate(piece.outputs):
         if node in piece.inputs:
             joint.outputs[k] = placeholder[f"in{piece.inputs.index(node)}"]
-        elif node in shared and joint.outputs[k].target == CLONE and owner(joint.outputs[k].args[0]) not in changing(joint):
+        elif (
+            node in shared
+            and joint.outputs[k].target == CLONE
+            and owner(joint.outputs[k].args[0]) not in changing(joint)
+        ):
             joint.outputs[k] = joint.outputs[k].args[0]
     for i, new in enumerate(joint.buffers):
-        if new is not None and owner(new).op == "placeholder":  # what is copied into a buffer lies in no other buffer
+        # what is copied into a buffer lies in no other buffer
+        if new is not None and owner(new).op == "placeholder":
             with graph.inserting_before(results):
                 joint.buffers[i] = graph.call_function(CLONE, (new,))
             joint.buffers[i].meta = dict(new.meta)
@@ -165,7 +205,9 @@ def trace(piece, composite, examples, tensors, training=True):
 
 def changing(joint):
     """The placeholders of buffers that the forward changes."""
-    return {n for n, role in joint.roles.items() if role[0] == "u" and joint.buffers[int(role[1:])] is not None}
+    return {
+        n for n, role in joint.roles.items() if role[0] == "u" and joint.buffers[int(role[1:])] is not None
+    }
 
 
 def writers(piece):
@@ -173,4 +215,7 @@ def writers(piece):
 
 
 def writes_elsewhere(piece):
-    return f"{place_of(writers(piece)[-1])}: writes in place to what another layer made, or to a constant; use the operator that returns a new tensor"
+    return (
+        f"{place_of(writers(piece)[-1])}: writes in place to what another layer made, or to a constant; use"
+        " the operator that returns a new tensor"
+    )

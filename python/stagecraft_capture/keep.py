@@ -1,8 +1,9 @@
 """What a layer keeps of its forward for its backward.
 
-`all`: what autograd would keep. `cheap`: results of pointwise operators, norms and views are made again where that saves bytes and takes
-little time, at most BUDGET of the layer's, by the prices below. Random numbers, matrix products, convolutions and attention are never made
-again. The bits are the same: the same operators run on the same values.
+`all`: what autograd would keep. `cheap`: results of pointwise operators, norms and views are made again where
+that saves bytes and takes little time, at most BUDGET of the layer's, by the prices below. Random numbers,
+matrix products, convolutions and attention are never made again. The bits are the same: the same operators
+run on the same values.
 """
 
 from .joint import changing
@@ -11,13 +12,28 @@ from .split import Splitter, inputs_again
 
 BUDGET = {"all": 0.0, "cheap": 0.02}
 
-# Nanoseconds per element of a result, on one core, in the midst of a step: what it reads comes from memory, and what it makes pushes other
-# values out of the caches. That is about 1.7 times what the operator takes alone. Only their proportions matter.
+# Nanoseconds per element of a result, on one core, in the midst of a step: what it reads comes from memory,
+# and what it makes pushes other values out of the caches. That is about 1.7 times what the operator takes
+# alone. Only their proportions matter.
 POINTWISE = {
-    **dict.fromkeys("add sub rsub mul div neg abs relu square reciprocal sqrt rsqrt clamp clamp_min clamp_max maximum minimum".split(), 0.6),
-    **dict.fromkeys("threshold hardtanh hardswish hardsigmoid leaky_relu eq ne lt le gt ge logical_not logical_and logical_or".split(), 0.6),
-    **dict.fromkeys("bitwise_and bitwise_or bitwise_not addcmul lerp floor fill full ones zeros ones_like zeros_like full_like arange".split(), 0.6),
-    **dict.fromkeys("_to_copy clone cat stack repeat constant_pad_nd native_dropout native_dropout_backward".split(), 0.6),
+    **dict.fromkeys(
+        "add sub rsub mul div neg abs relu square reciprocal sqrt rsqrt clamp clamp_min clamp_max maximum"
+        " minimum".split(),
+        0.6,
+    ),
+    **dict.fromkeys(
+        "threshold hardtanh hardswish hardsigmoid leaky_relu eq ne lt le gt ge logical_not logical_and"
+        " logical_or".split(),
+        0.6,
+    ),
+    **dict.fromkeys(
+        "bitwise_and bitwise_or bitwise_not addcmul lerp floor fill full ones zeros ones_like zeros_like"
+        " full_like arange".split(),
+        0.6,
+    ),
+    **dict.fromkeys(
+        "_to_copy clone cat stack repeat constant_pad_nd native_dropout native_dropout_backward".split(), 0.6
+    ),
     **dict.fromkeys("silu sigmoid gelu elu glu".split(), 0.9),
     **dict.fromkeys("exp log log1p expm1 erf softplus sin cos".split(), 2.0),
     **dict.fromkeys("tanh mish where masked_fill".split(), 4.0),
@@ -90,12 +106,15 @@ def kept_bytes(parts):
 
 
 class Chooser:
-    """Picks steps one by one, each time the one that saves most bytes for its time, while the budget lasts."""
+    """Picks steps one by one, each time the one that saves most bytes for its time, while the budget
+    lasts."""
 
     def __init__(self, joint, budget):
         self.splitter = Splitter(joint)
         self.all = self.splitter.parts()
-        self.limit = budget * sum(map(price, self.all.forward + self.all.backward_input + self.all.backward_weight))
+        self.limit = budget * sum(
+            map(price, self.all.forward + self.all.backward_input + self.all.backward_weight)
+        )
         self.changed = changing(joint)
         self.elements = {}
         for node in self.splitter.nodes:
@@ -121,21 +140,28 @@ class Chooser:
         step = base.args[0] if is_element(base) else base
         if step.op != "call_function" or not may_be_made_again(step) or is_view(step):
             return None
-        if any(owner(n) in self.changed for n in inputs_again(step)):  # by then another micro-batch may have changed it again
+        # by then another micro-batch may have changed it again
+        if any(owner(n) in self.changed for n in inputs_again(step)):
             return None
         if name_of(step) == "native_dropout" and (base.args[1] == 1 or len(self.elements[step]) < 2):
             return None
         return step
 
     def trials(self, step, parts, chosen):
-        """Sets of steps whose results would do instead of the step's: itself, and with the steps before it that are not kept either."""
+        """Sets of steps whose results would do instead of the step's: itself, and with the steps before it
+        that are not kept either."""
         yield {step}
         kept, found, todo = {owner(n) for n in parts.kept()}, {step}, [step]
         while todo:
             node = todo.pop()
             for read in node.all_input_nodes:
                 before = self.step_of(read)
-                if before is not None and owner(read) not in kept and before not in found and before not in chosen:
+                if (
+                    before is not None
+                    and owner(read) not in kept
+                    and before not in found
+                    and before not in chosen
+                ):
                     found.add(before)
                     todo.append(before)
         if len(found) > 1:

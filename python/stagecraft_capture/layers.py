@@ -1,7 +1,9 @@
 """Where to cut: the layers that --layers asks for.
 
-`auto`: between modules, wherever one tensor alone goes on, and between the blocks of a ModuleList or ModuleDict, whatever goes on there.
-`narrow:N`: N pieces of about equal multiply-adds, cut where the tensors that go on are smallest. Patterns of module paths (`model.layers.*`): each module that fits is a layer, and so is what lies between them.
+`auto`: between modules, wherever one tensor alone goes on, and between the blocks of a ModuleList or
+ModuleDict, whatever goes on there. `narrow:N`: N pieces of about equal multiply-adds, cut where the tensors
+that go on are smallest. Patterns of module paths (`model.layers.*`): each module that fits is a layer, and so
+is what lies between them.
 """
 
 import difflib
@@ -28,8 +30,13 @@ def checked(text, module):
     prefix = getattr(module, "PREFIX", "")
     for pattern in text.split(","):
         if not any(fits(path, pattern, prefix) for path in paths):
-            near = difflib.get_close_matches(pattern.replace("*", "0"), [path.removeprefix(prefix) for path in paths], 3, 0.3)
-            raise CaptureError(f"--layers {pattern}: no module has such a path; near ones are {', '.join(near) or ', '.join(p.removeprefix(prefix) for p in paths[:3])}")
+            near = difflib.get_close_matches(
+                pattern.replace("*", "0"), [path.removeprefix(prefix) for path in paths], 3, 0.3
+            )
+            raise CaptureError(
+                f"--layers {pattern}: no module has such a path; near ones are"
+                f" {', '.join(near) or ', '.join(p.removeprefix(prefix) for p in paths[:3])}"
+            )
     return text
 
 
@@ -50,21 +57,32 @@ def blocks_of(module):
 
 
 def chosen(candidates, order, choice, paths_of, prefix, blocks=frozenset()):
-    """Of `candidates`, (index of the last node before the cut, the values that go on), those to cut at. `paths_of`: a node's modules,
-    outermost first. `blocks`: of blocks_of()."""
+    """Of `candidates`, (index of the last node before the cut, the values that go on), those to cut at.
+    `paths_of`: a node's modules, outermost first. `blocks`: of blocks_of()."""
     if choice == "auto":
         block = lambda i: next((path for path in paths_of(order[i]) if path in blocks), None)
         between = lambda i: paths_of(order[i])[-1:] != paths_of(order[i + 1])[-1:]
-        return [(i, live) for i, live in candidates if (between(i) if len(live) == 1 else block(i) != block(i + 1))]
+        return [
+            (i, live)
+            for i, live in candidates
+            if (between(i) if len(live) == 1 else block(i) != block(i + 1))
+        ]
     if choice.startswith("narrow:"):
         return narrow(candidates, order, int(choice.partition(":")[2]))
     return by_patterns(candidates, order, choice.split(","), paths_of, prefix)
 
 
 def by_patterns(candidates, order, patterns, paths_of, prefix):
-    owners = [next((path for path in paths_of(node) if any(fits(path, pattern, prefix) for pattern in patterns)), None) for node in order]
+    owners = [
+        next(
+            (path for path in paths_of(node) if any(fits(path, pattern, prefix) for pattern in patterns)),
+            None,
+        )
+        for node in order
+    ]
     last = {owner: i for i, owner in enumerate(owners)}
-    for i in range(1, len(owners)):  # what a module leaves to its caller between two of its own steps is its own
+    # what a module leaves to its caller between two of its own steps is its own
+    for i in range(1, len(owners)):
         if owners[i] is None and owners[i - 1] is not None and last[owners[i - 1]] > i:
             owners[i] = owners[i - 1]
     ends = [i for i in range(len(owners) - 1) if owners[i] != owners[i + 1]]
@@ -73,20 +91,33 @@ def by_patterns(candidates, order, patterns, paths_of, prefix):
         begin = ends[n - 1] + 1 if n else 0
         stop = ends[n + 1] if n + 1 < len(ends) else len(owners) - 1
         # Steps of no layer may go with the layer before or behind them.
-        places = range(end, stop) if owners[end] is not None and owners[end + 1] is None else range(end, begin - 1, -1) if owners[end] is None else [end]
+        places = (
+            range(end, stop)
+            if owners[end] is not None and owners[end + 1] is None
+            else range(end, begin - 1, -1)
+            if owners[end] is None
+            else [end]
+        )
         found = [k for k in places if k in at]
         place = next((k for k in found if len(at[k]) == 1), next(iter(found), None))
         if place is not None:
             cuts.append((place, at[place]))
         elif owners[end] is not None and any(owner not in (None, owners[end]) for owner in owners[end + 1 :]):
             path = owners[end].removeprefix(prefix)
-            raise CaptureError(f"--layers: module {path!r} cannot be a layer of its own, what goes on behind it are no tensors, or no gradient comes back to it (frozen weights, torch.no_grad(), .detach()), or a buffer that the forward changes is used in it and behind it, perhaps in evaluation alone; choose the module around it")
+            raise CaptureError(
+                f"--layers: module {path!r} cannot be a layer of its own, what goes on behind it are no"
+                " tensors, or no gradient comes back to it (frozen weights, torch.no_grad(), .detach()), or"
+                " a buffer that the forward changes is used in it and behind it, perhaps in evaluation"
+                " alone; choose the module around it"
+            )
     return [(i, at[i]) for i in sorted({i for i, _ in cuts})]
 
 
 def narrow(candidates, order, count):
     if len(candidates) < count - 1:
-        raise CaptureError(f"--layers narrow:{count}: the model can be cut into {len(candidates) + 1} layers at most")
+        raise CaptureError(
+            f"--layers narrow:{count}: the model can be cut into {len(candidates) + 1} layers at most"
+        )
     done, sums = 0.0, []
     for node in order:
         done += multiply_adds(node)
@@ -96,7 +127,9 @@ def narrow(candidates, order, count):
         left = count - 1 - piece  # cuts that must still find a place
         open_ = candidates[first : len(candidates) - left]
         goal, slack = done * piece / count, done / count * NEAR
-        near = [c for c in open_ if abs(sums[c[0]] - goal) <= slack] or [min(open_, key=lambda c: abs(sums[c[0]] - goal))]
+        near = [c for c in open_ if abs(sums[c[0]] - goal) <= slack] or [
+            min(open_, key=lambda c: abs(sums[c[0]] - goal))
+        ]
         best = min(near, key=lambda c: (sum(n.meta["val"].nbytes for n in c[1]), abs(sums[c[0]] - goal)))
         cuts.append(best)
         first = candidates.index(best) + 1

@@ -1,8 +1,10 @@
-"""What goes on from layer to layer, and the gradients that come back, lie densely in the order of their dimensions, as they travel between ranks.
+"""What goes on from layer to layer, and the gradients that come back, lie densely in the order of their
+dimensions, as they travel between ranks.
 
-Where eager has it in another order (images with channels last), the layer hands on the view whose order of dimensions is that of the memory,
-and the next one begins with the view back. So kernels see the strides that they see in eager, and nothing is copied. Where eager's gradient
-lies in another order than the value, the backward of the layer below begins with a copy in that order: sums depend on it.
+Where eager has it in another order (images with channels last), the layer hands on the view whose order of
+dimensions is that of the memory, and the next one begins with the view back. So kernels see the strides that
+they see in eager, and nothing is copied. Where eager's gradient lies in another order than the value, the
+backward of the layer below begins with a copy in that order: sums depend on it.
 """
 
 import torch
@@ -14,14 +16,15 @@ PERMUTE = torch.ops.aten.permute.default
 
 
 def memory_order(value):
-    """Dimensions from the largest stride to the smallest, or None where the tensor is not dense in any order."""
+    """Dimensions from the largest stride to the smallest, or None where the tensor is not dense in any
+    order."""
     order = sorted(range(value.dim()), key=lambda d: (-value.stride(d), d))
     return order if value.permute(order).is_contiguous() else None
 
 
 def order_between(value):
-    """The order in which a value goes on, or None for that of its dimensions: the memory's, also where the value is part of a larger one, so
-    that kernels choose as they do in eager mode."""
+    """The order in which a value goes on, or None for that of its dimensions: the memory's, also where the
+    value is part of a larger one, so that kernels choose as they do in eager mode."""
     order = sorted(range(value.dim()), key=lambda d: (-value.stride(d), d))
     overlaps = any(step == 0 and size > 1 for size, step in zip(value.shape, value.stride()))
     return None if overlaps or order == list(range(value.dim())) else order
@@ -37,7 +40,12 @@ def replace_between(pieces, maker, value, handed):
 
 def values_made(pieces):
     """(piece, which of its outputs, node) of what goes on, once each."""
-    return [(i, k, node) for i, piece in enumerate(pieces[:-1]) for k, node in enumerate(piece.outputs) if node not in piece.inputs]
+    return [
+        (i, k, node)
+        for i, piece in enumerate(pieces[:-1])
+        for k, node in enumerate(piece.outputs)
+        if node not in piece.inputs
+    ]
 
 
 def dense_between(pieces, composite, needs):
@@ -46,10 +54,26 @@ def dense_between(pieces, composite, needs):
             continue
         order, handed = order_between(value.meta["val"]), value
         if order is not None:
-            handed = append(pieces[maker], composite, needs, PERMUTE, (handed, order), {}, value.meta["val"].permute(order))
+            handed = append(
+                pieces[maker],
+                composite,
+                needs,
+                PERMUTE,
+                (handed, order),
+                {},
+                value.meta["val"].permute(order),
+            )
         if memory_order(value.meta["val"]) is None:
             contiguous = {"memory_format": torch.contiguous_format}
-            handed = append(pieces[maker], composite, needs, torch.ops.aten.clone.default, (handed,), contiguous, handed.meta["val"].contiguous())
+            handed = append(
+                pieces[maker],
+                composite,
+                needs,
+                torch.ops.aten.clone.default,
+                (handed,),
+                contiguous,
+                handed.meta["val"].contiguous(),
+            )
         replace_between(pieces, maker, value, handed)
         for piece in pieces[maker + 1 :]:
             if handed in piece.inputs:
@@ -104,10 +128,15 @@ def with_gradient_in_order(value, order):
 
 
 def gradients_between(composite, pieces, inputs):
-    """Of each value that goes on, by values_made(), the order of memory that its gradient has in eager mode, None where that is the value's own
-    or none at all; of each piece's inputs, whether it requires a gradient in eager mode; and the values that get one. The graph is run once
-    for that. `inputs`: the fields of a batch."""
-    copy = lambda kind, name, tensor: tensor.detach().clone() if kind == "buffer" or name in composite.changing else tensor.detach().requires_grad_(kind == "parameter")
+    """Of each value that goes on, by values_made(), the order of memory that its gradient has in eager mode,
+    None where that is the value's own or none at all; of each piece's inputs, whether it requires a gradient
+    in eager mode; and the values that get one. The graph is run once for that. `inputs`: the fields of a
+    batch."""
+    copy = lambda kind, name, tensor: (
+        tensor.detach().clone()
+        if kind == "buffer" or name in composite.changing
+        else tensor.detach().requires_grad_(kind == "parameter")
+    )
     values = {node: copy(*about) for node, about in composite.tensors.items()}
     values.update({node: inputs[name] for node, name in composite.fields.items()})
     with torch.random.fork_rng(devices=[]):
@@ -116,14 +145,24 @@ def gradients_between(composite, pieces, inputs):
             try:
                 values[node] = node.target(*args, **kwargs)
             except (RuntimeError, IndexError) as error:
-                raise CaptureError(f"{place_of(node)}: {node.target} fails in eager mode: {str(error).strip().splitlines()[0]}") from error
-    result, crossing = values[composite.loss or composite.output], [values[node] for _, _, node in values_made(pieces)]
+                raise CaptureError(
+                    f"{place_of(node)}: {node.target} fails in eager mode:"
+                    f" {str(error).strip().splitlines()[0]}"
+                ) from error
+    result, crossing = (
+        values[composite.loss or composite.output],
+        [values[node] for _, _, node in values_made(pieces)],
+    )
     wanted = [value for value in crossing if value.requires_grad]
     try:
-        made = torch.autograd.grad(result, wanted, torch.ones_like(result), allow_unused=True) if wanted else ()
+        made = (
+            torch.autograd.grad(result, wanted, torch.ones_like(result), allow_unused=True) if wanted else ()
+        )
     except Exception as error:  # a backward of the user's own may raise any
         place = place_in(error)
-        raise CaptureError(f"{f'{place}: ' if place else ''}eager PyTorch cannot differentiate the model: {said(error)}") from error
+        raise CaptureError(
+            f"{f'{place}: ' if place else ''}eager PyTorch cannot differentiate the model: {said(error)}"
+        ) from error
     gradients = dict(zip(map(id, wanted), made))
     orders = [other_order(value, gradients.get(id(value))) for value in crossing]
     reached = {node for _, _, node in values_made(pieces) if gradients.get(id(values[node])) is not None}

@@ -1,4 +1,5 @@
-"""The loss that is captured behind the model's output: the model's own, the user's, or a usual one of PyTorch."""
+"""The loss that is captured behind the model's output: the model's own, the user's, or a usual one of
+PyTorch."""
 
 import inspect
 
@@ -26,14 +27,19 @@ def usual(name, output):
     """The loss, and the field that it reads. `output`: an example of the module's."""
     if name == "mse":
         return mse, Field("targets", list(output.shape[1:]), wide(output).dtype, source="targets")
-    return cross_entropy, Field("targets", list(output.shape[1:-1]), below=output.shape[-1], ignore=-100, source="targets")
+    return cross_entropy, Field(
+        "targets", list(output.shape[1:-1]), below=output.shape[-1], ignore=-100, source="targets"
+    )
 
 
 class Fields(dict):
     """Of a batch, by name, as a loss reads them."""
 
     def __missing__(self, name):
-        raise CaptureError(f"the loss reads {name!r}, which the batch does not have (it has {', '.join(self)}): give --field {name}=TYPE[SIZES], as in {name}=f32[1,32,32] or {name}=i64[128]<1000")
+        raise CaptureError(
+            f"the loss reads {name!r}, which the batch does not have (it has {', '.join(self)}): give --field"
+            f" {name}=TYPE[SIZES], as in {name}=f32[1,32,32] or {name}=i64[128]<1000"
+        )
 
 
 class WithLoss(torch.nn.Module):
@@ -45,7 +51,9 @@ class WithLoss(torch.nn.Module):
         super().__init__()
         self.wrapped = module
         self.loss = loss
-        self.names = [p.name for p in inspect.signature(module.forward).parameters.values() if p.kind != p.VAR_KEYWORD]
+        self.names = [
+            p.name for p in inspect.signature(module.forward).parameters.values() if p.kind != p.VAR_KEYWORD
+        ]
 
     def forward(self, **batch):
         output = self.wrapped(**{name: batch[name] for name in self.names if name in batch})
@@ -54,22 +62,34 @@ class WithLoss(torch.nn.Module):
         loss = self.loss(output, Fields(batch))
         if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
             shape = f"{list(loss.shape)}" if isinstance(loss, torch.Tensor) else ""
-            raise CaptureError(f"the loss returns a {type(loss).__name__}{shape} instead of a tensor of one number: let it return the mean or the sum")
+            raise CaptureError(
+                f"the loss returns a {type(loss).__name__}{shape} instead of a tensor of one number: let it"
+                " return the mean or the sum"
+            )
         return output, loss
 
 
 def units_of(piece, values_of, batch):
-    """What a mean counts, as the manifest has it, or None where that is samples; and the reduction. From the loss's composite operators:
-    cross entropy against targets that follow from the batch alone. `values_of`: from a batch, a dictionary of fields, to node -> tensor."""
+    """What a mean counts, as the manifest has it, or None where that is samples; and the reduction. From the
+    loss's composite operators: cross entropy against targets that follow from the batch alone. `values_of`:
+    from a batch, a dictionary of fields, to node -> tensor."""
     losses = [n for n in piece.nodes if name_of(n) in COUNTING]
     if len(losses) != 1:
         return None, "mean"
     node = losses[0]
-    given = {a.name: node.args[i] if i < len(node.args) else node.kwargs.get(a.name, a.default_value) for i, a in enumerate(node.target._schema.arguments)}
+    given = {
+        a.name: node.args[i] if i < len(node.args) else node.kwargs.get(a.name, a.default_value)
+        for i, a in enumerate(node.target._schema.arguments)
+    }
     if given["reduction"] == 2:
         return None, "sum"
     ignore, targets = given["ignore_index"], values_of(batch).get(given["target"])
-    if given["reduction"] != 1 or targets is None or targets.is_floating_point() or given["weight"] is not None:
+    if (
+        given["reduction"] != 1
+        or targets is None
+        or targets.is_floating_point()
+        or given["weight"] is not None
+    ):
         return None, "mean"
     counted = lambda fields: int(values_of(fields)[given["target"]].ne(ignore).sum())
     for name, field in batch.items():
@@ -84,8 +104,14 @@ def units_of(piece, values_of, batch):
         except (IndexError, RuntimeError):  # no label: it is read as a place, and this is none
             continue
         for skipped in (0, 1) if field.dim() > 1 else (0,):
-            if (of_whole, of_marked) == tuple(int(labels[..., skipped:].ne(ignore).sum() if skipped else labels.ne(ignore).sum()) for labels in (whole, marked)) and of_whole != of_marked:
+            if (of_whole, of_marked) == tuple(
+                int(labels[..., skipped:].ne(ignore).sum() if skipped else labels.ne(ignore).sum())
+                for labels in (whole, marked)
+            ) and of_whole != of_marked:
                 return {"field": name, "ignore": ignore, **({"from": skipped} if skipped else {})}, "mean"
     if int(targets.ne(ignore).sum()) == targets.numel():
         return None, "mean"
-    raise CaptureError(f"the loss is a mean over entries that no field of the batch tells; make it a sum, or a mean over labels that are {ignore} where they do not count")
+    raise CaptureError(
+        "the loss is a mean over entries that no field of the batch tells; make it a sum, or a mean over"
+        f" labels that are {ignore} where they do not count"
+    )

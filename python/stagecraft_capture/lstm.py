@@ -1,8 +1,9 @@
 """LSTMs as eager mode runs them on the CPU: by oneDNN's kernel, one call per layer and direction.
 
-AOTAutograd would unroll them over time, and round otherwise. ATen's operator of that kernel keeps a workspace whose size only oneDNN knows. So
-here it is an operator of Stagecraft's own, whose backward makes the workspace again (models/captured/operators/lstm.cpp does the same). Where eager does
-not use oneDNN (projections, other types), the LSTM is unrolled, as eager does it.
+AOTAutograd would unroll them over time, and round otherwise. ATen's operator of that kernel keeps a workspace
+whose size only oneDNN knows. So here it is an operator of Stagecraft's own, whose backward makes the
+workspace again (models/captured/operators/lstm.cpp does the same). Where eager does not use oneDNN (projections, other
+types), the LSTM is unrolled, as eager does it.
 """
 
 import contextlib
@@ -15,7 +16,10 @@ from .torch_private import VF
 ATEN = torch.ops.aten
 GIVEN = "Tensor x, Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh, Tensor hx, Tensor cx, bool reverse"
 LIBRARY.define(f"lstm({GIVEN}, bool train) -> (Tensor, Tensor, Tensor)")
-LIBRARY.define(f"lstm_backward(Tensor grad_y, Tensor grad_h, Tensor grad_c, {GIVEN}) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)")
+LIBRARY.define(
+    f"lstm_backward(Tensor grad_y, Tensor grad_h, Tensor grad_c, {GIVEN}) -> (Tensor, Tensor, Tensor, Tensor,"
+    " Tensor, Tensor)"
+)
 KIND = 2  # of oneDNN's recurrent layers: LSTM
 
 
@@ -25,7 +29,9 @@ def one_layer(x, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse, train):
     weights = (w_ih, w_hh, *((b_ih, b_hh) if biased else (torch.zeros_like(w_ih), torch.zeros_like(w_hh))))
     x, hx, cx = x.contiguous(), hx.contiguous(), cx.contiguous()
     with torch.set_grad_enabled(train):  # which decides whether there is a workspace
-        made = ATEN.mkldnn_rnn_layer(x, *weights, hx, cx, reverse, [], KIND, hx.shape[-1], 1, biased, False, False, train)
+        made = ATEN.mkldnn_rnn_layer(
+            x, *weights, hx, cx, reverse, [], KIND, hx.shape[-1], 1, biased, False, False, train
+        )
     return made, (x, *weights, hx, cx)
 
 
@@ -36,7 +42,9 @@ def lstm(x, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse, train):
 def lstm_backward(grad_y, grad_h, grad_c, x, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse):
     (y, h, c, workspace), given = one_layer(x, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse, True)
     about = (reverse, KIND, hx.shape[-1], 1, b_ih is not None, True, False, [], False)
-    made = ATEN.mkldnn_rnn_layer_backward(*given, y, h, c, grad_y.contiguous(), grad_h.contiguous(), grad_c.contiguous(), *about, workspace)
+    made = ATEN.mkldnn_rnn_layer_backward(
+        *given, y, h, c, grad_y.contiguous(), grad_h.contiguous(), grad_c.contiguous(), *about, workspace
+    )
     return made[0], made[1], made[2], made[3], made[5], made[6]  # the biases have one gradient
 
 
@@ -45,7 +53,14 @@ def fake_lstm(x, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse, train):
 
 
 def fake_backward(grad_y, grad_h, grad_c, x, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse):
-    return x.new_empty(x.shape), w_ih.new_empty(w_ih.shape), w_hh.new_empty(w_hh.shape), w_ih.new_empty(w_ih.shape[:1]), hx.new_empty(hx.shape), cx.new_empty(cx.shape)
+    return (
+        x.new_empty(x.shape),
+        w_ih.new_empty(w_ih.shape),
+        w_hh.new_empty(w_hh.shape),
+        w_ih.new_empty(w_ih.shape[:1]),
+        hx.new_empty(hx.shape),
+        cx.new_empty(cx.shape),
+    )
 
 
 def remember(ctx, inputs, output):
@@ -55,7 +70,9 @@ def remember(ctx, inputs, output):
 
 def differentiate(ctx, grad_y, grad_h, grad_c):
     given = ctx.saved_tensors
-    x, w_ih, w_hh, bias, hx, cx = torch.ops.stagecraft.lstm_backward(grad_y, grad_h, grad_c, *given, ctx.reverse)
+    x, w_ih, w_hh, bias, hx, cx = torch.ops.stagecraft.lstm_backward(
+        grad_y, grad_h, grad_c, *given, ctx.reverse
+    )
     biases = (None, None) if given[3] is None else (bias, bias)
     return x, w_ih, w_hh, *biases, hx, cx, None, None
 
@@ -68,8 +85,12 @@ torch.library.register_autograd("stagecraft::lstm", differentiate, setup_context
 
 
 def by_one_dnn(given, states, weights):
-    """Whether eager mode calls oneDNN's kernel, where that is enabled. States of two sizes are those of projections."""
-    return states[0].shape == states[1].shape and {t.dtype for t in (given, *states, *weights)} <= {torch.float32, torch.bfloat16}
+    """Whether eager mode calls oneDNN's kernel, where that is enabled. States of two sizes are those of
+    projections."""
+    return states[0].shape == states[1].shape and {t.dtype for t in (given, *states, *weights)} <= {
+        torch.float32,
+        torch.bfloat16,
+    }
 
 
 def by_layers(given, states, weights, biased, layers, dropout, train, bidirectional, batch_first):
@@ -81,7 +102,9 @@ def by_layers(given, states, weights, biased, layers, dropout, train, bidirectio
         outputs = []
         for direction in range(directions):
             at = layer * directions + direction
-            own = list(weights[at * of_direction : (at + 1) * of_direction]) + ([] if biased else [None, None])
+            own = list(weights[at * of_direction : (at + 1) * of_direction]) + (
+                [] if biased else [None, None]
+            )
             made = torch.ops.stagecraft.lstm(x, *own, states[0][at], states[1][at], direction > 0, train)
             for tensor, into in zip(made, (outputs, hidden, cells)):
                 into.append(tensor)
@@ -95,9 +118,12 @@ def by_layers(given, states, weights, biased, layers, dropout, train, bidirectio
 def lstms_by_layers():
     """torch.nn.LSTM calls the kernel's operator in place of ATen's."""
     plain = VF.lstm
-    enabled = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled  # torch.export disables it
+    # torch.export disables it
+    enabled = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
     packed = lambda given: isinstance(given[3], (list, tuple))
-    VF.lstm = lambda *given: by_layers(*given) if enabled and not packed(given) and by_one_dnn(*given[:3]) else plain(*given)
+    VF.lstm = lambda *given: (
+        by_layers(*given) if enabled and not packed(given) and by_one_dnn(*given[:3]) else plain(*given)
+    )
     try:
         yield
     finally:

@@ -1,4 +1,5 @@
-"""Tensors of a module that lie in the memory of a trained parameter: eager's optimizer would change them too, a run's would not."""
+"""Tensors of a module that lie in the memory of a trained parameter: eager's optimizer would change them too,
+a run's would not."""
 
 from .errors import CaptureError
 from .reach import is_fake
@@ -18,13 +19,18 @@ def refuse_shared(held, prefix):
         if first < end and (trained or before_trained):
             one, other = (before, name) if before_trained else (name, before)
             one, other = one.removeprefix(prefix), other.removeprefix(prefix)
-            raise CaptureError(f"{other!r} lies in the memory of the parameter {one!r}: the optimizer changes both in eager mode, and in a run the parameter alone; read the parameter itself, or keep a clone")
+            raise CaptureError(
+                f"{other!r} lies in the memory of the parameter {one!r}: the optimizer changes both in eager"
+                " mode, and in a run the parameter alone; read the parameter itself, or keep a clone"
+            )
         if last > end:
             end, before, before_trained = last, name, trained
 
 
 def refuse_shared_parameters(module):
-    refuse_shared([(name, p, p.requires_grad) for name, p in module.named_parameters()], getattr(module, "PREFIX", ""))
+    refuse_shared(
+        [(name, p, p.requires_grad) for name, p in module.named_parameters()], getattr(module, "PREFIX", "")
+    )
 
 
 def refuse_shared_with_parameters(module, composite):

@@ -1,15 +1,25 @@
-"""Multiply-adds of one sample's forward, from a graph file: those of matrix products, convolutions and attention.
+"""Multiply-adds of one sample's forward, from a graph file: those of matrix products, convolutions and
+attention.
 
-Additions, norms and activations do not count. Attention counts scores and mixing whole, as our own layers do, though causal kernels leave
-their future half out.
+Additions, norms and activations do not count. Attention counts scores and mixing whole, as our own layers do,
+though causal kernels leave their future half out.
 """
 
 import math
 
 # Of the operator's name without its overload: the arguments that are multiplied.
 PRODUCTS = {
-    "aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::mv": (0, 1), "aten::dot": (0, 1), "aten::vdot": (0, 1), "aten::matmul": (0, 1),
-    "aten::addmm": (1, 2), "aten::_addmm_activation": (1, 2), "aten::baddbmm": (1, 2), "aten::addbmm": (1, 2), "aten::addmv": (1, 2),
+    "aten::mm": (0, 1),
+    "aten::bmm": (0, 1),
+    "aten::mv": (0, 1),
+    "aten::dot": (0, 1),
+    "aten::vdot": (0, 1),
+    "aten::matmul": (0, 1),
+    "aten::addmm": (1, 2),
+    "aten::_addmm_activation": (1, 2),
+    "aten::baddbmm": (1, 2),
+    "aten::addbmm": (1, 2),
+    "aten::addmv": (1, 2),
 }
 
 
@@ -23,7 +33,8 @@ def sizes_at(text, b):
 
 
 def of_product(left, right):
-    """Each element of the result sums over the last dimension of `left`; what is broadcast over counts once for each."""
+    """Each element of the result sums over the last dimension of `left`; what is broadcast over counts once
+    for each."""
     columns = right[-1] if len(right) > 1 else 1
     batch = math.prod(left[:-2]) if len(left) >= len(right) else math.prod(right[:-2])
     rows = left[-2] if len(left) > 1 else 1

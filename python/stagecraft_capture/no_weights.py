@@ -1,4 +1,5 @@
-"""Models larger than memory: parameters have types and no numbers. Constants and buffers have both, since graphs may depend on them."""
+"""Models larger than memory: parameters have types and no numbers. Constants and buffers have both, since
+graphs may depend on them."""
 
 import contextlib
 
@@ -9,12 +10,15 @@ from .torch_private import FakeTensor, FakeTensorMode
 
 @contextlib.contextmanager
 def parameters_without_numbers():
-    """Modules made here get parameters on `meta`. What they are made from is never written to, so it takes no memory either."""
+    """Modules made here get parameters on `meta`. What they are made from is never written to, so it takes no
+    memory either."""
     register = torch.nn.Module.register_parameter
 
     def on_meta(module, name, parameter):
         if parameter is not None and not parameter.is_meta:
-            parameter = torch.nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
+            parameter = torch.nn.Parameter(
+                parameter.detach().to("meta"), requires_grad=parameter.requires_grad
+            )
         register(module, name, parameter)
 
     torch.nn.Module.register_parameter = on_meta
@@ -25,7 +29,8 @@ def parameters_without_numbers():
 
 
 def as_on_cpu(module):
-    """Parameters on `meta` become fake ones of the CPU: operators choose the kernels that they would choose there. Returns their mode."""
+    """Parameters on `meta` become fake ones of the CPU: operators choose the kernels that they would choose
+    there. Returns their mode."""
     mode, made = FakeTensorMode(allow_non_fake_inputs=True), {}
     for part in module.modules():
         for name, parameter in part._parameters.items():

@@ -7,7 +7,22 @@ import torch
 from .torch_private import OpOverload
 
 # Operators whose result shares its first argument's memory.
-VIEWS = {"view", "_unsafe_view", "t", "transpose", "permute", "unsqueeze", "squeeze", "expand", "slice", "select", "split", "split_with_sizes", "unbind", "chunk"}
+VIEWS = {
+    "view",
+    "_unsafe_view",
+    "t",
+    "transpose",
+    "permute",
+    "unsqueeze",
+    "squeeze",
+    "expand",
+    "slice",
+    "select",
+    "split",
+    "split_with_sizes",
+    "unbind",
+    "chunk",
+}
 
 
 def name_of(node):

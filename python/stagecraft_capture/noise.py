@@ -1,7 +1,8 @@
 """Random numbers of a model: dropout's masks, and those that stochastic depth draws.
 
-A run draws them by name (seed, layer, step, micro-batch, stream), so that a forward that is done again repeats them to the bit. In a graph
-file they are operators of Stagecraft's own; in an exported graph those of here stand for them.
+A run draws them by name (seed, layer, step, micro-batch, stream), so that a forward that is done again
+repeats them to the bit. In a graph file they are operators of Stagecraft's own; in an exported graph those of
+here stand for them.
 """
 
 import torch
@@ -21,7 +22,8 @@ NORMAL = ("randn", "randn_like")
 
 
 def draw_of(node):
-    """What a run in eager mode draws for an operator of an exported graph: a function of the sizes of its result."""
+    """What a run in eager mode draws for an operator of an exported graph: a function of the sizes of its
+    result."""
     made, op = node.meta["val"], name_of(node)
     p = node.args[1] if len(node.args) > 1 else None
     if op in ("dropout", "dropout_", "native_dropout", "feature_dropout") and isinstance(p, float):
@@ -44,13 +46,24 @@ def is_random(node):
 
 
 def draw_by_name(graph, node):
-    """Puts Stagecraft's operator in the place of one that draws from torch's generator, where there is one."""
+    """Puts Stagecraft's operator in the place of one that draws from torch's generator, where there is
+    one."""
     op, made = name_of(node), node.meta["val"]
-    if op == "bernoulli" and isinstance(node.args[1] if len(node.args) > 1 else None, (int, float)) and made.is_floating_point():
-        target, given = torch.ops.stagecraft.bernoulli.default, (list(made.shape), float(node.args[1]), made.dtype)
+    if (
+        op == "bernoulli"
+        and isinstance(node.args[1] if len(node.args) > 1 else None, (int, float))
+        and made.is_floating_point()
+    ):
+        target, given = (
+            torch.ops.stagecraft.bernoulli.default,
+            (list(made.shape), float(node.args[1]), made.dtype),
+        )
     elif op in ("rand", "rand_like", *NORMAL) and made.is_floating_point():
         of = torch.ops.stagecraft
-        target, given = of.normal.default if op in NORMAL else of.uniform.default, (list(made.shape), made.dtype)
+        target, given = (
+            of.normal.default if op in NORMAL else of.uniform.default,
+            (list(made.shape), made.dtype),
+        )
     else:
         return
     with graph.inserting_before(node):

@@ -1,5 +1,6 @@
-"""The operators that a run executes: ATen's, in the order of models/captured/operators/operators.cpp (test/scripts/capture_test.py compares them). A
-capture refuses others, with the line of Python that called for them, before a run would."""
+"""The operators that a run executes: ATen's, in the order of models/captured/operators/operators.cpp
+(test/scripts/capture_test.py compares them). A capture refuses others, with the line of Python that called
+for them, before a run would."""
 
 NAMES = frozenset(
     """

@@ -1,10 +1,15 @@
-"""Adaptive pooling to one number per channel, written out. It is a mean, whose result it gives the strides of channels last where its input has
-them, by an operator that captured graphs do not have. A copy in that order of memory has the same strides, and what follows sees them."""
+"""Adaptive pooling to one number per channel, written out. It is a mean, whose result it gives the strides of
+channels last where its input has them, by an operator that captured graphs do not have. A copy in that order
+of memory has the same strides, and what follows sees them."""
 
 import torch
 
 ATEN = torch.ops.aten
-POOLS = {ATEN.adaptive_avg_pool1d.default: 1, ATEN.adaptive_avg_pool2d.default: 2, ATEN.adaptive_avg_pool3d.default: 3}
+POOLS = {
+    ATEN.adaptive_avg_pool1d.default: 1,
+    ATEN.adaptive_avg_pool2d.default: 2,
+    ATEN.adaptive_avg_pool3d.default: 3,
+}
 FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}
 
 

@@ -1,7 +1,8 @@
 """Mixed precision: a module that computes in bfloat16 or float16, of float32 weights.
 
-A run keeps float32 weights, which its steps update, and hands layers copies in the type that they were captured in. So the module's parameters
-become narrow here, and remember the numbers that they were made of: these are what the model folder stores.
+A run keeps float32 weights, which its steps update, and hands layers copies in the type that they were
+captured in. So the module's parameters become narrow here, and remember the numbers that they were made of:
+these are what the model folder stores.
 """
 
 import fnmatch
@@ -28,13 +29,23 @@ def patterns(text, module):
     found = [pattern for pattern in (text or "").split(",") if pattern]
     for pattern in found:
         if not any(fits(path, part, pattern) for path, part in module.named_modules()):
-            classes = sorted({type(part).__name__ for part in module.modules() if any(True for _ in part.parameters(recurse=False))})
-            raise CaptureError(f"--full {pattern}: no module's path, and no class of one, fits; classes with parameters are {', '.join(classes)}")
+            classes = sorted(
+                {
+                    type(part).__name__
+                    for part in module.modules()
+                    if any(True for _ in part.parameters(recurse=False))
+                }
+            )
+            raise CaptureError(
+                f"--full {pattern}: no module's path, and no class of one, fits; classes with parameters are"
+                f" {', '.join(classes)}"
+            )
     return found
 
 
 def fits(path, part, pattern):
-    """A path has as many parts as its pattern, as with --layers; a pattern of one part also stands for classes."""
+    """A path has as many parts as its pattern, as with --layers; a pattern of one part also stands for
+    classes."""
     wanted, parts = pattern.split("."), path.split(".")
     of_path = len(wanted) == len(parts) and all(map(fnmatch.fnmatchcase, parts, wanted))
     return of_path or (len(wanted) == 1 and fnmatch.fnmatchcase(type(part).__name__, pattern))
@@ -42,7 +53,9 @@ def fits(path, part, pattern):
 
 def tensors_in_full(module, full):
     """ids of parameters and buffers under modules that fit one of the patterns."""
-    kept = [part for path, part in module.named_modules() if any(fits(path, part, pattern) for pattern in full)]
+    kept = [
+        part for path, part in module.named_modules() if any(fits(path, part, pattern) for pattern in full)
+    ]
     return {id(tensor) for part in kept for tensor in [*part.parameters(), *part.buffers()]}
 
 
@@ -52,7 +65,9 @@ def kept_by_transformers(module, dtype):
     if dtype == torch.float16:
         names += getattr(module, "_keep_in_fp32_modules", None) or []
     inside = lambda path: any(f".{name}." in f".{path}." for name in names)
-    return {id(parameter) for path, parameter in module.named_parameters(remove_duplicate=False) if inside(path)}
+    return {
+        id(parameter) for path, parameter in module.named_parameters(remove_duplicate=False) if inside(path)
+    }
 
 
 def narrow_as_asked(module, arguments):
@@ -62,8 +77,9 @@ def narrow_as_asked(module, arguments):
 
 
 def narrow(module, dtype, full=()):
-    """Converts parameters and persistent buffers to `dtype`, but those of modules that fit a pattern of `full`, and those that transformers
-    keeps in float32. Buffers that are not persistent stay: rotary tables would lose their precision."""
+    """Converts parameters and persistent buffers to `dtype`, but those of modules that fit a pattern of
+    `full`, and those that transformers keeps in float32. Buffers that are not persistent stay: rotary tables
+    would lose their precision."""
     kept = tensors_in_full(module, full) | kept_by_transformers(module, dtype)
     for parameter in module.parameters():
         if parameter.dtype == torch.float32 and id(parameter) not in kept:
@@ -79,5 +95,9 @@ def narrow(module, dtype, full=()):
 
 def narrow_statistics(module):
     """How many batch norms keep running statistics in a narrow type."""
-    narrow_ones = (m for m in module.modules() if isinstance(m, torch.nn.modules.batchnorm._NormBase) and m.running_var is not None)
+    narrow_ones = (
+        m
+        for m in module.modules()
+        if isinstance(m, torch.nn.modules.batchnorm._NormBase) and m.running_var is not None
+    )
     return sum(m.running_var.dtype in NARROW.values() for m in narrow_ones)

@@ -1,5 +1,5 @@
-"""What a module reaches, its state: buffers, attributes, what lies in lists, dicts and objects of its own, in closures and globals of its
-functions. A snapshot of it is compared with a later one, and put back.
+"""What a module reaches, its state: buffers, attributes, what lies in lists, dicts and objects of its own, in
+closures and globals of its functions. A snapshot of it is compared with a later one, and put back.
 """
 
 import array
@@ -19,7 +19,10 @@ from .torch_private import FakeTensor
 
 PLAIN = (int, float, complex, str, bytes, bool, type(None))
 SEQUENCES = (list, tuple, set, frozenset, collections.deque)
-OTHERS = tuple(os.path.realpath(p) + os.sep for p in {sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+OTHERS = tuple(
+    os.path.realpath(p) + os.sep
+    for p in {sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+)
 
 
 @functools.cache
@@ -35,7 +38,8 @@ def bits(tensor):
 
 @dataclass
 class Leaf:
-    """What has no parts. `value`: a number or text, a tensor, the state of a generator of random numbers, or any other object."""
+    """What has no parts. `value`: a number or text, a tensor, the state of a generator of random numbers, or
+    any other object."""
 
     value: object
     copy: torch.Tensor = None  # of a tensor's numbers as they were
@@ -52,7 +56,9 @@ class Leaf:
             a, b = self.alias, other.alias
             if self.copy is None or other.copy is None:  # a parameter that nothing wrote to
                 return self.value is other.value and a.data_ptr() == b.data_ptr() and a.shape == b.shape
-            return a.shape == b.shape and a.dtype == b.dtype and torch.equal(bits(self.copy), bits(other.copy))
+            return (
+                a.shape == b.shape and a.dtype == b.dtype and torch.equal(bits(self.copy), bits(other.copy))
+            )
         if isinstance(self.value, PLAIN) and isinstance(other.value, PLAIN):
             return type(self.value) is type(other.value) and repr(self.value) == repr(other.value)
         return self.value is other.value or (isinstance(self.value, Stated) and self.value == other.value)
@@ -73,7 +79,13 @@ def is_fake(tensor):
 def leaf_of(value, values, **about):
     if isinstance(value, torch.Tensor):
         if not values or is_fake(value) or value.layout != torch.strided:
-            return Leaf(value, None, None if torch.nn.parameter.is_lazy(value) else value.detach(), value._version, **about)
+            return Leaf(
+                value,
+                None,
+                None if torch.nn.parameter.is_lazy(value) else value.detach(),
+                value._version,
+                **about,
+            )
         return Leaf(value, value.detach().clone(), value.detach(), value._version, **about)
     if is_stated(value):
         return Leaf(Stated(type(value), text_of(value)), **about)
@@ -82,7 +94,9 @@ def leaf_of(value, values, **about):
 
 def is_stated(value):
     numpy = type(value).__module__.partition(".")[0] == "numpy" and not isinstance(value, type)
-    return numpy or isinstance(value, (torch.Generator, random.Random, itertools.count, itertools.cycle, bytearray, array.array))
+    return numpy or isinstance(
+        value, (torch.Generator, random.Random, itertools.count, itertools.cycle, bytearray, array.array)
+    )
 
 
 def text_of(value):
@@ -98,58 +112,98 @@ def text_of(value):
 
 
 def globals_of(function):
-    """Names of the file's own that the function reads, with their values; not other functions, classes and modules."""
+    """Names of the file's own that the function reads, with their values; not other functions, classes and
+    modules."""
     code, names = function.__code__, function.__globals__
     todo, found = [code], {}
     while todo:
         at = todo.pop()
         todo += [c for c in at.co_consts if isinstance(c, types.CodeType)]
         found.update((name, names[name]) for name in at.co_names if name in names)
-    return {name: value for name, value in found.items() if not isinstance(value, (types.ModuleType, type, types.BuiltinFunctionType))}
+    return {
+        name: value
+        for name, value in found.items()
+        if not isinstance(value, (types.ModuleType, type, types.BuiltinFunctionType))
+    }
 
 
 class Snapshot:
-    """Of everything that `module` reaches. Numbers of parameters are remembered of those in `written` alone, since they are many; without
-    `values` of no tensor."""
+    """Of everything that `module` reaches. Numbers of parameters are remembered of those in `written` alone,
+    since they are many; without `values` of no tensor."""
 
     def __init__(self, module, written=(), values=True):
         self.leaves, self.containers, self.grads = {}, [], []
         parameters, written = {id(p) for p in module.parameters()}, {id(p) for p in written}
         seen, todo = set(), collections.deque([("", module, ())])
-        todo += [(f"global hook {name}", table, ()) for name, table in vars(torch.nn.modules.module).items() if name.startswith("_global_") and name.endswith("_hooks")]
+        todo += [
+            (f"global hook {name}", table, ())
+            for name, table in vars(torch.nn.modules.module).items()
+            if name.startswith("_global_") and name.endswith("_hooks")
+        ]
         self.alive = []  # an id stays its object's
         while todo:
             path, value, of = todo.popleft()
             parts = self.parts_of(value)
             if parts is None:
-                self.leaves[path] = leaf_of(value, values and (id(value) not in parameters or id(value) in written), is_buffer=bool(of) and value is getattr(of[-1][0], "_buffers", {}).get(of[-1][1], self), of=of)
+                self.leaves[path] = leaf_of(
+                    value,
+                    values and (id(value) not in parameters or id(value) in written),
+                    is_buffer=bool(of) and value is getattr(of[-1][0], "_buffers", {}).get(of[-1][1], self),
+                    of=of,
+                )
                 if id(value) in parameters:
                     self.grads.append((value, value.grad))
             elif id(value) not in seen:
                 seen.add(id(value))
                 self.alive.append(value)
                 self.remember(value)
-                todo += [(self.joined(path, value, key), part, of + self.hangs_on(value, key)) for key, part in parts]
+                todo += [
+                    (self.joined(path, value, key), part, of + self.hangs_on(value, key))
+                    for key, part in parts
+                ]
 
     @staticmethod
     def hangs_on(value, key):
-        return ((value, key),) if hasattr(value, "__dict__") and isinstance(key, str) and not isinstance(value, (types.FunctionType, type, dict)) else ()
+        return (
+            ((value, key),)
+            if hasattr(value, "__dict__")
+            and isinstance(key, str)
+            and not isinstance(value, (types.FunctionType, type, dict))
+            else ()
+        )
 
     @staticmethod
     def joined(path, value, key):
-        named = f".{key}" if isinstance(value, torch.nn.Module) or not isinstance(value, (*SEQUENCES, dict)) else f"[{key!r}]"
+        named = (
+            f".{key}"
+            if isinstance(value, torch.nn.Module) or not isinstance(value, (*SEQUENCES, dict))
+            else f"[{key!r}]"
+        )
         return (path + named).removeprefix(".")
 
     def parts_of(self, value):
         """(key, part) of each part; None of what has none."""
-        if is_stated(value) or isinstance(value, (*PLAIN, torch.Tensor, torch.dtype, torch.device, types.ModuleType, types.CodeType, types.BuiltinFunctionType)):
+        if is_stated(value) or isinstance(
+            value,
+            (
+                *PLAIN,
+                torch.Tensor,
+                torch.dtype,
+                torch.device,
+                types.ModuleType,
+                types.CodeType,
+                types.BuiltinFunctionType,
+            ),
+        ):
             return None
         if isinstance(value, torch.nn.Module):
             own = {**vars(value)}
             named = {**own.pop("_parameters", {}), **own.pop("_buffers", {}), **own.pop("_modules", {})}
             return [*named.items(), *own.items(), ("<class>", type(value))]
         if isinstance(value, dict):
-            return [*value.items(), *vars(value).items()] if hasattr(value, "__dict__") else list(value.items())
+            return (
+                [*value.items(), *vars(value).items()] if hasattr(value, "__dict__") else list(value.items())
+            )
         if isinstance(value, SEQUENCES):
             return list(enumerate(value))
         if isinstance(value, functools.partial):
@@ -159,10 +213,16 @@ class Snapshot:
         if isinstance(value, types.FunctionType):
             return self.parts_of_function(value)
         if isinstance(value, type):
-            files = {f.__code__.co_filename for f in vars(value).values() if isinstance(f, types.FunctionType)}
+            files = {
+                f.__code__.co_filename for f in vars(value).values() if isinstance(f, types.FunctionType)
+            }
             if not any(map(is_users, files)):
                 return None
-            return [(name, part) for name, part in vars(value).items() if not name.startswith("__") or isinstance(part, types.FunctionType)] + [(base.__name__, base) for base in value.__bases__ if base is not object]
+            return [
+                (name, part)
+                for name, part in vars(value).items()
+                if not name.startswith("__") or isinstance(part, types.FunctionType)
+            ] + [(base.__name__, base) for base in value.__bases__ if base is not object]
         if isinstance(value, (staticmethod, classmethod)):
             return [("<function>", value.__func__)]
         if isinstance(value, property):
@@ -173,15 +233,28 @@ class Snapshot:
             except ValueError:
                 return []
         of_slots = [kind.__dict__.get("__slots__", ()) for kind in type(value).__mro__]
-        names = [name for given in of_slots for name in ([given] if isinstance(given, str) else given) if name not in ("__dict__", "__weakref__") and hasattr(value, name)]
+        names = [
+            name
+            for given in of_slots
+            for name in ([given] if isinstance(given, str) else given)
+            if name not in ("__dict__", "__weakref__") and hasattr(value, name)
+        ]
         if hasattr(value, "__dict__") or names:
-            return [*(vars(value).items() if hasattr(value, "__dict__") else ()), *((name, getattr(value, name)) for name in names)]
+            return [
+                *(vars(value).items() if hasattr(value, "__dict__") else ()),
+                *((name, getattr(value, name)) for name in names),
+            ]
         return None
 
     @staticmethod
     def parts_of_function(function):
-        parts = [(name, cell) for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ())]
-        parts += [("<defaults>", function.__defaults__ or ()), ("<named defaults>", function.__kwdefaults__ or {})]
+        parts = [
+            (name, cell) for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ())
+        ]
+        parts += [
+            ("<defaults>", function.__defaults__ or ()),
+            ("<named defaults>", function.__kwdefaults__ or {}),
+        ]
         if is_users(function.__code__.co_filename):  # packages mark their own functions
             parts += [("<attributes>", vars(function)), *globals_of(function).items()]
         return parts
@@ -189,7 +262,10 @@ class Snapshot:
     def remember(self, value):
         """What a container holds, to be put back."""
         if isinstance(value, torch.nn.Module):
-            for table in (vars(value), *(vars(value).get(name) for name in ("_parameters", "_buffers", "_modules"))):
+            for table in (
+                vars(value),
+                *(vars(value).get(name) for name in ("_parameters", "_buffers", "_modules")),
+            ):
                 if table is not None:
                     self.containers.append((table, dict(table)))
         elif isinstance(value, dict):
@@ -198,14 +274,25 @@ class Snapshot:
             self.containers.append((value, list(value)))
         elif isinstance(value, set):
             self.containers.append((value, set(value)))
-        elif isinstance(value, types.CellType) or not hasattr(value, "__dict__") or isinstance(value, (type, types.FunctionType, types.MethodType, types.ModuleType)):
+        elif (
+            isinstance(value, types.CellType)
+            or not hasattr(value, "__dict__")
+            or isinstance(value, (type, types.FunctionType, types.MethodType, types.ModuleType))
+        ):
             return
         else:
             self.containers.append((vars(value), dict(vars(value))))
 
     def about_to_write(self, memory):
         """Remembers the numbers of parameters there; the parameters."""
-        found = [leaf for leaf in self.leaves.values() if leaf.is_tensor() and leaf.copy is None and leaf.alias is not None and leaf.alias.untyped_storage().data_ptr() == memory]
+        found = [
+            leaf
+            for leaf in self.leaves.values()
+            if leaf.is_tensor()
+            and leaf.copy is None
+            and leaf.alias is not None
+            and leaf.alias.untyped_storage().data_ptr() == memory
+        ]
         for leaf in found:
             leaf.copy = leaf.alias.clone()
         return [leaf.value for leaf in found]
@@ -234,7 +321,11 @@ class Snapshot:
     def put_back(leaf):
         if leaf.value.grad_fn is not None and leaf.alias.grad_fn is None and leaf.value._is_view() is False:
             leaf.value.detach_()
-        if leaf.value.data_ptr() != leaf.alias.data_ptr() or leaf.value.shape != leaf.alias.shape or leaf.value.stride() != leaf.alias.stride():
+        if (
+            leaf.value.data_ptr() != leaf.alias.data_ptr()
+            or leaf.value.shape != leaf.alias.shape
+            or leaf.value.stride() != leaf.alias.stride()
+        ):
             leaf.value.data = leaf.alias
         if leaf.value._version != leaf.version or not torch.equal(bits(leaf.alias), bits(leaf.copy)):
             leaf.alias.copy_(leaf.copy)

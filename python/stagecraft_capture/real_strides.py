@@ -1,14 +1,28 @@
-"""Strides that torch's fake kernels tell wrongly where an input is not contiguous. The real kernels are asked, on zeros."""
+"""Strides that torch's fake kernels tell wrongly where an input is not contiguous. The real kernels are
+asked, on zeros."""
 
 import contextlib
 
 import torch
 
-from .torch_private import FakeTensorMode, OpOverload, decomposition_table, fake_kernels, make_contiguous_strides_for, meta_table, pytree, unset_fake_temporarily
+from .torch_private import (
+    FakeTensorMode,
+    OpOverload,
+    decomposition_table,
+    fake_kernels,
+    make_contiguous_strides_for,
+    meta_table,
+    pytree,
+    unset_fake_temporarily,
+)
 
 ATEN = torch.ops.aten
 OPERATORS = [
-    *(ATEN.native_batch_norm.default, ATEN._native_batch_norm_legit.default, ATEN._native_batch_norm_legit.no_stats),
+    *(
+        ATEN.native_batch_norm.default,
+        ATEN._native_batch_norm_legit.default,
+        ATEN._native_batch_norm_legit.no_stats,
+    ),
     *(ATEN._native_batch_norm_legit_functional.default, ATEN._native_batch_norm_legit_no_training.default),
     *(ATEN.native_batch_norm_backward.default, ATEN.native_layer_norm_backward.default),
     *(ATEN.hardswish_backward.default, ATEN.glu_backward.default, ATEN.native_channel_shuffle.default),
@@ -18,7 +32,8 @@ WRITTEN_OUT = [op for op in OPERATORS if op not in meta_table]
 
 
 def in_order(tensor):
-    """Whether its strides are those of a new tensor, those of sizes of 1 as well: kernels tell channels last by them."""
+    """Whether its strides are those of a new tensor, those of sizes of 1 as well: kernels tell channels last
+    by them."""
     return tensor.is_contiguous() and tensor.stride() == make_contiguous_strides_for(tensor.shape)
 
 
@@ -31,13 +46,19 @@ def by_real_kernel(mode, operator, *args, **kwargs):
             return decomposition_table.get(operator, operator.decompose)(*args, **kwargs)
     zeros = lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype).zero_()
     with torch.no_grad(), unset_fake_temporarily():
-        made = operator(*pytree.tree_map_only(torch.Tensor, zeros, args), **pytree.tree_map_only(torch.Tensor, zeros, kwargs))
+        made = operator(
+            *pytree.tree_map_only(torch.Tensor, zeros, args),
+            **pytree.tree_map_only(torch.Tensor, zeros, kwargs),
+        )
     with mode:
-        return pytree.tree_map_only(torch.Tensor, lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype), made)
+        return pytree.tree_map_only(
+            torch.Tensor, lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype), made
+        )
 
 
 class OfOperators(dict):
-    """What FakeTensorMode remembers of operators. Subgraphs are left out: their entries may live no longer than they do."""
+    """What FakeTensorMode remembers of operators. Subgraphs are left out: their entries may live no longer
+    than they do."""
 
     def __setitem__(self, key, entry):
         if isinstance(key.key[0], OpOverload):
@@ -51,7 +72,8 @@ REMEMBERED = OfOperators()  # while the real kernels are asked: a model's layers
 def real_strides():
     before = {op: fake_kernels.get(op) for op in OPERATORS}
     fake_kernels.update(dict.fromkeys(OPERATORS, by_real_kernel))
-    meta_table.update(dict.fromkeys(WRITTEN_OUT, by_real_kernel))  # else what they are written out as would be asked first
+    # else what they are written out as would be asked first
+    meta_table.update(dict.fromkeys(WRITTEN_OUT, by_real_kernel))
     FakeTensorMode.cache, outside = REMEMBERED, FakeTensorMode.cache
     try:
         yield

@@ -1,4 +1,5 @@
-"""Types that torch's fake kernels tell wrongly: norms of narrow inputs beside float32 weights, and their statistics. The real kernels are asked."""
+"""Types that torch's fake kernels tell wrongly: norms of narrow inputs beside float32 weights, and their
+statistics. The real kernels are asked."""
 
 import operator
 
@@ -9,7 +10,15 @@ from .torch_private import unset_fake_temporarily
 
 NORMS = {
     f"{name}{ending}"
-    for name in ("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training", "native_layer_norm", "native_group_norm", "_fused_rms_norm")
+    for name in (
+        "native_batch_norm",
+        "_native_batch_norm_legit",
+        "_native_batch_norm_legit_functional",
+        "_native_batch_norm_legit_no_training",
+        "native_layer_norm",
+        "native_group_norm",
+        "_fused_rms_norm",
+    )
     for ending in ("", "_backward")
 }
 NARROW = (torch.bfloat16, torch.float16)
@@ -26,7 +35,9 @@ def correct(node):
     real = lambda n: torch.zeros(n.meta["val"].shape, dtype=n.meta["val"].dtype)
     with torch.no_grad(), unset_fake_temporarily():
         made = node.target(*torch.fx.map_arg(node.args, real), **torch.fx.map_arg(node.kwargs, real))
-    typed = lambda fake, found: fake if fake is None or found is None or fake.dtype == found.dtype else fake.to(found.dtype)
+    typed = lambda fake, found: (
+        fake if fake is None or found is None or fake.dtype == found.dtype else fake.to(found.dtype)
+    )
     node.meta["val"] = tuple(map(typed, node.meta["val"], made))
     for user in node.users:
         if user.target is operator.getitem:

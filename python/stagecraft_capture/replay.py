@@ -6,16 +6,27 @@ from .errors import CaptureError
 from .multiply_adds import sizes_at
 from .noise import DRAWS
 
-DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16, "i64": torch.int64, "i32": torch.int32, "bool": torch.bool}
+DTYPES = {
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "bool": torch.bool,
+}
 
 
 def samples_of(tensors, types):
-    """b, for which the types, as "f32[16*b,64]", are those of the tensors; None where no size depends on it."""
+    """b, for which the types, as "f32[16*b,64]", are those of the tensors; None where no size depends on
+    it."""
     for tensor, type_of in zip(tensors, types):
         sizes = type_of[type_of.index("[") + 1 : -1].split(",")
         at = next((i for i, size in enumerate(sizes) if "b" in size), None)
         if at is not None:
-            return next(b for b in range(1, tensor.shape[at] + 1) if sizes_at(type_of, b)[at] == tensor.shape[at])
+            return next(
+                b for b in range(1, tensor.shape[at] + 1) if sizes_at(type_of, b)[at] == tensor.shape[at]
+            )
 
 
 def draw(name, result, arguments, b):
@@ -27,7 +38,8 @@ def draw(name, result, arguments, b):
 
 
 def dropped(x, ones, p):
-    """As eager multiplies: by a mask that is divided by what stays. Where nearly all is dropped, that rounds otherwise than a factor would."""
+    """As eager multiplies: by a mask that is divided by what stays. Where nearly all is dropped, that rounds
+    otherwise than a factor would."""
     return x * ones.div(1 - p), ones != 0
 
 
@@ -57,7 +69,10 @@ def value_of(argument, values, b):
         ((kind, what),) = argument.items()
         if kind == "size":
             if b is None:
-                raise CaptureError("a layer makes something for each sample of what has no dimension of samples (of weights alone, as a parametrization does): choose another cut with --layers")
+                raise CaptureError(
+                    "a layer makes something for each sample of what has no dimension of samples (of weights"
+                    " alone, as a parametrization does): choose another cut with --layers"
+                )
             return what[0] * b + what[1]
         if kind == "scalar":
             return value_of(what, values, b)
@@ -88,7 +103,10 @@ def run_steps(steps, values, b):
         try:
             made = operator_of(name)(*[value_of(a, values, b) for a in arguments])
         except RuntimeError as error:
-            raise CaptureError(f"the captured layers fail where the model does not, in {name} ({results[0]}): {str(error).strip().splitlines()[0]}; this is a defect of the capture") from error
+            raise CaptureError(
+                f"the captured layers fail where the model does not, in {name} ({results[0]}):"
+                f" {str(error).strip().splitlines()[0]}; this is a defect of the capture"
+            ) from error
         made = made if isinstance(made, (tuple, list)) else [made]
         for result, tensor in zip(results, made):
             if result is not None:
@@ -105,11 +123,13 @@ class Replayed:
         for letter in "puc":
             for i, name in enumerate(tensors.names[letter]):
                 value = tensors.values[name].detach().contiguous()  # as files hold them
-                self.fixed[f"{letter}{i}"] = value.clone() if letter == "u" else value  # buffers are written to
+                # buffers are written to
+                self.fixed[f"{letter}{i}"] = value.clone() if letter == "u" else value
 
     def given(self, inputs, batch):
         fields = {f"f{i}": batch[name] for i, name in enumerate(self.field_names)}
-        return {**self.fixed, **{f"in{i}": x.contiguous() for i, x in enumerate(inputs)}, **fields}  # as they arrive on another rank
+        # as they arrive on another rank
+        return {**self.fixed, **{f"in{i}": x.contiguous() for i, x in enumerate(inputs)}, **fields}
 
     def forward(self, inputs, batch):
         """The outputs. `batch`: fields by name."""
@@ -125,9 +145,14 @@ class Replayed:
         return [values[n] for n in part["outputs"]]
 
     def backward(self, gradients):
-        """Gradients of the inputs, and of the parameters; None where there is none. `gradients`: of the outputs, None where one has none."""
+        """Gradients of the inputs, and of the parameters; None where there is none. `gradients`: of the
+        outputs, None where one has none."""
         part = self.graph["backward_input"]
-        values = {**self.fixed, **self.for_input, **{f"g{i}": g.contiguous() for i, g in enumerate(gradients) if g is not None}}
+        values = {
+            **self.fixed,
+            **self.for_input,
+            **{f"g{i}": g.contiguous() for i, g in enumerate(gradients) if g is not None},
+        }
         run_steps(part["steps"], values, self.b)
         grad_inputs = [values[n] if n is not None else None for n in part["outputs"]]
         kept = {**self.fixed, **self.for_weight, **{n: values[n] for n in part["keep_weight"]}}

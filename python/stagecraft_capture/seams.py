@@ -1,8 +1,9 @@
 """Which cuts all graphs of a model share: those of training and of evaluation, at every size of micro-batch.
 
-A graph is cut by itself (cut.py). Then a cut stays where every graph has it, with the same values going on there, where no buffer that the
-training changes is used on both sides of it in any of the graphs (each side would hold a copy, and one of them would stay as it was), and
-where a gradient comes back over it. The others are forbidden, and all graphs are cut again, so that the pieces on both sides are one.
+A graph is cut by itself (cut.py). Then a cut stays where every graph has it, with the same values going on
+there, where no buffer that the training changes is used on both sides of it in any of the graphs (each side
+would hold a copy, and one of them would stay as it was), and where a gradient comes back over it. The others
+are forbidden, and all graphs are cut again, so that the pieces on both sides are one.
 """
 
 from collections import Counter
@@ -26,7 +27,12 @@ def values_between(pieces):
 
 def held_by(composite):
     """Names of the parameters that its nodes read."""
-    return {composite.tensors[n][1] for node in composite.nodes for n in node.all_input_nodes if composite.tensors.get(n, ("",))[0] in HELD}
+    return {
+        composite.tensors[n][1]
+        for node in composite.nodes
+        for n in node.all_input_nodes
+        if composite.tensors.get(n, ("",))[0] in HELD
+    }
 
 
 def unshared(keys):
@@ -39,7 +45,9 @@ def of_other_values(all_pieces, keys):
     """Seams where not the same values go on in all graphs."""
     found, between = set(), [values_between(pieces) for pieces in all_pieces]
     for i, key in enumerate(keys):
-        if any(values[i][1] != between[0][i][1] or values[i + 1][0] != between[0][i + 1][0] for values in between):
+        if any(
+            values[i][1] != between[0][i][1] or values[i + 1][0] != between[0][i + 1][0] for values in between
+        ):
             found.add(key)
     return found
 
@@ -48,9 +56,16 @@ def over_buffers(all_pieces, composites, keys):
     """Seams with uses of a buffer that the forward changes on both sides, in the same graph or in two."""
     users = {}
     for pieces, composite in zip(all_pieces, composites):
-        memory = {storage(n): name for n, (_, name, _) in composite.tensors.items() if name in composite.changing}
+        memory = {
+            storage(n): name for n, (_, name, _) in composite.tensors.items() if name in composite.changing
+        }
         for i, piece in enumerate(pieces):
-            for name in {memory[storage(n)] for node in piece.nodes for n in node.all_input_nodes if n.op != "get_attr" and storage(n) in memory}:
+            for name in {
+                memory[storage(n)]
+                for node in piece.nodes
+                for n in node.all_input_nodes
+                if n.op != "get_attr" and storage(n) in memory
+            }:
                 users.setdefault(name, set()).add(i)
     return {key for i, key in enumerate(keys) if any(min(at) <= i < max(at) for at in users.values())}
 
@@ -61,18 +76,28 @@ def without_gradient(pieces, keys, reached):
 
 
 def cut_alike(exported, largest, gradients_of, *how):
-    """The pieces of all graphs, by mode and size; what `gradients_of`, of layouts.py, says of the largest in training; and the names of the
-    layers that are part of the first, because no gradient comes back to what lies in front of them. `how`: of cut()."""
+    """The pieces of all graphs, by mode and size; what `gradients_of`, of layouts.py, says of the largest in
+    training; and the names of the layers that are part of the first, because no gradient comes back to what
+    lies in front of them. `how`: of cut()."""
     graphs = [(mode, b) for mode, at in exported.items() for b in at]
     composites = [exported[mode][b] for mode, b in graphs]
     common = frozenset.intersection(*(frozenset(held_by(composite)) for composite in composites))
     forbidden, joined = set(), []
     while True:
-        cuts = {mode: {b: cut(composite, *how, forbidden=forbidden, common=common) for b, composite in at.items()} for mode, at in exported.items()}
+        cuts = {
+            mode: {b: cut(composite, *how, forbidden=forbidden, common=common) for b, composite in at.items()}
+            for mode, at in exported.items()
+        }
         has_loss = composites[0].loss is not None
         all_pieces = [cuts[mode][b][:-1] if has_loss else cuts[mode][b] for mode, b in graphs]
-        keys = [read_up_to(composite, [piece.nodes for piece in pieces[:-1]], common) for pieces, composite in zip(all_pieces, composites)]  # a seam's name in all graphs
-        wrong = unshared(keys) or of_other_values(all_pieces, keys[0]) | over_buffers(all_pieces, composites, keys[0])
+        # a seam's name in all graphs
+        keys = [
+            read_up_to(composite, [piece.nodes for piece in pieces[:-1]], common)
+            for pieces, composite in zip(all_pieces, composites)
+        ]
+        wrong = unshared(keys) or of_other_values(all_pieces, keys[0]) | over_buffers(
+            all_pieces, composites, keys[0]
+        )
         if not wrong:
             gradients = gradients_of(exported[True][largest], cuts[True][largest])
             pieces = all_pieces[graphs.index((True, largest))]

@@ -25,11 +25,15 @@ def simplify(graph):
         elif is_random(node):
             draw_by_name(graph, node)
         elif op == "native_batch_norm_backward" and node.args[7]:
-            # In training the kernel does not read the running statistics, which by then another micro-batch has changed.
+            # In training the kernel does not read the running statistics, which by then another micro-batch
+            # has changed.
             node.args = (*node.args[:3], None, None, *node.args[5:])
         elif op == "convolution_backward" and node.args[10][0] and any(node.args[10][1:]):
             with graph.inserting_before(node):
-                halves = [graph.call_function(node.target, (*node.args[:10], mask)) for mask in ([True, False, False], [False, *node.args[10][1:]])]
+                halves = [
+                    graph.call_function(node.target, (*node.args[:10], mask))
+                    for mask in ([True, False, False], [False, *node.args[10][1:]])
+                ]
             for half in halves:
                 half.meta = dict(node.meta)
             for user in list(node.users):
@@ -44,18 +48,29 @@ def simplify(graph):
 
 def laid_out(node):
     value = node.meta.get("val")
-    return (value.dtype, value.shape, value.stride(), value.storage_offset()) if isinstance(value, torch.Tensor) else None
+    return (
+        (value.dtype, value.shape, value.stride(), value.storage_offset())
+        if isinstance(value, torch.Tensor)
+        else None
+    )
 
 
 def the_same_as(node):
-    """The node whose value this one repeats, with the same strides; or None. A result of the layer is no placeholder."""
+    """The node whose value this one repeats, with the same strides; or None. A result of the layer is no
+    placeholder."""
     op = name_of(node)
     if op in ("detach", "alias"):
         return node.args[0]
     if op in ("clone", "_to_copy", "_unsafe_view", "view", "expand", "slice"):
         before = node.args[0]
-        its_own = before.op == "placeholder" and (op in ("clone", "_to_copy") or any(user.op == "output" for user in node.users))
-        return before if laid_out(before) is not None and laid_out(before) == laid_out(node) and not its_own else None
+        its_own = before.op == "placeholder" and (
+            op in ("clone", "_to_copy") or any(user.op == "output" for user in node.users)
+        )
+        return (
+            before
+            if laid_out(before) is not None and laid_out(before) == laid_out(node) and not its_own
+            else None
+        )
     if op == "as_strided":
         return node.args[0] if same_places(node.args[0], node) else None
     if op in ("t", "transpose", "permute") and name_of(node.args[0]) in ("t", "transpose", "permute"):
@@ -66,9 +81,14 @@ def the_same_as(node):
 
 
 def same_places(before, after):
-    """Whether two tensors of one memory have the same elements in the same places; strides of single elements do not matter."""
+    """Whether two tensors of one memory have the same elements in the same places; strides of single elements
+    do not matter."""
     x, y = before.meta["val"], after.meta["val"]
-    return x.shape == y.shape and x.storage_offset() == y.storage_offset() and all(a == b for size, a, b in zip(x.shape, x.stride(), y.stride()) if size != 1)
+    return (
+        x.shape == y.shape
+        and x.storage_offset() == y.storage_offset()
+        and all(a == b for size, a, b in zip(x.shape, x.stride(), y.stride()) if size != 1)
+    )
 
 
 def dimensions(node):
@@ -101,7 +121,8 @@ def shorten(node):
 
 
 def copy_laid_out(graph, node):
-    """A copy into new memory of given strides, which writes to slices make in the backward: what is copied, in that order of memory."""
+    """A copy into new memory of given strides, which writes to slices make in the backward: what is copied,
+    in that order of memory."""
     empty, source = node.args[:2]
     wanted, given = node.meta["val"], source.meta["val"]
     order = memory_order(wanted)
@@ -124,7 +145,8 @@ def copy_laid_out(graph, node):
 
 
 def weight_by_shape(graph, node):
-    """The weight half of a convolution's backward reads the weight's shape alone: it gets one element, expanded."""
+    """The weight half of a convolution's backward reads the weight's shape alone: it gets one element,
+    expanded."""
     gradient, weight = node.args[0], node.args[2]
     with graph.inserting_before(node):
         one = graph.call_function(ATEN.new_empty.default, (gradient, [1] * weight.meta["val"].dim()))

@@ -1,7 +1,8 @@
 """The micro-batch sizes that a model is exported at, and what its exports say of each other.
 
-Few samples tell how sizes and numbers follow from the number of samples, and many whether that goes on: a branch of Python on the number
-(`if len(x) > 16`, `min(len(x), 8)`) shows there. Exports compute nothing, so many samples need neither memory nor time.
+Few samples tell how sizes and numbers follow from the number of samples, and many whether that goes on: a
+branch of Python on the number (`if len(x) > 16`, `min(len(x), 8)`) shows there. Exports compute nothing, so
+many samples need neither memory nor time.
 """
 
 import itertools
@@ -18,7 +19,8 @@ from .torch_private import pytree
 
 FEW = (2, 3)  # two make a line, the third must lie on it
 RUN = FEW[-1]  # of these sizes, the one that graphs are run at
-MANY, STEP = 96, 32  # at least so many, in steps: more than 64, and a multiple of 4, 8, 16 and 32, which Python may ask for
+# at least so many, in steps: more than 64, and a multiple of 4, 8, 16 and 32, which Python may ask for
+MANY, STEP = 96, 32
 FEWER = (32, 12, 5)  # of a model that fails with as many
 
 
@@ -44,7 +46,9 @@ class Exports:
         for training, at in self.by_mode.items():
             found = first_difference({b: composite.listed() for b, composite in at.items()})
             if found is not None:
-                again = first_difference({f: self.exported(training, FEW[0]).listed() for f in (1, 2)}, numbers=False)
+                again = first_difference(
+                    {f: self.exported(training, FEW[0]).listed() for f in (1, 2)}, numbers=False
+                )
                 self.module.train()
                 return of_forwards(again) if again else of_sizes(found, "" if training else "in evaluation ")
         return error
@@ -52,7 +56,13 @@ class Exports:
 
 def many_for(composite):
     """A number of samples that is no other size in the model, which an operator could take it for."""
-    sizes = {size for node in composite.graph.nodes for t in pytree.tree_leaves(node.meta.get("val")) if isinstance(t, torch.Tensor) for size in t.shape}
+    sizes = {
+        size
+        for node in composite.graph.nodes
+        for t in pytree.tree_leaves(node.meta.get("val"))
+        if isinstance(t, torch.Tensor)
+        for size in t.shape
+    }
     return next(n for n in itertools.count(MANY, STEP) if n not in sizes)
 
 
@@ -70,7 +80,8 @@ def exported_at_sizes(module, batch, has_loss):
                 raise
     exports.sizes = tuple(training)
     evaluation = {b: exports.exported(False, b) for b in (FEW[0], many)}
-    if all(same_graph(training[b], composite) for b, composite in evaluation.items()):  # no dropout, no batch norm: one export does for both
+    # no dropout, no batch norm: one export does for both
+    if all(same_graph(training[b], composite) for b, composite in evaluation.items()):
         evaluation = {b: copied(composite) for b, composite in training.items()}
     else:
         evaluation = {b: evaluation.get(b) or exports.exported(False, b) for b in training}

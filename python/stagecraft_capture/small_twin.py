@@ -1,7 +1,8 @@
-"""The self-check of a model too large to run: the same config with two layers and small sizes is captured and compared with eager.
+"""The self-check of a model too large to run: the same config with two layers and small sizes is captured and
+compared with eager.
 
-That says something of the large model where both have the same graphs but for their sizes: the same operators, reading the same values.
-What is made again instead of kept may differ: it is chosen by sizes.
+That says something of the large model where both have the same graphs but for their sizes: the same
+operators, reading the same values. What is made again instead of kept may differ: it is chosen by sizes.
 """
 
 from torch import fx
@@ -9,8 +10,21 @@ from torch import fx
 # What configs of transformers call their sizes, and what they become.
 LAYERS, HEAD, WIDTH_PER_HEAD = 2, 16, 3
 NAMES = {
-    "layers": ("num_hidden_layers", "n_layer", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers"),
-    "heads": ("num_attention_heads", "n_head", "num_heads", "encoder_attention_heads", "decoder_attention_heads"),
+    "layers": (
+        "num_hidden_layers",
+        "n_layer",
+        "num_layers",
+        "num_decoder_layers",
+        "encoder_layers",
+        "decoder_layers",
+    ),
+    "heads": (
+        "num_attention_heads",
+        "n_head",
+        "num_heads",
+        "encoder_attention_heads",
+        "decoder_attention_heads",
+    ),
     "shared_heads": ("num_key_value_heads",),
     "width": ("hidden_size", "n_embd", "d_model", "dim"),
     "inner": ("intermediate_size", "n_inner", "ffn_dim", "d_ff", "encoder_ffn_dim", "decoder_ffn_dim"),
@@ -20,9 +34,11 @@ NAMES = {
 
 
 def small_config(about):
-    """The config, a dictionary, with two layers, heads of 16 numbers and 256 tokens; as many heads per shared one as before."""
+    """The config, a dictionary, with two layers, heads of 16 numbers and 256 tokens; as many heads per shared
+    one as before."""
     small = dict(about)
-    named = lambda what: [name for name in NAMES[what] if isinstance(about.get(name), int)]  # two where encoder and decoder have their own
+    # two where encoder and decoder have their own
+    named = lambda what: [name for name in NAMES[what] if isinstance(about.get(name), int)]
     heads = next(iter(named("heads")), None)
     if heads is None:
         return None
@@ -32,7 +48,14 @@ def small_config(about):
         per_shared = about[heads] // about[shared]
         small[shared] = min(about[shared], 2)
         count = per_shared * small[shared]
-    new = {"layers": LAYERS, "heads": count, "width": count * HEAD, "inner": count * HEAD * WIDTH_PER_HEAD, "head": HEAD, "vocabulary": 256}
+    new = {
+        "layers": LAYERS,
+        "heads": count,
+        "width": count * HEAD,
+        "inner": count * HEAD * WIDTH_PER_HEAD,
+        "head": HEAD,
+        "vocabulary": 256,
+    }
     for what, size in new.items():
         small.update(dict.fromkeys(named(what), size))
     for name, value in about.items():

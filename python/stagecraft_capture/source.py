@@ -44,7 +44,9 @@ def from_file(text):
         raise CaptureError(f"{text!r}: expected FILE.py:NAME, as in model.py:build")
     found = function_in(path, name)
     if not isinstance(found, torch.nn.Module) and not callable(found):
-        raise CaptureError(f"{text}: is a {type(found).__name__}; expected a torch.nn.Module, or a function that returns one")
+        raise CaptureError(
+            f"{text}: is a {type(found).__name__}; expected a torch.nn.Module, or a function that returns one"
+        )
     with running(f"{text} fails"):
         made = found if isinstance(found, torch.nn.Module) else found()
     if not isinstance(made, torch.nn.Module):
@@ -58,7 +60,10 @@ def input_name(module):
     if first is None:
         raise CaptureError(f"{type(module).__name__}.forward takes no argument; it must take the samples")
     if first.kind not in (first.POSITIONAL_OR_KEYWORD, first.KEYWORD_ONLY):
-        raise CaptureError(f"{type(module).__name__}.forward takes {first}, which has no name to give samples under: write its arguments out, as in def forward(self, x)")
+        raise CaptureError(
+            f"{type(module).__name__}.forward takes {first}, which has no name to give samples under: write"
+            " its arguments out, as in def forward(self, x)"
+        )
     return first.name
 
 
@@ -76,21 +81,36 @@ def require_arguments(module, names):
     for parameter in inspect.signature(module.forward).parameters.values():
         variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if parameter.kind == parameter.POSITIONAL_ONLY:
-            raise CaptureError(f"{type(module).__name__}.forward takes {parameter.name!r} by its place alone: leave the / out of its arguments")
+            raise CaptureError(
+                f"{type(module).__name__}.forward takes {parameter.name!r} by its place alone: leave the /"
+                " out of its arguments"
+            )
         if not variadic and parameter.default is parameter.empty and parameter.name not in names:
-            raise CaptureError(f"the model's forward needs {parameter.name!r}: give --field {parameter.name}=TYPE[SIZES], as in {parameter.name}=i64[128]")
+            raise CaptureError(
+                f"the model's forward needs {parameter.name!r}: give --field {parameter.name}=TYPE[SIZES], as"
+                f" in {parameter.name}=i64[128]"
+            )
 
 
 def load_loss(text):
     """FILE.py:NAME, a function of (output, batch)."""
     path, colon, name = text.rpartition(":")
     if not colon or not path.endswith(".py"):
-        raise CaptureError(f"--loss {text}: expected {', '.join(USUAL)} or FILE.py:NAME, a function of the output and the batch")
+        raise CaptureError(
+            f"--loss {text}: expected {', '.join(USUAL)} or FILE.py:NAME, a function of the output and the"
+            " batch"
+        )
     found = function_in(path, name)
     if type(found).__module__ == "torch.nn.modules.loss":
-        raise CaptureError(f"--loss {text}: is a {type(found).__name__} of two tensors; write a function of (output, batch), as in lambda output, batch: {name}(output, batch['targets'])")
+        raise CaptureError(
+            f"--loss {text}: is a {type(found).__name__} of two tensors; write a function of (output, batch),"
+            f" as in lambda output, batch: {name}(output, batch['targets'])"
+        )
     if isinstance(found, type) or not callable(found):
-        raise CaptureError(f"--loss {text}: is a {type(found).__name__ if not isinstance(found, type) else 'class'}; expected a function of (output, batch)")
+        raise CaptureError(
+            f"--loss {text}: is a {type(found).__name__ if not isinstance(found, type) else 'class'};"
+            " expected a function of (output, batch)"
+        )
     return found
 
 

@@ -1,8 +1,10 @@
-"""The split of a joint graph into the three parts of a layer: forward, input half and weight half of the backward.
+"""The split of a joint graph into the three parts of a layer: forward, input half and weight half of the
+backward.
 
-Values of the forward that a half reads are kept, or made again: views always, others where keep.py says so. What is made again is made in
-the input half, once, and handed to the weight half where that reads it too. So no schedule holds more than if it were kept: what the weight
-half reads would have waited for it in either case.
+Values of the forward that a half reads are kept, or made again: views always, others where keep.py says so.
+What is made again is made in the input half, once, and handed to the weight half where that reads it too. So
+no schedule holds more than if it were kept: what the weight half reads would have waited for it in either
+case.
 """
 
 from dataclasses import dataclass, field
@@ -30,7 +32,8 @@ def inputs_again(node):
     """What a node of the forward reads when it is made again."""
     if name_of(node) == "native_dropout":  # the mask is kept, and applied
         return [node.args[0], mask_of(node)]
-    if name_of(node) == "_native_batch_norm_legit_functional":  # without the running statistics, which have changed
+    # without the running statistics, which have changed
+    if name_of(node) == "_native_batch_norm_legit_functional":
         return [n for n in node.args[:3] if n is not None]
     return node.all_input_nodes
 
@@ -69,8 +72,8 @@ class Splitter:
         return is_view(node) and all(self.is_of(n, letters) for n in node.all_input_nodes)
 
     def move_readers_of_weights(self):
-        """The weight half has no weights: by then they may be of another version. What reads some becomes the input half's, whole, with all
-        that it needs, and what it makes is handed on."""
+        """The weight half has no weights: by then they may be of another version. What reads some becomes the
+        input half's, whole, with all that it needs, and what it makes is handed on."""
         found = {n for n in self.backward_weight if any(self.is_of(r, "pu") for r in n.all_input_nodes)}
         if found:
             moved = self.ancestors(found, self.forward | self.backward_input) & self.backward_weight
@@ -93,14 +96,18 @@ class Splitter:
         return part, outside
 
     def parts(self, again=frozenset()):
-        """`again`: nodes of the forward that the input half makes again, with all views of them and elements that the backward reads."""
+        """`again`: nodes of the forward that the input half makes again, with all views of them and elements
+        that the backward reads."""
         joint, forward = self.joint, self.forward
         backward_weight, from_outside = self.reads(self.backward_weight, "c", frozenset())
-        from_outside |= {g for g in joint.gradients if g is not None and g not in backward_weight}  # a norm's, made in the input half
+        # a norm's, made in the input half
+        from_outside |= {g for g in joint.gradients if g is not None and g not in backward_weight}
         wanted = {n for n in from_outside if n in again}
         backward_input, of_input = self.reads(self.backward_input | wanted, "pc", again)
         in_order = lambda found: sorted(found, key=self.order.get)
-        is_kept = lambda n: (n in forward and n not in again) if n.op == "call_function" else joint.roles[n][0] in "if"
+        is_kept = lambda n: (
+            (n in forward and n not in again) if n.op == "call_function" else joint.roles[n][0] in "if"
+        )
         again = frozenset(n for n in backward_input if n in again)
         return Parts(
             forward=[n for n in self.nodes if n in forward],
@@ -108,13 +115,18 @@ class Splitter:
             backward_weight=[n for n in self.nodes if n in backward_weight],
             keep_input=in_order(n for n in of_input if is_kept(n)),
             keep_weight=in_order(n for n in from_outside if is_kept(n) and n not in backward_input),
-            hand_weight=in_order(n for n in from_outside if n in backward_input or (n.op == "placeholder" and joint.roles[n][0] == "g")),
+            hand_weight=in_order(
+                n
+                for n in from_outside
+                if n in backward_input or (n.op == "placeholder" and joint.roles[n][0] == "g")
+            ),
             again=again,
         )
 
     def late(self, part, again):
-        """The part with what is made again behind the last step that can do without it, so that it lives no longer than it must. What the
-        weight half alone reads is made where the last of what it is made of is read."""
+        """The part with what is made again behind the last step that can do without it, so that it lives no
+        longer than it must. What the weight half alone reads is made where the last of what it is made of is
+        read."""
         fixed = [n for n in part if n not in again]
         remade = [n for n in part if n in again]
         first = sum(n in self.forward for n in fixed)  # views of weights, which what is made again may read
@@ -126,9 +138,15 @@ class Splitter:
         inputs_last_read, at = {}, {}
         for node in remade:
             reads = inputs_again(node)
-            inputs_last_read[node] = max([position[r] for n in reads for r in readers[n] if r in position] + [inputs_last_read.get(n, first) for n in reads] + [first])
+            inputs_last_read[node] = max(
+                [position[r] for n in reads for r in readers[n] if r in position]
+                + [inputs_last_read.get(n, first) for n in reads]
+                + [first]
+            )
         for node in reversed(remade):
-            at[node] = min([at.get(u, position.get(u)) for u in readers.get(node, [])], default=inputs_last_read[node])
+            at[node] = min(
+                [at.get(u, position.get(u)) for u in readers.get(node, [])], default=inputs_last_read[node]
+            )
         for node in remade:  # elements follow what they are elements of
             if is_element(node) and node.args[0] in at:
                 at[node] = at[node.args[0]]

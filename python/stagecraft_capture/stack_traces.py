@@ -1,5 +1,6 @@
-"""Where in the user's Python an operator of an exported graph comes from. torch.export notes functions that are called `forward` alone, so
-that losses and functions that a forward calls would have no place; and of every operator it reads all frames, a hundred and more of its own."""
+"""Where in the user's Python an operator of an exported graph comes from. torch.export notes functions that
+are called `forward` alone, so that losses and functions that a forward calls would have no place; and of
+every operator it reads all frames, a hundred and more of its own."""
 
 import contextlib
 import sys
@@ -11,8 +12,8 @@ from .torch_private import proxy
 
 
 class UsersFrames:
-    """In place of torch's CapturedTraceback: up to the call of torch.export the user's frames, oldest first, or where there are none those of
-    the modules of torch."""
+    """In place of torch's CapturedTraceback: up to the call of torch.export the user's frames, oldest first,
+    or where there are none those of the modules of torch."""
 
     @classmethod
     def extract(cls):
@@ -30,11 +31,16 @@ class UsersFrames:
             if code.co_name == "forward":
                 modules.append(frame)
             frame = frame.f_back
-        of = lambda frame: traceback.FrameSummary(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        of = lambda frame: traceback.FrameSummary(
+            frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+        )
         return traceback.StackSummary.from_list([of(frame) for frame in reversed(users or modules)])
 
 
 @contextlib.contextmanager
 def with_users_frames():
-    with mock.patch.object(proxy, "CapturedTraceback", UsersFrames), mock.patch.object(proxy.TracerBase, "_filter_traceback_frames", lambda tracer, frames: frames):
+    with (
+        mock.patch.object(proxy, "CapturedTraceback", UsersFrames),
+        mock.patch.object(proxy.TracerBase, "_filter_traceback_frames", lambda tracer, frames: frames),
+    ):
         yield

@@ -1,5 +1,6 @@
-"""What a forward changes beside its output. Registered buffers, and frozen parameters, are followed into the graph (check.py compares them).
-Anything else would stay as it was at the capture: it is refused, unless no later forward can read it.
+"""What a forward changes beside its output. Registered buffers, and frozen parameters, are followed into the
+graph (check.py compares them). Anything else would stay as it was at the capture: it is refused, unless no
+later forward can read it.
 """
 
 import contextlib
@@ -20,14 +21,16 @@ from .torch_private import TorchDispatchMode, pytree, reset_dynamo
 
 
 class Lines(TorchDispatchMode):
-    """Where tensors are written to, and attributes of modules set. `start`: a Snapshot, which learns the numbers of parameters that are about
-    to be written."""
+    """Where tensors are written to, and attributes of modules set. `start`: a Snapshot, which learns the
+    numbers of parameters that are about to be written."""
 
     def __init__(self, module, start):
         super().__init__()
         self.start, self.parameters = start, []
         prefix = getattr(module, "PREFIX", "")
-        self.paths = {id(part): f"{path}.".removeprefix(prefix).rstrip(".") for path, part in module.named_modules()}
+        self.paths = {
+            id(part): f"{path}.".removeprefix(prefix).rstrip(".") for path, part in module.named_modules()
+        }
         self.written, self.set, self.hooks = {}, {}, []
 
     def place(self):
@@ -37,7 +40,9 @@ class Lines(TorchDispatchMode):
             file = frame.f_code.co_filename
             if not line and is_users(file):
                 text = traceback.linecache.getline(file, frame.f_lineno).strip()
-                line = f'File "{file}", line {frame.f_lineno}, in {frame.f_code.co_name}' + (f" ({text})" if text else "")
+                line = f'File "{file}", line {frame.f_lineno}, in {frame.f_code.co_name}' + (
+                    f" ({text})" if text else ""
+                )
             own = self.paths.get(id(frame.f_locals.get("self"))) if own is None else own
             if line and own is not None:
                 break
@@ -73,7 +78,9 @@ class Lines(TorchDispatchMode):
 
     def of(self, leaf):
         """The line that changed it."""
-        line = next((self.set[id(part), name] for part, name in reversed(leaf.of) if (id(part), name) in self.set), "")
+        line = next(
+            (self.set[id(part), name] for part, name in reversed(leaf.of) if (id(part), name) in self.set), ""
+        )
         if not line and leaf.is_tensor() and leaf.alias is not None:
             line = self.written.get(leaf.alias.untyped_storage().data_ptr(), "")
         return line
@@ -81,7 +88,8 @@ class Lines(TorchDispatchMode):
 
 @contextlib.contextmanager
 def first_accesses(changed):
-    """(id of object, attribute) -> "get" or "set", whichever comes first. `changed`: (object, attribute) pairs."""
+    """(id of object, attribute) -> "get" or "set", whichever comes first. `changed`: (object, attribute)
+    pairs."""
     found, classes = {}, {id(part): (part, type(part)) for part, _ in changed}
     watched = {(id(part), name) for part, name in changed}
 
@@ -98,12 +106,22 @@ def first_accesses(changed):
             note(part, name, "set")
             kind.__setattr__(part, name, value)
 
-        return type(kind.__name__, (kind,), {"__getattribute__": get, "__setattr__": put, "__module__": kind.__module__, "__qualname__": kind.__qualname__})
+        return type(
+            kind.__name__,
+            (kind,),
+            {
+                "__getattribute__": get,
+                "__setattr__": put,
+                "__module__": kind.__module__,
+                "__qualname__": kind.__qualname__,
+            },
+        )
 
     swapped = []
     try:
         for part, kind in classes.values():
-            with contextlib.suppress(TypeError, AttributeError):  # a class that lets nobody do so, as those of enumerations: what hangs on it counts as read
+            # a class that lets nobody do so, as those of enumerations: what hangs on it counts as read
+            with contextlib.suppress(TypeError, AttributeError):
                 object.__setattr__(part, "__class__", watching(kind))
                 swapped.append((part, kind))
         yield found
@@ -114,20 +132,31 @@ def first_accesses(changed):
 
 @dataclass
 class Changes:
-    """What a forward in training changes. `left_out`: paths of attributes that no forward reads before it sets them."""
+    """What a forward in training changes. `left_out`: paths of attributes that no forward reads before it
+    sets them."""
 
     followed: set = field(default_factory=set)  # paths of buffers and of frozen parameters
     left_out: set = field(default_factory=set)
     lines: dict = field(default_factory=dict)  # path -> the line that changes it
-    in_evaluation: list = field(default_factory=list)  # lines on what a forward in evaluation changes, which a run does not
+    # lines on what a forward in evaluation changes, which a run does not
+    in_evaluation: list = field(default_factory=list)
     parameters: list = field(default_factory=list)  # those that are written to
 
 
 def is_followed(before, after):
     a_tensor = before is not None and after is not None and before.is_tensor() and after.is_tensor()
     held = a_tensor and (before.is_buffer and after.is_buffer)
-    frozen = a_tensor and isinstance(before.value, torch.nn.Parameter) and before.value is after.value and not before.value.requires_grad
-    return (held or frozen) and before.alias.shape == after.alias.shape and before.alias.dtype == after.alias.dtype
+    frozen = (
+        a_tensor
+        and isinstance(before.value, torch.nn.Parameter)
+        and before.value is after.value
+        and not before.value.requires_grad
+    )
+    return (
+        (held or frozen)
+        and before.alias.shape == after.alias.shape
+        and before.alias.dtype == after.alias.dtype
+    )
 
 
 def where(path, leaf, line, module):
@@ -143,7 +172,11 @@ def words_of(leaf):
         return "nothing"
     if leaf.is_tensor():
         return f"a tensor of {list(leaf.alias.shape)}"
-    return repr(leaf.value) if isinstance(leaf.value, (int, float, str, bool, type(None))) and len(repr(leaf.value)) < 40 else f"a {(leaf.value.kind if isinstance(leaf.value, Stated) else type(leaf.value)).__name__}"
+    return (
+        repr(leaf.value)
+        if isinstance(leaf.value, (int, float, str, bool, type(None))) and len(repr(leaf.value)) < 40
+        else f"a {(leaf.value.kind if isinstance(leaf.value, Stated) else type(leaf.value)).__name__}"
+    )
 
 
 def refusal(path, before, after, line, module):
@@ -151,12 +184,24 @@ def refusal(path, before, after, line, module):
     name = path.removeprefix(getattr(module, "PREFIX", ""))
     at = f"{where(path, leaf, line, module)}: the forward"
     if leaf.is_tensor() and isinstance(leaf.value, torch.nn.Parameter):
-        return CaptureError(f"{at} changes the parameter {name!r}, which the optimizer alone may change in a run (max_norm of an embedding does so); compute a new tensor of it and use that one")
+        return CaptureError(
+            f"{at} changes the parameter {name!r}, which the optimizer alone may change in a run (max_norm of"
+            " an embedding does so); compute a new tensor of it and use that one"
+        )
     if leaf.is_buffer:
-        return CaptureError(f"{at} makes {words_of(after)} of buffer {name!r}, {words_of(before)} before; a buffer keeps its shape and type")
+        return CaptureError(
+            f"{at} makes {words_of(after)} of buffer {name!r}, {words_of(before)} before; a buffer keeps its"
+            " shape and type"
+        )
     if leaf.is_tensor() or (after is not None and after.is_tensor()):
-        return CaptureError(f"{at} changes the tensor {name!r}, which is no buffer, so a run would not: make it one (register_buffer), of the same shape in every forward")
-    return CaptureError(f"{at} changes {name!r} from {words_of(before)} to {words_of(after)}, and a graph has it as it is now: keep it as a buffer (register_buffer) and compute with operators of torch, or remove it")
+        return CaptureError(
+            f"{at} changes the tensor {name!r}, which is no buffer, so a run would not: make it one"
+            " (register_buffer), of the same shape in every forward"
+        )
+    return CaptureError(
+        f"{at} changes {name!r} from {words_of(before)} to {words_of(after)}, and a graph has it as it is"
+        " now: keep it as a buffer (register_buffer) and compute with operators of torch, or remove it"
+    )
 
 
 def state_at(path, module):
@@ -175,7 +220,10 @@ def run(module, inputs, seed):
 def python_draws():
     numpy = sys.modules.get("numpy")
     state = numpy.random.get_state() if numpy else ()
-    return {"Python's random": str(random.getstate()), "numpy.random": str([part.tolist() if hasattr(part, "tolist") else part for part in state])}
+    return {
+        "Python's random": str(random.getstate()),
+        "numpy.random": str([part.tolist() if hasattr(part, "tolist") else part for part in state]),
+    }
 
 
 def others_of(batch, b):
@@ -184,7 +232,8 @@ def others_of(batch, b):
 
 
 def examined(module, batch, b=2):
-    """Changes of the module, which is as it was afterwards. `batch`: of batch.py. Refuses what no graph could have."""
+    """Changes of the module, which is as it was afterwards. `batch`: of batch.py. Refuses what no graph could
+    have."""
     refuse_backward_hooks(module)
     refuse_shared_parameters(module)
     changes = Changes()
@@ -206,7 +255,10 @@ def examined(module, batch, b=2):
         if state != draws[what]:
             place = line_that_changes(lambda: python_draws()[what], lambda: module(**batch.at(b)))
             start.restore()
-            raise CaptureError(f"{f'{place}: ' if place else ''}the forward draws from {what}: a graph has one draw for ever; draw with torch.rand")
+            raise CaptureError(
+                f"{f'{place}: ' if place else ''}the forward draws from {what}: a graph has one draw for"
+                " ever; draw with torch.rand"
+            )
     return changes
 
 
@@ -220,7 +272,10 @@ def changes_of(module, one, two, start, lines):
         return Changes()  # torch.export fails as well, and says why
     if lines.hooks:
         what, line = lines.hooks[0]
-        raise CaptureError(f"{line or 'the forward'}: registers {what}, which no run calls: do what it does in a torch.autograd.Function")
+        raise CaptureError(
+            f"{line or 'the forward'}: registers {what}, which no run calls: do what it does in a"
+            " torch.autograd.Function"
+        )
     first = Snapshot(module, lines.parameters)
     found = start.differences(first)
     if not found:
@@ -230,24 +285,40 @@ def changes_of(module, one, two, start, lines):
             output = run(module, two, 2)
     except Exception as error:
         place = place_of_error(error, module)
-        raise CaptureError(f"{f'{place}: ' if place else ''}a second forward of the model fails in eager mode: {said(error)}; the first one left something that it cannot read") from error
+        raise CaptureError(
+            f"{f'{place}: ' if place else ''}a second forward of the model fails in eager mode:"
+            f" {said(error)}; the first one left something that it cannot read"
+        ) from error
     second = Snapshot(module, lines.parameters)
     found |= {path: pair for path, pair in first.differences(second).items() if path not in found}
-    changes = Changes(parameters=lines.parameters, lines={path: lines.of(after or before) for path, (before, after) in found.items()})
+    changes = Changes(
+        parameters=lines.parameters,
+        lines={path: lines.of(after or before) for path, (before, after) in found.items()},
+    )
     changes.followed = {path for path, (before, after) in found.items() if is_followed(before, after)}
     rest = {path: pair for path, pair in found.items() if path not in changes.followed}
     if not rest:
         return changes
     first.restore()
-    with first_accesses([pair for leaves in rest.values() for leaf in leaves if leaf is not None for pair in leaf.of]) as accesses:
+    with first_accesses(
+        [pair for leaves in rest.values() for leaf in leaves if leaf is not None for pair in leaf.of]
+    ) as accesses:
         run(module, two, 2)
-    is_set_first = lambda leaf: leaf is None or any(accesses.get((id(part), name)) == "set" for part, name in leaf.of)
-    changes.left_out = {path for path, (before, after) in rest.items() if may_be_left_out(before, after) and is_set_first(before) and is_set_first(after)}
+    is_set_first = lambda leaf: (
+        leaf is None or any(accesses.get((id(part), name)) == "set" for part, name in leaf.of)
+    )
+    changes.left_out = {
+        path
+        for path, (before, after) in rest.items()
+        if may_be_left_out(before, after) and is_set_first(before) and is_set_first(after)
+    }
     unexplained = {path: pair for path, pair in rest.items() if path not in changes.left_out}
     if unexplained and not is_cache(module, two, output, unexplained, changes, start, first, second):
         path, (before, after) = next(iter(unexplained.items()))
         start.restore()
-        line = changes.lines[path] or line_that_changes(lambda: state_at(path, module), lambda: run(module, one, 1))
+        line = changes.lines[path] or line_that_changes(
+            lambda: state_at(path, module), lambda: run(module, one, 1)
+        )
         raise refusal(path, before, after, line, module)
     changes.left_out |= set(unexplained)
     return changes
@@ -255,17 +326,23 @@ def changes_of(module, one, two, start, lines):
 
 def may_be_left_out(before, after):
     """Neither a buffer nor a parameter, which are in a state_dict."""
-    return not any(leaf is not None and (leaf.is_buffer or isinstance(leaf.value, torch.nn.Parameter)) for leaf in (before, after))
+    return not any(
+        leaf is not None and (leaf.is_buffer or isinstance(leaf.value, torch.nn.Parameter))
+        for leaf in (before, after)
+    )
 
 
 def same_results(a, b):
     """Whether two forwards made the same tensors."""
     a, b = pytree.tree_leaves(a), pytree.tree_leaves(b)
-    return len(a) == len(b) and all(x.shape == y.shape and torch.equal(x, y) for x, y in zip(a, b) if isinstance(x, torch.Tensor))
+    return len(a) == len(b) and all(
+        x.shape == y.shape and torch.equal(x, y) for x, y in zip(a, b) if isinstance(x, torch.Tensor)
+    )
 
 
 def is_cache(module, inputs, expected, unexplained, changes, start, first, second):
-    """Whether what changed is made once, of nothing that is in the batch: a table of positions, kept for later forwards."""
+    """Whether what changed is made once, of nothing that is in the batch: a table of positions, kept for
+    later forwards."""
     stays = {path for path in unexplained if path not in first.differences(second)}
     if len(stays) != len(unexplained) or not all(may_be_left_out(*pair) for pair in unexplained.values()):
         return False
@@ -275,4 +352,6 @@ def is_cache(module, inputs, expected, unexplained, changes, start, first, secon
             start.leaves[path].alias.copy_(first.leaves[path].copy)
     found = run(module, inputs, 2)
     later = Snapshot(module, [first.leaves[path].value for path in changes.followed])
-    return same_results(expected, found) and not (set(second.differences(later)) & (set(unexplained) | changes.followed))
+    return same_results(expected, found) and not (
+        set(second.differences(later)) & (set(unexplained) | changes.followed)
+    )

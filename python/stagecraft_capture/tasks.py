@@ -1,4 +1,5 @@
-"""What models of transformers are for: the class that makes one, what it returns, and the labels that its loss reads."""
+"""What models of transformers are for: the class that makes one, what it returns, and the labels that its
+loss reads."""
 
 import inspect
 from dataclasses import dataclass
@@ -24,7 +25,11 @@ class Wrapped(torch.nn.Module):
         self.untied = {}  # names of weights that are copies now: whose
         self.source = "."  # the folder that the config lies in
         self.stated_dtype = None  # the config's
-        self.fixed = {name: value for name, value in self.FIXED.items() if name in inspect.signature(model.forward).parameters}
+        self.fixed = {
+            name: value
+            for name, value in self.FIXED.items()
+            if name in inspect.signature(model.forward).parameters
+        }
 
     def forward(self, **batch):
         """Logits; with labels, (logits, loss)."""
@@ -42,7 +47,8 @@ class Logits(Wrapped):
 
 
 class Translation(Logits):
-    """From the tokens of two texts, or of one and its labels, which the model shifts into the second, to the logits of the second."""
+    """From the tokens of two texts, or of one and its labels, which the model shifts into the second, to the
+    logits of the second."""
 
 
 class Images(Wrapped):
@@ -51,11 +57,15 @@ class Images(Wrapped):
     def sample_shape(self):
         config = self.wrapped.config
         size = getattr(config, "image_size", None) or 224
-        return [getattr(config, "num_channels", 3), *(size if isinstance(size, (list, tuple)) else (size, size))]
+        return [
+            getattr(config, "num_channels", 3),
+            *(size if isinstance(size, (list, tuple)) else (size, size)),
+        ]
 
 
 class Answers(Wrapped):
-    """From tokens to the logits of an answer's first and last token, [b, tokens, 2]. The loss is transformers', computed from these."""
+    """From tokens to the logits of an answer's first and last token, [b, tokens, 2]. The loss is
+    transformers', computed from these."""
 
     LABELS = ("start_positions", "end_positions")
 
@@ -66,7 +76,12 @@ class Answers(Wrapped):
         if len(given) == len(batch):
             return logits
         beyond = logits.shape[1]  # a position behind the last token does not count
-        losses = [torch.nn.functional.cross_entropy(logits[..., i], batch[name].clamp(0, beyond), ignore_index=beyond) for i, name in enumerate(self.LABELS)]
+        losses = [
+            torch.nn.functional.cross_entropy(
+                logits[..., i], batch[name].clamp(0, beyond), ignore_index=beyond
+            )
+            for i, name in enumerate(self.LABELS)
+        ]
         return logits, (losses[0] + losses[1]) / 2
 
 
@@ -78,10 +93,17 @@ class Named(Wrapped):
     def forward(self, **batch):
         """Its first result; (its first result, its loss) where it has one of such fields."""
         made = self.wrapped(**batch, **self.fixed)
-        numbers = (value for name, value in made.items() if name != "loss" and isinstance(value, torch.Tensor) and value.is_floating_point())
+        numbers = (
+            value
+            for name, value in made.items()
+            if name != "loss" and isinstance(value, torch.Tensor) and value.is_floating_point()
+        )
         output, loss = next(numbers, None), made.get("loss")
         if output is None:
-            raise CaptureError(f"{type(self.wrapped).__name__} returns {', '.join(made.keys())}, and no tensor of numbers; give FILE.py:NAME, with a module that returns the one tensor that the loss reads")
+            raise CaptureError(
+                f"{type(self.wrapped).__name__} returns {', '.join(made.keys())}, and no tensor of numbers;"
+                " give FILE.py:NAME, with a module that returns the one tensor that the loss reads"
+            )
         return output if loss is None else (output, loss)
 
     def has_loss(self, fields):
@@ -90,14 +112,17 @@ class Named(Wrapped):
 
 
 def base_prefix(model):
-    """What transformers puts before the names of a model without its head, where it becomes one with a head; and leaves out the other way."""
+    """What transformers puts before the names of a model without its head, where it becomes one with a head;
+    and leaves out the other way."""
     name = getattr(model, "base_model_prefix", "")
     return f"{name}." if name else ""
 
 
-# Labels, for samples of `tokens` tokens, which may be those of a second text. None: a model of images has no tokens.
+# Labels, for samples of `tokens` tokens, which may be those of a second text. None: a model of images has no
+# tokens.
 def next_tokens(config, tokens):
-    return [Field("labels", [tokens], below=config.vocab_size, ignore=-100, source="inputs")]  # a causal model shifts them itself
+    # a causal model shifts them itself
+    return [Field("labels", [tokens], below=config.vocab_size, ignore=-100, source="inputs")]
 
 
 def masked_tokens(config, tokens):
@@ -133,13 +158,41 @@ class Task:
 
 # A config without architectures becomes the first that knows its type.
 TASKS = (
-    Task("ForConditionalGeneration", "AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", masked_tokens, Translation),
+    Task(
+        "ForConditionalGeneration",
+        "AutoModelForSeq2SeqLM",
+        "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+        masked_tokens,
+        Translation,
+    ),
     Task("ForMaskedLM", "AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING_NAMES", masked_tokens),
-    Task("ForImageClassification", "AutoModelForImageClassification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES", one_class, Images),
+    Task(
+        "ForImageClassification",
+        "AutoModelForImageClassification",
+        "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
+        one_class,
+        Images,
+    ),
     Task("ForCausalLM", "AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", next_tokens),
-    Task("ForSequenceClassification", "AutoModelForSequenceClassification", "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES", one_class),
-    Task("ForTokenClassification", "AutoModelForTokenClassification", "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES", classes_of_tokens),
-    Task("ForQuestionAnswering", "AutoModelForQuestionAnswering", "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES", answers, Answers),
+    Task(
+        "ForSequenceClassification",
+        "AutoModelForSequenceClassification",
+        "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
+        one_class,
+    ),
+    Task(
+        "ForTokenClassification",
+        "AutoModelForTokenClassification",
+        "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES",
+        classes_of_tokens,
+    ),
+    Task(
+        "ForQuestionAnswering",
+        "AutoModelForQuestionAnswering",
+        "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES",
+        answers,
+        Answers,
+    ),
 )
 
 
@@ -151,7 +204,11 @@ def task_of(about):
     for name in about.get("architectures") or []:
         for task in known:
             of_type = getattr(modeling_auto, task.mapping)[about["model_type"]]
-            if name.endswith(task.ending) or name in (of_type if isinstance(of_type, tuple) else (of_type,)) or (name.endswith("LMHeadModel") and task.ending == "ForCausalLM"):
+            if (
+                name.endswith(task.ending)
+                or name in (of_type if isinstance(of_type, tuple) else (of_type,))
+                or (name.endswith("LMHeadModel") and task.ending == "ForCausalLM")
+            ):
                 return task
     return None if about.get("architectures") else next(iter(known), None)
 

@@ -1,4 +1,5 @@
-"""The user's Python: what it raises becomes a line with its place, and what it returns is looked at before anything is traced."""
+"""The user's Python: what it raises becomes a line with its place, and what it returns is looked at before
+anything is traced."""
 
 import contextlib
 
@@ -19,13 +20,25 @@ def running(what, module=None):
         raise with_place(error, module) from error
     except (Exception, SystemExit) as error:
         place = place_of_error(error, module) or place_in(error)
-        said = f"{first_line(error)} (it ends the process)" if isinstance(error, SystemExit) else first_line(error)
+        said = (
+            f"{first_line(error)} (it ends the process)"
+            if isinstance(error, SystemExit)
+            else first_line(error)
+        )
         raise CaptureError(f"{f'{place}: ' if place else ''}{what}: {said}") from error
 
 
 def unwrapped(module):
-    """Without what torch.compile, DataParallel and DistributedDataParallel put around modules: a run compiles and replicates by itself."""
-    around = lambda part: getattr(part, "_orig_mod", None) or (part.module if isinstance(part, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)) else None)
+    """Without what torch.compile, DataParallel and DistributedDataParallel put around modules: a run compiles
+    and replicates by itself."""
+    around = lambda part: (
+        getattr(part, "_orig_mod", None)
+        or (
+            part.module
+            if isinstance(part, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel))
+            else None
+        )
+    )
     while (inner := around(module)) is not None:
         module = inner
     for part in list(module.modules()):
@@ -38,24 +51,38 @@ def unwrapped(module):
 def refuse_unusual(module):
     """Modules that have no numbers on this processor, or nothing to train."""
     if isinstance(module, torch.jit.ScriptModule):
-        raise CaptureError(f"{type(module).__name__} is TorchScript, which has no Python to follow: return the torch.nn.Module that it was made of")
+        raise CaptureError(
+            f"{type(module).__name__} is TorchScript, which has no Python to follow: return the"
+            " torch.nn.Module that it was made of"
+        )
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
             raise CaptureError(f"{name} has no sizes yet: call the lazy module once before it is returned")
         if tensor.device.type != "cpu":
-            raise CaptureError(f"{name} is on the device {tensor.device}: return the module on the CPU (for types alone, give --no-weights)")
+            raise CaptureError(
+                f"{name} is on the device {tensor.device}: return the module on the CPU (for types alone,"
+                " give --no-weights)"
+            )
         if tensor.is_quantized or tensor.layout != torch.strided or tensor.is_complex():
             kind = "quantized" if tensor.is_quantized else "complex" if tensor.is_complex() else "sparse"
-            raise CaptureError(f"{name} is {kind}, which runs do not know: return a module of dense real numbers")
+            raise CaptureError(
+                f"{name} is {kind}, which runs do not know: return a module of dense real numbers"
+            )
     refuse_untrainable(module)
 
 
 def refuse_untrainable(module):
     parameters = dict(module.named_parameters())
     if not parameters:
-        raise CaptureError(f"{type(module).__name__} has no parameters: there is nothing to train; make its weights parameters (torch.nn.Parameter, or modules that are its attributes)")
+        raise CaptureError(
+            f"{type(module).__name__} has no parameters: there is nothing to train; make its weights"
+            " parameters (torch.nn.Parameter, or modules that are its attributes)"
+        )
     if not any(parameter.requires_grad for parameter in parameters.values()):
-        raise CaptureError(f"all weights of {type(module).__name__} are frozen: there is nothing to train; set requires_grad of those to train, as in model.{next(iter(parameters))}.requires_grad_()")
+        raise CaptureError(
+            f"all weights of {type(module).__name__} are frozen: there is nothing to train; set requires_grad"
+            f" of those to train, as in model.{next(iter(parameters))}.requires_grad_()"
+        )
 
 
 @contextlib.contextmanager
@@ -71,35 +98,65 @@ def state_kept(module):
 
 def of_types(module):
     """What to do where the weights have another type than samples."""
-    types = sorted({str(p.dtype).removeprefix("torch.") for p in module.parameters() if p.is_floating_point()} - {"float32"})
-    return f"; its weights are {', '.join(types)} and numbers of --input float32: call .float() before it is returned (--dtype bfloat16 computes in bfloat16)" if types else ""
+    types = sorted(
+        {str(p.dtype).removeprefix("torch.") for p in module.parameters() if p.is_floating_point()}
+        - {"float32"}
+    )
+    return (
+        f"; its weights are {', '.join(types)} and numbers of --input float32: call .float() before it is"
+        " returned (--dtype bfloat16 computes in bfloat16)"
+        if types
+        else ""
+    )
 
 
 def sizes_of(fields):
-    return ", ".join(f"{name} of {str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for name, t in fields.items())
+    return ", ".join(
+        f"{name} of {str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for name, t in fields.items()
+    )
 
 
 def first_look(called, fields, what="the model"):
-    """What a module, with its loss where it has one, returns in evaluation for `fields`, which are two samples."""
-    with state_kept(called), running(f"{what} fails on samples of {sizes_of(fields)}{of_types(called)}", called):
+    """What a module, with its loss where it has one, returns in evaluation for `fields`, which are two
+    samples."""
+    with (
+        state_kept(called),
+        running(f"{what} fails on samples of {sizes_of(fields)}{of_types(called)}", called),
+    ):
         return called.eval()(**fields)
 
 
 def refuse_result(made, module):
     """Unless it is one tensor of numbers that a weight reaches, with a dimension of samples."""
     if not isinstance(made, torch.Tensor):
-        raise CaptureError(f"{type(module).__name__}.forward returns {described(made)}: return one tensor, the one that the loss reads; several can be packed into one by torch.cat")
+        raise CaptureError(
+            f"{type(module).__name__}.forward returns {described(made)}: return one tensor, the one that the"
+            " loss reads; several can be packed into one by torch.cat"
+        )
     if not made.is_floating_point():
-        raise CaptureError(f"{type(module).__name__}.forward returns {str(made.dtype).removeprefix('torch.')}{list(made.shape)}: return the floating-point numbers that the loss reads")
+        raise CaptureError(
+            f"{type(module).__name__}.forward returns"
+            f" {str(made.dtype).removeprefix('torch.')}{list(made.shape)}: return the floating-point numbers"
+            " that the loss reads"
+        )
     if made.dim() == 0:
-        raise CaptureError(f"{type(module).__name__}.forward returns one number for the whole batch: return the output of each sample, and give its loss with --loss FILE.py:NAME")
+        raise CaptureError(
+            f"{type(module).__name__}.forward returns one number for the whole batch: return the output of"
+            " each sample, and give its loss with --loss FILE.py:NAME"
+        )
     if not made.requires_grad:
-        raise CaptureError(f"no weight of {type(module).__name__} has a gradient: its output comes from torch.no_grad, inference_mode or .detach(): leave that out where the model trains")
+        raise CaptureError(
+            f"no weight of {type(module).__name__} has a gradient: its output comes from torch.no_grad,"
+            " inference_mode or .detach(): leave that out where the model trains"
+        )
 
 
 def described(made):
     if isinstance(made, dict):
-        return f"a {type(made).__name__} of {', '.join(f'{name}: {described(value)}' for name, value in made.items()) or 'nothing'}"
+        return (
+            f"a {type(made).__name__} of"
+            f" {', '.join(f'{name}: {described(value)}' for name, value in made.items()) or 'nothing'}"
+        )
     if isinstance(made, (tuple, list)):
         return f"a {type(made).__name__} of {', '.join(map(described, made)) or 'nothing'}"
     return "None" if made is None else type(made).__name__

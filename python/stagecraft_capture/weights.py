@@ -11,8 +11,10 @@ from .torch_private import FakeTensor
 class State:
     """The tensors of a model folder."""
 
-    weights: dict = field(default_factory=dict)  # weights.safetensors: PyTorch's parameters and persistent buffers
-    fixed: dict = field(default_factory=dict)  # constants.safetensors: what an export leaves out, or must find as it was
+    # weights.safetensors: PyTorch's parameters and persistent buffers
+    weights: dict = field(default_factory=dict)
+    # constants.safetensors: what an export leaves out, or must find as it was
+    fixed: dict = field(default_factory=dict)
     types: dict = field(default_factory=dict)  # of what layers name
     untrained: dict = field(default_factory=dict)  # types of what no layer trains
     same_as: dict = field(default_factory=dict)  # a second name of a tensor: the first
@@ -42,7 +44,14 @@ def state_of(module, layers, prefix):
         if name in trained:
             state.weights[name] = master_of(tensor)
             continue
-        first = next((n for n, t in [*trained.items(), *((n, named[n]) for n in state.untrained)] if one_tensor(t, tensor)), None)
+        first = next(
+            (
+                n
+                for n, t in [*trained.items(), *((n, named[n]) for n in state.untrained)]
+                if one_tensor(t, tensor)
+            ),
+            None,
+        )
         if first is not None:
             state.same_as[name] = first
             continue

@@ -11,7 +11,8 @@ from stagecraft_tools.console import Progress, add_traceback, first_line, run
 from stagecraft_tools.output import OutputFolder
 from stagecraft_tools.refusal import Refused
 
-ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")  # ImageFolder's, and .gif
+# ImageFolder's, and .gif
+ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 MOST_NAMED = 20  # broken images, of one run
 LARGEST_SIZE = 8192  # an image of it takes 0.2 GB, and a few of that while it is resized
 
@@ -22,12 +23,30 @@ class ImagesError(Refused):
 
 def parse(arguments):
     parser = argparse.ArgumentParser("stagecraft-images", description=__doc__.partition(": ")[2])
-    parser.add_argument("folder", metavar="FOLDER", help="a folder for each class, with its images in it and below")
-    parser.add_argument("--size", type=int, required=True, help="height and width: the shorter side becomes as long, and what is too much of the other is cut off on both ends")
+    parser.add_argument(
+        "folder", metavar="FOLDER", help="a folder for each class, with its images in it and below"
+    )
+    parser.add_argument(
+        "--size",
+        type=int,
+        required=True,
+        help=(
+            "height and width: the shorter side becomes as long, and what is too much of the other is cut off"
+            " on both ends"
+        ),
+    )
     parser.add_argument("--gray", action="store_true", help="one channel (default: three)")
-    parser.add_argument("--classes", metavar="FILE", help="classes.txt of the training images, for those that validate")
+    parser.add_argument(
+        "--classes", metavar="FILE", help="classes.txt of the training images, for those that validate"
+    )
     parser.add_argument("--replace", action="store_true", help="replace the folder of an earlier run")
-    parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="inputs.npy, targets.npy and classes.txt go there")
+    parser.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="FOLDER",
+        help="inputs.npy, targets.npy and classes.txt go there",
+    )
     add_traceback(parser)
     return parser.parse_args(arguments)
 
@@ -41,7 +60,10 @@ def classes_of(options):
         raise ImagesError(f"{options.folder} has no folder in it; expected one for each class")
     for name in found:
         if name.splitlines() != [name]:
-            raise ImagesError(f"{options.folder}: the name of the class {name!r} has a line break, which classes.txt cannot hold: rename the folder")
+            raise ImagesError(
+                f"{options.folder}: the name of the class {name!r} has a line break, which classes.txt cannot"
+                " hold: rename the folder"
+            )
     if not options.classes:
         return found, found
     with open(options.classes, encoding="utf-8", errors="surrogateescape") as file:
@@ -76,9 +98,16 @@ def images_of(options, classes):
         files = files_of(f"{options.folder}/{name}")
         images = [path for path in files if path.lower().endswith(ENDINGS)]
         if not images:
-            raise ImagesError(f"{options.folder}/{name} has no images ({', '.join(ENDINGS)}): remove the folder if there is no such class")
+            raise ImagesError(
+                f"{options.folder}/{name} has no images ({', '.join(ENDINGS)}): remove the folder if there is"
+                " no such class"
+            )
         rows += [(path, name) for path in images]
-        others.update(os.path.splitext(path)[1].lower() or "no ending" for path in files if not path.lower().endswith(ENDINGS))
+        others.update(
+            os.path.splitext(path)[1].lower() or "no ending"
+            for path in files
+            if not path.lower().endswith(ENDINGS)
+        )
     return rows, others
 
 
@@ -91,7 +120,9 @@ def decoded(path, size, mode):
         with warnings.catch_warnings(record=True) as warned, Image.open(path) as image:
             warnings.simplefilter("always")
             image = ImageOps.exif_transpose(image).convert(mode)
-            return numpy.asarray(ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)), [str(warning.message) for warning in warned]
+            return numpy.asarray(ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)), [
+                str(warning.message) for warning in warned
+            ]
     except Exception as error:  # Pillow's decoders have many types of their own
         raise ImagesError(f"{path} cannot be decoded: {first_line(error)}") from error
 
@@ -113,7 +144,8 @@ class Broken:
 
 
 def write(options, folder):
-    """The classes, how many images, each channel's mean and deviation of x / 255, and notes. Nothing is held but one image."""
+    """The classes, how many images, each channel's mean and deviation of x / 255, and notes. Nothing is held
+    but one image."""
     import numpy
 
     if not 1 <= options.size <= LARGEST_SIZE:
@@ -125,10 +157,14 @@ def write(options, folder):
     progress, broken = Progress(), Broken()
     with open(f"{folder}/inputs.npy", "wb") as inputs:
         shape = (len(rows), channels, options.size, options.size)
-        numpy.lib.format.write_array_header_1_0(inputs, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        numpy.lib.format.write_array_header_1_0(
+            inputs, {"descr": "|u1", "fortran_order": False, "shape": shape}
+        )
         try:
             for i, (path, _) in enumerate(rows):
-                progress.show(lambda: f"decoded {100 * (i + 1) / len(rows):5.1f} %  {i + 1:,} of {len(rows):,} images")
+                progress.show(
+                    lambda: f"decoded {100 * (i + 1) / len(rows):5.1f} %  {i + 1:,} of {len(rows):,} images"
+                )
                 try:
                     image, warned = decoded(path, options.size, "L" if options.gray else "RGB")
                 except ImagesError as error:
@@ -146,19 +182,32 @@ def write(options, folder):
     if broken.count:
         broken.refuse(f"{broken.count} of {len(rows)} images cannot be decoded")
     with open(f"{folder}/targets.npy", "wb") as targets:
-        numpy.lib.format.write_array_header_1_0(targets, {"descr": "<i8", "fortran_order": False, "shape": (len(rows),)})
+        numpy.lib.format.write_array_header_1_0(
+            targets, {"descr": "<i8", "fortran_order": False, "shape": (len(rows),)}
+        )
         targets.write(numpy.array([classes.index(name) for _, name in rows], "<i8").tobytes())
     with open(f"{folder}/classes.txt", "w", encoding="utf-8", errors="surrogateescape") as file:
         file.writelines(f"{name}\n" for name in classes)
     mean = total / len(rows)
     deviation = numpy.sqrt(numpy.maximum(squares / len(rows) - mean**2, 1e-12))
-    return classes, len(rows), [[round(float(number), 4) for number in numbers] for numbers in (mean, numpy.maximum(deviation, 1e-4))], notes(others, broken.warned)
+    return (
+        classes,
+        len(rows),
+        [
+            [round(float(number), 4) for number in numbers]
+            for numbers in (mean, numpy.maximum(deviation, 1e-4))
+        ],
+        notes(others, broken.warned),
+    )
 
 
 def notes(others, warned):
     """What a reader of the arrays should know of the files."""
     if others:
-        yield f"left out: {sum(others.values())} files that are no images by their names ({', '.join(f'{count} of {ending}' for ending, count in sorted(others.items()))})"
+        yield (
+            f"left out: {sum(others.values())} files that are no images by their names"
+            f" ({', '.join(f'{count} of {ending}' for ending, count in sorted(others.items()))})"
+        )
     if warned:
         yield f"Pillow warned {len(warned)} times, first of {' '.join(warned[0].split())}"
 
@@ -167,16 +216,36 @@ def main(arguments=None):
     options = parse(arguments)
     if os.path.lexists(options.output) and not options.replace:
         raise ImagesError(f"{options.output} is there; --replace writes it again")
-    if f"{os.path.realpath(options.output)}{os.sep}".startswith(f"{os.path.realpath(options.folder)}{os.sep}"):
-        raise ImagesError(f"-o {options.output}: lies in {options.folder}, whose folders are classes: name another folder")
+    if f"{os.path.realpath(options.output)}{os.sep}".startswith(
+        f"{os.path.realpath(options.folder)}{os.sep}"
+    ):
+        raise ImagesError(
+            f"-o {options.output}: lies in {options.folder}, whose folders are classes: name another folder"
+        )
     os.makedirs(os.path.dirname(os.path.abspath(options.output)), exist_ok=True)
     with OutputFolder("stagecraft-images", options.output) as output:
         classes, count, (mean, deviation), noted = write(options, output.aside)
         output.publish()
     size = os.path.getsize(f"{options.output}/inputs.npy")
-    print("\n".join([f"{count:,} images of {len(classes):,} classes: {options.output}, {size / 1e6:.1f} MB", *noted]))
+    print(
+        "\n".join(
+            [f"{count:,} images of {len(classes):,} classes: {options.output}, {size / 1e6:.1f} MB", *noted]
+        )
+    )
     if not options.classes:  # those that validate are normalized as those that train
-        print('"data": ' + json.dumps({"type": "arrays", "path": options.output, "classes": len(classes), "mean": mean, "deviation": deviation}, allow_nan=False))
+        print(
+            '"data": '
+            + json.dumps(
+                {
+                    "type": "arrays",
+                    "path": options.output,
+                    "classes": len(classes),
+                    "mean": mean,
+                    "deviation": deviation,
+                },
+                allow_nan=False,
+            )
+        )
     return 0
 
 

@@ -17,13 +17,30 @@ BATCH = 1 << 20  # bytes of text that are encoded at once
 
 def parse(arguments):
     parser = argparse.ArgumentParser("stagecraft-tokenize", description=__doc__.partition(": ")[2])
-    parser.add_argument("files", nargs="+", metavar="FILE", help="text in UTF-8, a document each, or .jsonl with a document per line; .gz too")
-    parser.add_argument("--tokenizer", required=True, metavar="PATH", help="tokenizer.json of Hugging Face, or a folder with one")
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="text in UTF-8, a document each, or .jsonl with a document per line; .gz too",
+    )
+    parser.add_argument(
+        "--tokenizer",
+        required=True,
+        metavar="PATH",
+        help="tokenizer.json of Hugging Face, or a folder with one",
+    )
     parser.add_argument("--key", default="text", help="of the text in a line of .jsonl (default: text)")
     parser.add_argument("--split", metavar="LINE", help="a line that ends a document within a text file")
-    parser.add_argument("--end", default="", metavar="TOKEN", help='put behind each document, as in "<|endoftext|>" (default: none)')
+    parser.add_argument(
+        "--end",
+        default="",
+        metavar="TOKEN",
+        help='put behind each document, as in "<|endoftext|>" (default: none)',
+    )
     parser.add_argument("--replace", action="store_true", help="replace files of an earlier run")
-    parser.add_argument("-o", "--output", required=True, metavar="STEM", help="STEM.bin and STEM.idx are written")
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="STEM", help="STEM.bin and STEM.idx are written"
+    )
     add_traceback(parser)
     return parser.parse_args(arguments)
 
@@ -75,8 +92,23 @@ def main(arguments=None):
     tokenizer, writer = tokenize(options)
     name = f"{options.output}.bin"
     count = len(writer.lengths)
-    print(f"{count:,} document{'' if count == 1 else 's'}, {writer.tokens:,} tokens of {tokenizer.vocabulary:,}: {name}, {os.path.getsize(name) / 1e6:.1f} MB")
-    print('"data": ' + json.dumps({"type": "tokens", "path": name, "sequence": 1024, "vocabulary": tokenizer.vocabulary, "validation": 0.01}, allow_nan=False))
+    print(
+        f"{count:,} document{'' if count == 1 else 's'}, {writer.tokens:,} tokens of"
+        f" {tokenizer.vocabulary:,}: {name}, {os.path.getsize(name) / 1e6:.1f} MB"
+    )
+    print(
+        '"data": '
+        + json.dumps(
+            {
+                "type": "tokens",
+                "path": name,
+                "sequence": 1024,
+                "vocabulary": tokenizer.vocabulary,
+                "validation": 0.01,
+            },
+            allow_nan=False,
+        )
+    )
     return 0
 
 

@@ -10,7 +10,11 @@ from .errors import TokenizeError
 
 def opened(path):
     """As UTF-8, without the mark that some editors put before it."""
-    return gzip.open(path, "rt", encoding="utf-8-sig") if path.endswith(".gz") else open(path, encoding="utf-8-sig")
+    return (
+        gzip.open(path, "rt", encoding="utf-8-sig")
+        if path.endswith(".gz")
+        else open(path, encoding="utf-8-sig")
+    )
 
 
 def lines_of(file, path, key):
@@ -23,7 +27,10 @@ def lines_of(file, path, key):
             raise TokenizeError(f"{path}, line {number}: {error}") from None
         if not isinstance(record, dict) or not isinstance(record.get(key), str):
             if isinstance(record, dict) and key in record:
-                raise TokenizeError(f"{path}, line {number}: {key!r} is {json.dumps(record[key])[:60]}, not a text; leave the line out, or name another --key")
+                raise TokenizeError(
+                    f"{path}, line {number}: {key!r} is {json.dumps(record[key])[:60]}, not a text; leave the"
+                    " line out, or name another --key"
+                )
             has = ", ".join(record) if isinstance(record, dict) else type(record).__name__
             raise TokenizeError(f"{path}, line {number}: has no text under {key!r}; it has {has} (--key)")
         yield record[key], len(line.encode())

@@ -12,11 +12,16 @@ class Tokenizer:
 
         file = os.path.join(path, "tokenizer.json") if os.path.isdir(path) else path
         if not os.path.isfile(file):
-            raise TokenizeError(f"--tokenizer {path}: expected a tokenizer.json of Hugging Face, or a folder with one")
+            raise TokenizeError(
+                f"--tokenizer {path}: expected a tokenizer.json of Hugging Face, or a folder with one"
+            )
         try:
             self.fast = Fast.from_file(file)
         except Exception as error:
-            raise TokenizeError(f"--tokenizer {file}: expected a tokenizer.json of Hugging Face, and this file is none: {error}") from None
+            raise TokenizeError(
+                f"--tokenizer {file}: expected a tokenizer.json of Hugging Face, and this file is none:"
+                f" {error}"
+            ) from None
         self.fast.no_truncation()
         self.fast.no_padding()
         self.vocabulary = self.fast.get_vocab_size(with_added_tokens=True)
@@ -28,7 +33,10 @@ class Tokenizer:
             self.end = [number]
 
     def specials(self):
-        return ", ".join(sorted(token.content for token in self.fast.get_added_tokens_decoder().values())) or "no special ones"
+        return (
+            ", ".join(sorted(token.content for token in self.fast.get_added_tokens_decoder().values()))
+            or "no special ones"
+        )
 
     def encode(self, texts):
         """Of each text, without what a tokenizer puts around sentences. Uses all cores."""

@@ -20,7 +20,8 @@ def type_for(vocabulary):
 
 
 def strange(tokens, index):
-    """What of the two files is no file of tokens with its index, or None: what is replaced is known by its contents."""
+    """What of the two files is no file of tokens with its index, or None: what is replaced is known by its
+    contents."""
     for name in (tokens, index):
         if os.path.lexists(name) and (os.path.islink(name) or not os.path.isfile(name)):
             return name
@@ -32,10 +33,17 @@ def strange(tokens, index):
             return index
         _, kind, count, _ = HEADER.unpack(begin[len(MAGIC) :])
         sizes = {number: numpy.dtype(name).itemsize for name, number in TYPES.items()}
-        lengths = numpy.fromfile(file, numpy.int32, count) if kind in sizes and count <= os.path.getsize(index) // 4 else []
+        lengths = (
+            numpy.fromfile(file, numpy.int32, count)
+            if kind in sizes and count <= os.path.getsize(index) // 4
+            else []
+        )
     if len(lengths) != count:
         return index
-    whole = not os.path.lexists(tokens) or os.path.getsize(tokens) == int(lengths.sum(dtype=numpy.int64)) * sizes[kind]
+    whole = (
+        not os.path.lexists(tokens)
+        or os.path.getsize(tokens) == int(lengths.sum(dtype=numpy.int64)) * sizes[kind]
+    )
     return None if whole else tokens
 
 
@@ -48,9 +56,16 @@ class Writer:
             if os.path.lexists(name) and not replace:
                 raise TokenizeError(f"{name}: is there already; choose another -o, or give --replace")
         if other := strange(self.tokens_name, self.index_name):
-            raise TokenizeError(f"{other}: is no file of tokens with its index, as {self.tokens_name} and {self.index_name} would be: choose another -o, or remove it yourself")
+            raise TokenizeError(
+                f"{other}: is no file of tokens with its index, as {self.tokens_name} and {self.index_name}"
+                " would be: choose another -o, or remove it yourself"
+            )
         for left in [*leftovers(self.tokens_name), *leftovers(self.index_name)]:
-            print(f"stagecraft-tokenize: note: {left}: a run that was killed left it, or another is writing it now", file=sys.stderr)
+            print(
+                f"stagecraft-tokenize: note: {left}: a run that was killed left it, or another is writing"
+                " it now",
+                file=sys.stderr,
+            )
         self.lengths, self.tokens = [], 0
         self.part, self.index_part = aside_of(self.tokens_name), aside_of(self.index_name)
         try:

@@ -48,12 +48,17 @@ def first_line(error):
 
 
 def add_traceback(parser):
-    parser.add_argument("--traceback", action="store_true", help="where the tool ends with an error, print Python's traceback too")
+    parser.add_argument(
+        "--traceback",
+        action="store_true",
+        help="where the tool ends with an error, print Python's traceback too",
+    )
 
 
 def run(tool, main, modules, place_of=lambda error: ""):
-    """`main`'s exit code. What it refuses, a file that cannot be read or written, and a Python module that is missing are one line and exit code
-    2 or what it says; anything else one line and 1. `modules`: what to install then. `place_of`: a place in the user's files that an error came by, or ""."""
+    """`main`'s exit code. What it refuses, a file that cannot be read or written, and a Python module that is
+    missing are one line and exit code 2 or what it says; anything else one line and 1. `modules`: what to
+    install then. `place_of`: a place in the user's files that an error came by, or ""."""
     for number in STOPS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup asks for
             signal.signal(number, stop)
@@ -75,10 +80,22 @@ def said_of(error, tool, modules, place_of):
     if isinstance(error, Refused):
         return error.code, " ".join(str(error).splitlines())
     if isinstance(error, ModuleNotFoundError):
-        return 2, f"there is no Python module {error.name} here: scripts/setup.sh --models, or python3 -m pip install {modules}"
+        return (
+            2,
+            (
+                f"there is no Python module {error.name} here: scripts/setup.sh --models, or python3 -m pip"
+                f" install {modules}"
+            ),
+        )
     if isinstance(error, OSError) and error.strerror:
         return 2, f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else str(error)
     if isinstance(error, MemoryError):
         return 1, "the memory does not suffice"
     place = place_of(error)
-    return 1, f"{place + ': ' if place else ''}{first_line(error)}; this is a defect of {tool}: --traceback prints where it comes from"
+    return (
+        1,
+        (
+            f"{place + ': ' if place else ''}{first_line(error)}; this is a defect of {tool}: --traceback"
+            " prints where it comes from"
+        ),
+    )

@@ -16,7 +16,11 @@ def aside_of(path):
 def leftovers(path):
     """What killed runs left beside `path`, or other runs are writing right now."""
     name = re.compile(re.escape(os.path.basename(path)) + r"\.[0-9a-f]{16}" + re.escape(PART))
-    return sorted(found for found in glob.glob(f"{glob.escape(path)}.*{PART}") if name.fullmatch(os.path.basename(found)))
+    return sorted(
+        found
+        for found in glob.glob(f"{glob.escape(path)}.*{PART}")
+        if name.fullmatch(os.path.basename(found))
+    )
 
 
 def sync(path):
@@ -29,8 +33,9 @@ def sync(path):
 
 
 def put_in_place(pairs):
-    """Renames each (made, path) in turn. What is at the paths steps aside first and comes back where a rename fails. Returns the names that
-    these have now, for the caller to remove: a process that is killed on the way leaves both the old and the new."""
+    """Renames each (made, path) in turn. What is at the paths steps aside first and comes back where a rename
+    fails. Returns the names that these have now, for the caller to remove: a process that is killed on the
+    way leaves both the old and the new."""
     before, done = [], []
     try:
         for _, path in reversed(pairs):

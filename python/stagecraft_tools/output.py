@@ -1,7 +1,9 @@
-"""The folder that a tool makes: written aside, and put in its place whole, instead of an earlier one of the same tool at most.
+"""The folder that a tool makes: written aside, and put in its place whole, instead of an earlier one of the
+same tool at most.
 
-A record in it, TOOL.json, lists the tool's files and their sizes. A folder without such a record, or with anything that the record does not
-list, is somebody else's and stays untouched. Of a folder that is replaced the listed files are removed, and nothing else.
+A record in it, TOOL.json, lists the tool's files and their sizes. A folder without such a record, or with
+anything that the record does not list, is somebody else's and stays untouched. Of a folder that is replaced
+the listed files are removed, and nothing else.
 """
 
 import errno
@@ -27,19 +29,33 @@ def entries_in(folder):
     for at, folders, names in os.walk(folder):
         for name in [*folders, *names]:
             path = os.path.join(at, name)
-            kind = OTHER if os.path.islink(path) else FOLDER if os.path.isdir(path) else os.path.getsize(path) if os.path.isfile(path) else OTHER
+            kind = (
+                OTHER
+                if os.path.islink(path)
+                else (
+                    FOLDER
+                    if os.path.isdir(path)
+                    else os.path.getsize(path)
+                    if os.path.isfile(path)
+                    else OTHER
+                )
+            )
             found[os.path.relpath(path, folder)] = kind
     return found
 
 
 def recorded_in(folder, tool):
-    """Files that the tool wrote there, its record among them, with sizes; none where there is no record of it."""
+    """Files that the tool wrote there, its record among them, with sizes; none where there is no record of
+    it."""
     try:
         with open(f"{folder}/{record_of(tool)}", encoding="utf-8") as file:
             record = json.load(file)
         if record["tool"] != tool:
             return {}
-        return {**{entry["name"]: entry["bytes"] for entry in record["files"]}, record_of(tool): os.path.getsize(file.name)}
+        return {
+            **{entry["name"]: entry["bytes"] for entry in record["files"]},
+            record_of(tool): os.path.getsize(file.name),
+        }
     except (OSError, ValueError, TypeError, KeyError):
         return {}
 
@@ -72,7 +88,8 @@ def remove_recorded(folder, tool):
 
 
 class OutputFolder:
-    """As a context it ends with nothing left aside, and with nothing changed where publish() was not reached."""
+    """As a context it ends with nothing left aside, and with nothing changed where publish() was not
+    reached."""
 
     def __init__(self, tool, path):
         """Refuses what could not be put in its place in the end, before anything is computed."""
@@ -85,7 +102,11 @@ class OutputFolder:
             raise Refused(f"-o {path}: there is no folder {parent}: make it first")
         for left in leftovers(self.path):
             what = "whole, an earlier one" if recorded_in(left, tool) else "half-written"
-            print(f"{tool}: note: {left} is {what}: a run that was killed left it, or another is writing it now", file=sys.stderr)
+            print(
+                f"{tool}: note: {left} is {what}: a run that was killed left it, or another is writing"
+                " it now",
+                file=sys.stderr,
+            )
         self.aside = aside_of(self.path)
         try:
             os.mkdir(self.aside)
@@ -111,7 +132,11 @@ class OutputFolder:
 
     def publish(self):
         """All files lie in `aside`: from now on they are at the path."""
-        files = [{"name": name, "bytes": size} for name, size in sorted(entries_in(self.aside).items()) if size is not FOLDER]
+        files = [
+            {"name": name, "bytes": size}
+            for name, size in sorted(entries_in(self.aside).items())
+            if size is not FOLDER
+        ]
         with open(f"{self.aside}/{record_of(self.tool)}", "w", encoding="utf-8") as file:
             json.dump({"format": 1, "tool": self.tool, "files": files}, file, indent=1, allow_nan=False)
             file.write("\n")

@@ -19,7 +19,9 @@ def minor(version):
 
 
 def read():
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_versions.txt"), encoding="utf-8") as lines:
+    with open(
+        os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_versions.txt"), encoding="utf-8"
+    ) as lines:
         return [Version(*line.split()) for line in lines if line.strip() and not line.startswith("#")]
 
 
@@ -27,7 +29,8 @@ VERSIONS = read()
 
 
 def installed():
-    """The version of the torch that this Python would import, or None. It is not imported, which takes seconds."""
+    """The version of the torch that this Python would import, or None. It is not imported, which takes
+    seconds."""
     try:
         return importlib.metadata.version("torch").split("+")[0]
     except importlib.metadata.PackageNotFoundError:

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """What looking for numbers that are not finite costs per step: this build beside one without the check.
 
-    python3 scripts/bench/finite_check.py --before BINARY [--schedules 1f1b pipedream 2bw] [--pairs 15] [--json OUT]
+    python3 scripts/bench/finite_check.py --before BINARY [--schedules 1f1b pipedream 2bw] [--pairs 15]
+    [--json OUT]
 
-BINARY is a `stagecraft` of the commit before the check, built alike. Both train configs/bench_gpt.json with the same plan and take turns
-of a few steps (in between a side is stopped), in pairs A B, B A, so that both see the same machine. `norm` rows agree on the gradient's norm,
-which tells by itself; the others look at each stage's gradients before its step, which is the work that is new. Printed: this build over the
-other one, minus 1, of the wall time per step and of the ranks' processor time, each as the median over pairs with the quarters beside it.
-The second is what to read where something else runs on the machine.
+BINARY is a `stagecraft` of the commit before the check, built alike. Both train configs/bench_gpt.json with
+the same plan and take turns of a few steps (in between a side is stopped), in pairs A B, B A, so that both
+see the same machine. `norm` rows agree on the gradient's norm, which tells by itself; the others look at each
+stage's gradients before its step, which is the work that is new. Printed: this build over the other one,
+minus 1, of the wall time per step and of the ranks' processor time, each as the median over pairs with the
+quarters beside it. The second is what to read where something else runs on the machine.
 
-What the look itself takes, in the processor's time within a step: `bench_finite_check` (test/bench/finite_check), for which no machine need be idle.
+What the look itself takes, in the processor's time within a step: `bench_finite_check`
+(test/bench/finite_check), for which no machine need be idle.
 """
 
 import argparse
@@ -62,7 +65,9 @@ def main():
     parser.add_argument("--before", type=Path, required=True, help="a `stagecraft` without the check")
     parser.add_argument("--binary", type=Path, default=ROOT / "build/stagecraft")
     parser.add_argument("--config", type=Path, default=ROOT / "configs/bench_gpt.json")
-    parser.add_argument("--schedules", nargs="+", default=["1f1b", "pipedream", "2bw"], help="(default: 1f1b pipedream 2bw)")
+    parser.add_argument(
+        "--schedules", nargs="+", default=["1f1b", "pipedream", "2bw"], help="(default: 1f1b pipedream 2bw)"
+    )
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--pairs", type=int, default=15, help="(default: %(default)s)")
     parser.add_argument("--steps", type=int, default=5, help="of a turn (default: %(default)s)")
@@ -77,15 +82,21 @@ def main():
         folder = Path(name)
         bench = Workbench(arguments.binary, arguments.config, folder)
         bench.profile(20, ranks=arguments.ranks, links=False)
-        table = Table("<schedule", "wall time per step, median (quarters)", "processor time", widths=[18, 37, 30])
+        table = Table(
+            "<schedule", "wall time per step, median (quarters)", "processor time", widths=[18, 37, 30]
+        )
         for schedule, norm in rows:
-            plan, content = bench.plan(schedule, schedule, ranks=arguments.ranks, cuts=bench.even_cuts(arguments.ranks))
+            plan, content = bench.plan(
+                schedule, schedule, ranks=arguments.ranks, cuts=bench.even_cuts(arguments.ranks)
+            )
             words = f"{schedule}{', norm' if norm else ''}"
             with contextlib.ExitStack() as stack:
                 sides = []
                 for side, binary in (("before", arguments.before), ("after", arguments.binary)):
                     bench.binary = binary
-                    command, lines = bench.train(f"{words}.{side}", plan, ranks_of(content), gradient_norm=norm)
+                    command, lines = bench.train(
+                        f"{words}.{side}", plan, ranks_of(content), gradient_norm=norm
+                    )
                     sides.append(stack.enter_context(Turns(command, lines, folder / f"{words}.{side}.log")))
                 wall, processor = ratios(sides, arguments.pairs, arguments.steps)
                 bench.binary = arguments.binary

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""The grid of docs/reference/schedules.md: bubble and memory of every synchronous schedule, simulated beside its formula.
+"""The grid of docs/reference/schedules.md: bubble and memory of every synchronous schedule, simulated beside
+its formula.
 
-    python3 scripts/bench/formulas.py [--ranks 4 8] [--rounds 2 4] [--times 1:1:1 2:3:1] [--stagecraft build/stagecraft]
+    python3 scripts/bench/formulas.py [--ranks 4 8] [--rounds 2 4] [--times 1:1:1 2:3:1] [--stagecraft
+    build/stagecraft]
 
-For each schedule, p ranks, m = rounds * p micro-batches and F:I:W (milliseconds of a whole rank for one micro-batch) it writes a plan with
-equal stages, free links and no optimizer step, and asks `stagecraft simulate --trace --json`. Printed, in milliseconds and micro-batches' share:
-first (makespan less the work of a rank: the bubble of a first step, and of every one behind which ranks meet), steady (the same of the time
-from one step to the next, where nothing makes the ranks meet), kept (most on any rank from the forward to the end of the weight gradient); each with
-its formula where there is one, and "!" where it does not hold. Needs no idle machine: nothing is timed.
+For each schedule, p ranks, m = rounds * p micro-batches and F:I:W (milliseconds of a whole rank for one
+micro-batch) it writes a plan with equal stages, free links and no optimizer step, and asks `stagecraft
+simulate --trace --json`. Printed, in milliseconds and micro-batches' share: first (makespan less the work of
+a rank: the bubble of a first step, and of every one behind which ranks meet), steady (the same of the time
+from one step to the next, where nothing makes the ranks meet), kept (most on any rank from the forward to the
+end of the weight gradient); each with its formula where there is one, and "!" where it does not hold. Needs
+no idle machine: nothing is timed.
 """
 
 import argparse
@@ -41,7 +45,8 @@ def zero_bubble(c):
 
 FILL_AND_DRAIN = lambda c: (c.p - 1) * c.work / c.v
 
-# name, stages per rank, placement, and formulas of the first bubble, the steady one and kept (None: there is none).
+# name, stages per rank, placement, and formulas of the first bubble, the steady one and kept (None: there is
+# none).
 SCHEDULES = [
     ("fill_drain", 1, straight, FILL_AND_DRAIN, None, lambda c: c.m),
     ("1f1b", 1, straight, FILL_AND_DRAIN, None, lambda c: min(c.m, c.p)),
@@ -57,7 +62,11 @@ SCHEDULES = [
 
 
 def plan_of(name, case, ranks):
-    stage = {"forward_ms": case.f / case.v, "backward_input_ms": case.i / case.v, "backward_weight_ms": case.w / case.v}
+    stage = {
+        "forward_ms": case.f / case.v,
+        "backward_input_ms": case.i / case.v,
+        "backward_weight_ms": case.w / case.v,
+    }
     link = {"latency_ms": 0, "bytes_per_second": 1e15}
     return {
         "stages": [{"first_layer": s, "last_layer": s + 1, "ranks": [rank]} for s, rank in enumerate(ranks)],
@@ -78,7 +87,11 @@ def measure(binary, plan, case, folder):
     events = json.loads((folder / "trace.json").read_text())["traceEvents"]
     kept = 0
     for rank in range(case.p):
-        mine = [e for e in events if e.get("ph") == "X" and e["args"].get("rank") == rank and e["args"].get("op") in kinds]
+        mine = [
+            e
+            for e in events
+            if e.get("ph") == "X" and e["args"].get("rank") == rank and e["args"].get("op") in kinds
+        ]
         mine.sort(key=lambda e: e["ts"])
         now = 0
         for event in mine:
@@ -99,13 +112,18 @@ def cell(value, formula, least):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ranks", type=int, nargs="+", default=[4, 8])
     parser.add_argument("--rounds", type=int, nargs="+", default=[4])
     parser.add_argument("--times", nargs="+", default=["1:1:1", "2:3:1"])
     parser.add_argument("--stagecraft", default=str(ROOT / "build" / "stagecraft"))
     arguments = parser.parse_args()
-    print("| schedule | p | m | v | F:I:W | first (formula) | steady (formula) | kept (bound) | step over ideal |")
+    print(
+        "| schedule | p | m | v | F:I:W | first (formula) | steady (formula) | kept (bound) | step over"
+        " ideal |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for times in arguments.times:
@@ -121,7 +139,9 @@ def main():
                             cell(seen[2], kept and kept(case), True),
                         ]
                         ideal = 1 + seen[1] / (case.m * case.work)
-                        print(f"| {name} | {p} | {case.m} | {v} | {times} | {' | '.join(cells)} | {ideal:.3f} |")
+                        print(
+                            f"| {name} | {p} | {case.m} | {v} | {times} | {' | '.join(cells)} | {ideal:.3f} |"
+                        )
 
 
 if __name__ == "__main__":

@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
-"""torchgpipe's and DeepSpeed's partitions beside ours: busiest stage and simulated 1f1b step, as tables in Markdown.
+"""torchgpipe's and DeepSpeed's partitions beside ours: busiest stage and simulated 1f1b step, as tables in
+Markdown.
 
-  git clone https://github.com/kakaobrain/torchgpipe && git clone https://github.com/deepspeedai/DeepSpeed          (or any checkouts)
-  python3 -m venv venv && venv/bin/pip install numpy
+  git clone https://github.com/kakaobrain/torchgpipe && git clone https://github.com/deepspeedai/DeepSpeed
+       (or any checkouts) python3 -m venv venv && venv/bin/pip install numpy
   cmake --preset planner && ninja -C build-planner stagecraft
   venv/bin/python scripts/bench/partitioners.py --torchgpipe torchgpipe --deepspeed DeepSpeed
 
-Their own code cuts the same layers with the same times: of torchgpipe torchgpipe/balance/blockpartition.py, which balance_by_time calls;
-of DeepSpeed partition_uniform and partition_balanced in deepspeed/runtime/utils.py, which PipelineModule calls for its methods "uniform"
-and "parameters". It has no method that takes times: "by time" is its partition_balanced with times as weights, the best it could do.
-Every partition is priced by `stagecraft plan --cuts`: p stages on p devices with a link each, 4p micro-batches.
+Their own code cuts the same layers with the same times: of torchgpipe torchgpipe/balance/blockpartition.py,
+which balance_by_time calls; of DeepSpeed partition_uniform and partition_balanced in
+deepspeed/runtime/utils.py, which PipelineModule calls for its methods "uniform" and "parameters". It has no
+method that takes times: "by time" is its partition_balanced with times as weights, the best it could do.
+Every partition is priced by `stagecraft plan --cuts`: p stages on p devices with a link each, 4p
+micro-batches.
 
-Models: PipeDream's profiles as the chains that `plan` makes of them, test/data/profiles/gpt_10_layers.json, and two GPT shapes whose
-times follow from their operations (gpt_profile below).
+Models: PipeDream's profiles as the chains that `plan` makes of them, test/data/profiles/gpt_10_layers.json,
+and two GPT shapes whose times follow from their operations (gpt_profile below).
 """
 
 import argparse
@@ -50,10 +53,12 @@ def load_deepspeed(checkout):
 
 
 def gpt_profile(blocks, width, sequence=1024, samples=4, vocabulary=50257, flops=100e12, bandwidth=1.5e12):
-    """A GPT by its operations: products at `flops` a second, what only moves bytes at `bandwidth`; fp16 activations and weights.
+    """A GPT by its operations: products at `flops` a second, what only moves bytes at `bandwidth`; fp16
+    activations and weights.
 
-    A block has 12 width^2 weights: forward 2 operations a weight and token, and 4 sequence width a token for attention. The head is a
-    product with the vocabulary's width x vocabulary weights, the embedding a look-up in as many: the same bytes, no operations.
+    A block has 12 width^2 weights: forward 2 operations a weight and token, and 4 sequence width a token for
+    attention. The head is a product with the vocabulary's width x vocabulary weights, the embedding a look-up
+    in as many: the same bytes, no operations.
     """
     tokens = samples * sequence
     boundary = 2 * tokens * width
@@ -61,20 +66,40 @@ def gpt_profile(blocks, width, sequence=1024, samples=4, vocabulary=50257, flops
     def layer(name, operations, moved, parameters, output):
         forward = (operations / flops + moved / bandwidth) * 1e3
         half = {"median_ms": forward}
-        return {"name": name, "forward": half, "backward_input": {"median_ms": 0.0} if name == "embedding" else half,
-                "backward_weight": half, "parameter_bytes": 2 * parameters, "output_bytes": output}
+        return {
+            "name": name,
+            "forward": half,
+            "backward_input": {"median_ms": 0.0} if name == "embedding" else half,
+            "backward_weight": half,
+            "parameter_bytes": 2 * parameters,
+            "output_bytes": output,
+        }
 
     block = layer("", tokens * (24 * width**2 + 4 * sequence * width), 10 * boundary, 12 * width**2, boundary)
     layers = [layer("embedding", 0, 2 * boundary, (vocabulary + sequence) * width, boundary)]
     layers += [dict(block, name=f"block {b}") for b in range(blocks)]
-    layers += [layer("head", tokens * 2 * width * vocabulary, 2 * tokens * vocabulary, vocabulary * width, 2 * tokens * vocabulary)]
+    layers += [
+        layer(
+            "head",
+            tokens * 2 * width * vocabulary,
+            2 * tokens * vocabulary,
+            vocabulary * width,
+            2 * tokens * vocabulary,
+        )
+    ]
     layers += [layer("loss", 0, 4 * tokens * vocabulary, 0, 0)]
     return {"model": f"gpt {blocks} x {width}", "measurements": [{"micro_batch": samples, "layers": layers}]}
 
 
 class Model:
     def __init__(self, arguments, name, profile, folder, size=None):
-        self.arguments, self.name, self.profile, self.folder, self.size = arguments, name, profile, folder, size
+        self.arguments, self.name, self.profile, self.folder, self.size = (
+            arguments,
+            name,
+            profile,
+            folder,
+            size,
+        )
         # A stage per layer: then the plan's costs are the layers'.
         most = self.most_stages()
         plan = self.plan(most, 1, list(range(1, most)))
@@ -85,10 +110,34 @@ class Model:
     def plan(self, stages, micro_batches, cuts=None):
         """None where there is no such plan."""
         cluster = pathlib.Path(self.folder) / "cluster.json"
-        cluster.write_text(json.dumps({"levels": [{"count": stages, "link": {
-            "latency_ms": 0.01, "bytes_per_second": self.arguments.bandwidth}}]}))
-        command = [self.arguments.binary, "plan", "--json", "--no-replicate", "--profile", self.profile, "--cluster", cluster,
-                   "--schedule", "1f1b", "--stages", str(stages), "--micro-batches", str(micro_batches)]
+        cluster.write_text(
+            json.dumps(
+                {
+                    "levels": [
+                        {
+                            "count": stages,
+                            "link": {"latency_ms": 0.01, "bytes_per_second": self.arguments.bandwidth},
+                        }
+                    ]
+                }
+            )
+        )
+        command = [
+            self.arguments.binary,
+            "plan",
+            "--json",
+            "--no-replicate",
+            "--profile",
+            self.profile,
+            "--cluster",
+            cluster,
+            "--schedule",
+            "1f1b",
+            "--stages",
+            str(stages),
+            "--micro-batches",
+            str(micro_batches),
+        ]
         command += ["--cuts", ",".join(map(str, cuts))] if cuts else []
         command += ["--micro-batch-size", str(self.size)] if self.size else []
         result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -100,12 +149,15 @@ class Model:
         return json.loads(result.stdout)["plan"]
 
     def most_stages(self):
-        """As many as can be cut; a loss stays with the layer before it, as with theirs, who do not count it."""
+        """As many as can be cut; a loss stays with the layer before it, as with theirs, who do not count
+        it."""
         if self.profile.suffix == ".txt":
             least, most = 1, 4096
             while least < most:  # more stages than layers are refused
                 middle = (least + most + 1) // 2
-                least, most = (middle, most) if self.plan(middle, 1, list(range(1, middle))) else (least, middle - 1)
+                least, most = (
+                    (middle, most) if self.plan(middle, 1, list(range(1, middle))) else (least, middle - 1)
+                )
             return least
         layers = [json.loads(strip_comments(self.profile.read_text()))["measurements"][0]["layers"]][0]
         return len(layers) - (layers[-1]["name"] == "loss")
@@ -122,9 +174,11 @@ def their_cuts(method, model, stages, torchgpipe, deepspeed):
         for part in ends[:-1]:
             cuts.append((cuts[-1] if cuts else 0) + len(part))
         return cuts
-    parts = {"DeepSpeed parameters": lambda: balanced(model.parameters, stages),
-             "DeepSpeed uniform": lambda: uniform(len(model.times), stages),
-             "DeepSpeed by time": lambda: balanced(model.times, stages)}[method]()
+    parts = {
+        "DeepSpeed parameters": lambda: balanced(model.parameters, stages),
+        "DeepSpeed uniform": lambda: uniform(len(model.times), stages),
+        "DeepSpeed by time": lambda: balanced(model.times, stages),
+    }[method]()
     return [int(p) for p in parts[1:-1]]
 
 
@@ -138,24 +192,41 @@ def row(model, stages, torchgpipe, deepspeed):
             cells.append("a stage without layers")
             continue
         their = plan["predicted"]
-        cells.append(f"{their['bottleneck_ms'] / our['bottleneck_ms']:.3f}, {their['step_ms'] / our['step_ms']:.3f}")
+        cells.append(
+            f"{their['bottleneck_ms'] / our['bottleneck_ms']:.3f}, {their['step_ms'] / our['step_ms']:.3f}"
+        )
     return "| " + " | ".join(cells) + " |"
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--torchgpipe", type=pathlib.Path, required=True, help="checkout of kakaobrain/torchgpipe")
-    parser.add_argument("--deepspeed", type=pathlib.Path, required=True, help="checkout of deepspeedai/DeepSpeed")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--torchgpipe", type=pathlib.Path, required=True, help="checkout of kakaobrain/torchgpipe"
+    )
+    parser.add_argument(
+        "--deepspeed", type=pathlib.Path, required=True, help="checkout of deepspeedai/DeepSpeed"
+    )
     parser.add_argument("--binary", type=pathlib.Path, default=pathlib.Path("build-planner/stagecraft"))
     parser.add_argument("--data", type=pathlib.Path, default=pathlib.Path("test/data"))
-    parser.add_argument("--bandwidth", type=float, default=12e9, help="bytes per second of a link; its latency is 10 us")
+    parser.add_argument(
+        "--bandwidth", type=float, default=12e9, help="bytes per second of a link; its latency is 10 us"
+    )
     arguments = parser.parse_args()
     torchgpipe, deepspeed = load_torchgpipe(arguments.torchgpipe), load_deepspeed(arguments.deepspeed)
     print("| model | stages | our busiest stage, ms | our step, ms | " + " | ".join(METHODS) + " |")
     print("|---|---|---|---|" + "---|" * len(METHODS))
     with tempfile.TemporaryDirectory() as folder:
-        models = [Model(arguments, name, arguments.data / "pipedream" / f"{name}.graph.txt", folder) for name in GRAPHS]
-        models.append(Model(arguments, "gpt_10_layers", arguments.data / "profiles" / "gpt_10_layers.json", folder, size=4))
+        models = [
+            Model(arguments, name, arguments.data / "pipedream" / f"{name}.graph.txt", folder)
+            for name in GRAPHS
+        ]
+        models.append(
+            Model(
+                arguments, "gpt_10_layers", arguments.data / "profiles" / "gpt_10_layers.json", folder, size=4
+            )
+        )
         for name, shape in GPTS.items():
             path = pathlib.Path(folder) / f"{name}.json"
             path.write_text(json.dumps(gpt_profile(*shape)))

@@ -4,11 +4,12 @@
   git clone https://github.com/msr-fiddle/pipedream          (or any checkout)
   python3 -m venv venv && venv/bin/pip install numpy graphviz
   cmake --preset planner && ninja -C build-planner stagecraft
-  scripts/bench/pipedream_optimizer.py --checkout pipedream --python venv/bin/python [--profiles vgg16,alexnet]
+  scripts/bench/pipedream_optimizer.py --checkout pipedream --python venv/bin/python [--profiles
+  vgg16,alexnet]
 
-Theirs runs once a setting, ours several times right before and after it (the median is shown); times are processor time of whole
-processes. Inception is given to theirs with its branches compressed by its own graph.py, as its README asks for; ours does that
-itself. A run of theirs is ended after --timeout seconds.
+Theirs runs once a setting, ours several times right before and after it (the median is shown); times are
+processor time of whole processes. Inception is given to theirs with its branches compressed by its own
+graph.py, as its README asks for; ours does that itself. A run of theirs is ended after --timeout seconds.
 """
 
 import argparse
@@ -46,7 +47,9 @@ def run(command, timeout=None, folder=None):
     """What it printed, or None when it was ended; processor seconds."""
     begin = processor_seconds()
     try:
-        output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout, cwd=folder)
+        output = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout, cwd=folder
+        )
     except subprocess.TimeoutExpired:
         return None, processor_seconds() - begin
     if output.returncode != 0:
@@ -61,16 +64,27 @@ def theirs(arguments, profile, machines, bandwidths, priced, folder):
         compressed = pathlib.Path(folder) / "inception_v3.txt"
         run([arguments.python, "-c", COMPRESS, arguments.checkout, path, compressed])
         path = compressed
-    command = [arguments.python, "optimizer_graph_hierarchical.py", "-f", path.resolve(),
-               "-n", *map(str, machines), "-b", *map(str, bandwidths)]
+    command = [
+        arguments.python,
+        "optimizer_graph_hierarchical.py",
+        "-f",
+        path.resolve(),
+        "-n",
+        *map(str, machines),
+        "-b",
+        *map(str, bandwidths),
+    ]
     command += ["--activation_compression_ratio", "1"] if priced else []
     output, seconds = run(command, arguments.timeout, arguments.checkout / "optimizer")
     if output is None:
         return None, None, seconds
     bottleneck = float(re.search(r"Time per stage in pipeline: (\S+)", output).group(1)) * 1e3
-    levels = re.split(r"Level \d+\n=+\n", output)[1:]  # outermost first; each lists the splits of its stretches
-    spans = [[(int(a), int(b), int(m)) for a, b, m in re.findall(r"^\((\d+), (\d+)\) \S+ (\d+)$", level, re.M)]
-             for level in levels]
+    # outermost first; each lists the splits of its stretches
+    levels = re.split(r"Level \d+\n=+\n", output)[1:]
+    spans = [
+        [(int(a), int(b), int(m)) for a, b, m in re.findall(r"^\((\d+), (\d+)\) \S+ (\d+)$", level, re.M)]
+        for level in levels
+    ]
     widths = []
     for first, last, replicas in spans[-1]:
         for outer in spans[:-1]:
@@ -81,10 +95,25 @@ def theirs(arguments, profile, machines, bandwidths, priced, folder):
 
 def ours(arguments, profile, machines, bandwidths, priced, folder):
     cluster = pathlib.Path(folder) / "cluster.json"
-    cluster.write_text(json.dumps({"levels": [
-        {"count": m, "link": {"latency_ms": 0, "bytes_per_second": b}} for m, b in zip(machines, bandwidths)]}))
-    command = [arguments.binary, "optimize-pipedream", "--json", "--profile",
-               arguments.data / f"{profile}.graph.txt", "--cluster", cluster]
+    cluster.write_text(
+        json.dumps(
+            {
+                "levels": [
+                    {"count": m, "link": {"latency_ms": 0, "bytes_per_second": b}}
+                    for m, b in zip(machines, bandwidths)
+                ]
+            }
+        )
+    )
+    command = [
+        arguments.binary,
+        "optimize-pipedream",
+        "--json",
+        "--profile",
+        arguments.data / f"{profile}.graph.txt",
+        "--cluster",
+        cluster,
+    ]
     command += ["--activation-compression-ratio", "1"] if priced else []
     output, seconds = run(command)
     plan = json.loads(output)
@@ -106,13 +135,17 @@ def compare(arguments, profile, name, priced, folder):
         verdict = "equal" if abs(difference) < 1e-9 else f"{difference:+.2%}"
         theirs_text = f"{their_seconds:.2f} s"
     speedup = result["one_device_ms"] / result["bottleneck_ms"]
-    return (f"| {profile} | {name} | {'priced' if priced else 'free'} | {plan} | {their_plan or '-'} | "
-            f"{result['bottleneck_ms']:.3f} | {'-' if their_bottleneck is None else f'{their_bottleneck:.3f}'} | {verdict} | "
-            f"{speedup:.2f}x | {seconds * 1e3:.0f} ms | {theirs_text} |")
+    return (
+        f"| {profile} | {name} | {'priced' if priced else 'free'} | {plan} | {their_plan or '-'} |"
+        f" {result['bottleneck_ms']:.3f} | {'-' if their_bottleneck is None else f'{their_bottleneck:.3f}'} |"
+        f" {verdict} | {speedup:.2f}x | {seconds * 1e3:.0f} ms | {theirs_text} |"
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--checkout", type=pathlib.Path, required=True, help="of msr-fiddle/pipedream")
     parser.add_argument("--python", default=sys.executable, help="one that has numpy and graphviz")
     parser.add_argument("--binary", type=pathlib.Path, default=pathlib.Path("build-planner/stagecraft"))
@@ -123,7 +156,10 @@ def main():
     parser.add_argument("--repeats", type=int, default=3, help="of ours, before theirs and again after it")
     parser.add_argument("--timeout", type=float, default=600, help="seconds for one run of theirs")
     arguments = parser.parse_args()
-    print("| profile | devices | transfers | our stages | theirs | our bottleneck, ms | theirs | | over one device | our time | theirs |")
+    print(
+        "| profile | devices | transfers | our stages | theirs | our bottleneck, ms | theirs | | over one"
+        " device | our time | theirs |"
+    )
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for profile in arguments.profiles.split(","):

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Two builds of the planner on the same requests: steps and processor time.
 
-  python3 scripts/bench/plan_times.py BEFORE AFTER [--plans 200] [--right N] [--schedules a,b] [--repeats 3] [--seed 1]
+  python3 scripts/bench/plan_times.py BEFORE AFTER [--plans 200] [--right N] [--schedules a,b] [--repeats 3]
+  [--seed 1]
 
-Random chains of 10 to 60 layers on 2 to 8 devices, every schedule in turn, half of them under a cap. A plan was right before if AFTER
-finds none that is faster; of those the times are compared: user time, less what the binary takes to start, the least of several runs that
-take turns. A line for each plan, then totals by schedule, and the single plans with the highest ratios.
+Random chains of 10 to 60 layers on 2 to 8 devices, every schedule in turn, half of them under a cap. A plan
+was right before if AFTER finds none that is faster; of those the times are compared: user time, less what the
+binary takes to start, the least of several runs that take turns. A line for each plan, then totals by
+schedule, and the single plans with the highest ratios.
 """
 
 import argparse
@@ -17,8 +19,21 @@ import subprocess
 import sys
 import tempfile
 
-SCHEDULES = ("fill_drain", "1f1b", "zb_h1", "zb_h2", "interleaved_1f1b", "looped_bfs", "interleaved_zb", "zb_v", "v_half", "v_min",
-             "pipedream", "2bw", "auto")
+SCHEDULES = (
+    "fill_drain",
+    "1f1b",
+    "zb_h1",
+    "zb_h2",
+    "interleaved_1f1b",
+    "looped_bfs",
+    "interleaved_zb",
+    "zb_v",
+    "v_half",
+    "v_min",
+    "pipedream",
+    "2bw",
+    "auto",
+)
 BAD_INPUT, REFUSED = 2, 3  # more stages than layers; nothing fits
 
 
@@ -26,16 +41,21 @@ def chain(draw):
     layers = []
     for i in range(draw.randint(10, 60)):
         time = draw.lognormvariate(0, 0.5)
-        layers.append({
-            "name": f"l{i}",
-            "forward": {"median_ms": time},
-            "backward_input": {"median_ms": time * draw.uniform(0.7, 1.2)},
-            "backward_weight": {"median_ms": time * draw.uniform(0.5, 1.0)},
-            "parameter_bytes": int(4e6 * draw.lognormvariate(0, 1)),
-            "output_bytes": int(4e6 * draw.lognormvariate(0, 0.5)),
-            "kept_for_input_bytes": int(1e7 * draw.lognormvariate(0, 0.7)),
-        })
-    return {"optimizer_bytes_per_parameter_byte": 2, "measurements": [{"micro_batch": 1, "input_bytes": 1000000, "layers": layers}]}
+        layers.append(
+            {
+                "name": f"l{i}",
+                "forward": {"median_ms": time},
+                "backward_input": {"median_ms": time * draw.uniform(0.7, 1.2)},
+                "backward_weight": {"median_ms": time * draw.uniform(0.5, 1.0)},
+                "parameter_bytes": int(4e6 * draw.lognormvariate(0, 1)),
+                "output_bytes": int(4e6 * draw.lognormvariate(0, 0.5)),
+                "kept_for_input_bytes": int(1e7 * draw.lognormvariate(0, 0.7)),
+            }
+        )
+    return {
+        "optimizer_bytes_per_parameter_byte": 2,
+        "measurements": [{"micro_batch": 1, "input_bytes": 1000000, "layers": layers}],
+    }
 
 
 def request(number, seed, schedules):
@@ -43,7 +63,11 @@ def request(number, seed, schedules):
     schedule = schedules[number % len(schedules)]
     profile = chain(draw)
     devices = draw.randint(2, 8)
-    cluster = {"levels": [{"count": devices, "link": {"latency_ms": 0.01, "bytes_per_second": draw.choice((1e9, 25e9))}}]}
+    cluster = {
+        "levels": [
+            {"count": devices, "link": {"latency_ms": 0.01, "bytes_per_second": draw.choice((1e9, 25e9))}}
+        ]
+    }
     if draw.random() < 0.5:
         layers = profile["measurements"][0]["layers"]
         standing = sum(4 * layer["parameter_bytes"] for layer in layers)
@@ -51,7 +75,11 @@ def request(number, seed, schedules):
         cluster["memory_bytes"] = int((standing / devices + kept) * draw.uniform(1.0, 3.0))
     options = ["--schedule", schedule, "--micro-batches", str(devices * draw.randint(1, 4)), "--no-replicate"]
     if draw.random() < 0.5:
-        per_rank = 2 if schedule in ("interleaved_1f1b", "looped_bfs", "interleaved_zb", "zb_v", "v_half", "v_min") else 1
+        per_rank = (
+            2
+            if schedule in ("interleaved_1f1b", "looped_bfs", "interleaved_zb", "zb_v", "v_half", "v_min")
+            else 1
+        )
         options += ["--stages", str(devices * per_rank)]
     return schedule, profile, cluster, options
 
@@ -64,7 +92,9 @@ def plan(binary, options):
     seconds = after.ru_utime - before.ru_utime
     if done.returncode not in (0, BAD_INPUT, REFUSED):
         sys.exit(f"{binary} plan {' '.join(options)}: exit code {done.returncode}\n{done.stderr}")
-    return (json.loads(done.stdout)["plan"]["predicted"]["step_ms"] if done.returncode == 0 else None), seconds
+    return (
+        json.loads(done.stdout)["plan"]["predicted"]["step_ms"] if done.returncode == 0 else None
+    ), seconds
 
 
 def start_seconds(binary):
@@ -93,7 +123,9 @@ def compare(args, starts, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("before")
     parser.add_argument("after")
     parser.add_argument("--plans", type=int, default=200)
@@ -117,8 +149,19 @@ def main():
             cluster_path.write_text(json.dumps(cluster))
             options = ["--profile", str(profile_path), "--cluster", str(cluster_path), *options]
             (old, new), (old_seconds, new_seconds) = compare(args, starts, options)
-            row = totals.setdefault(schedule, {"right": 0, "before": 0.0, "after": 0.0, "faster": 0, "found": 0, "slower": 0,
-                                             "lost": 0, "refused": 0})
+            row = totals.setdefault(
+                schedule,
+                {
+                    "right": 0,
+                    "before": 0.0,
+                    "after": 0.0,
+                    "faster": 0,
+                    "found": 0,
+                    "slower": 0,
+                    "lost": 0,
+                    "refused": 0,
+                },
+            )
             if new is None and old is not None:
                 kind = "lost"
             elif old is None and new is not None:
@@ -135,18 +178,32 @@ def main():
                 row["after"] += new_seconds
                 singles.append((new_seconds / old_seconds, old_seconds, new_seconds, number, schedule))
             row[kind] += 1
-            print(f"{number} {schedule}: {kind}, {old} ms in {old_seconds:.2f} s before, {new} ms in {new_seconds:.2f} s after", flush=True)
-    print("| schedule | right before | s before | s after | now faster | now found | slower | lost | refused |\n"
-          "|---|---|---|---|---|---|---|---|---|")
+            print(
+                f"{number} {schedule}: {kind}, {old} ms in {old_seconds:.2f} s before, {new} ms in"
+                f" {new_seconds:.2f} s after",
+                flush=True,
+            )
+    print(
+        "| schedule | right before | s before | s after | now faster | now found | slower | lost | refused"
+        " |\n|---|---|---|---|---|---|---|---|---|"
+    )
     for schedule, row in totals.items():
-        print(f"| {schedule} | {row['right']} | {row['before']:.2f} | {row['after']:.2f} | {row['faster']} | {row['found']} | {row['slower']} | "
-              f"{row['lost']} | {row['refused']} |")
+        print(
+            f"| {schedule} | {row['right']} | {row['before']:.2f} | {row['after']:.2f} | {row['faster']} |"
+            f" {row['found']} | {row['slower']} | {row['lost']} | {row['refused']} |"
+        )
     before, after = (sum(row[key] for row in totals.values()) for key in ("before", "after"))
     counted = sorted((single for single in singles if single[1] > 0.02), reverse=True)
-    print(f"of {len(counted)} that took more than 20 ms before, {sum(single[0] > 1.1 for single in counted)} take more than 1.1 times as long:")
+    print(
+        f"of {len(counted)} that took more than 20 ms before, {sum(single[0] > 1.1 for single in counted)}"
+        " take more than 1.1 times as long:"
+    )
     for ratio, old_seconds, new_seconds, number, schedule in counted[:12]:
         print(f"  {number} {schedule}: {ratio:.2f}, {old_seconds:.3f} s before, {new_seconds:.3f} s after")
-    print(f"right before: {sum(row['right'] for row in totals.values())}, {before:.2f} s, after {after:.2f} s, ratio {after / before:.3f}")
+    print(
+        f"right before: {sum(row['right'] for row in totals.values())}, {before:.2f} s, after {after:.2f} s,"
+        f" ratio {after / before:.3f}"
+    )
 
 
 if __name__ == "__main__":

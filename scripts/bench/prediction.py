@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""How far `plan`'s step times are from what `train` then measures, over 20 settings of model, cut, micro-batch size and schedule.
+"""How far `plan`'s step times are from what `train` then measures, over 20 settings of model, cut,
+micro-batch size and schedule.
 
     python3 scripts/bench/prediction.py [--settings WORD ...] [--rounds 3] [--seconds 4] [--json OUT]
 
-For every model and micro-batch size: a profile (`mpirun -np 2 stagecraft profile --links`), then each of its settings is planned from
-it and takes a turn of some seconds of training (in between its processes are stopped), and all of this again in the next rounds, because a
-machine's speed wanders over minutes. A round's error is predicted over measured - 1. Printed a setting: medians over the rounds, the
-measured times' spread (their range over their median), the median error; then the median and largest error, also over those
-settings alone whose spread is below 2 %, and for each model the rank correlation (Spearman) of predicted and measured times over its
-settings. Fashion-MNIST is fetched by scripts/fetch_data.sh. Needs idle cores, as many as ranks.
+For every model and micro-batch size: a profile (`mpirun -np 2 stagecraft profile --links`), then each of its
+settings is planned from it and takes a turn of some seconds of training (in between its processes are
+stopped), and all of this again in the next rounds, because a machine's speed wanders over minutes. A round's
+error is predicted over measured - 1. Printed a setting: medians over the rounds, the measured times' spread
+(their range over their median), the median error; then the median and largest error, also over those settings
+alone whose spread is below 2 %, and for each model the rank correlation (Spearman) of predicted and measured
+times over its settings. Fashion-MNIST is fetched by scripts/fetch_data.sh. Needs idle cores, as many as
+ranks.
 """
 
 import argparse
@@ -23,7 +26,10 @@ from measuring import ROOT, Table, Turns, Workbench, describe_machine, ranks_of
 
 # Config: micro-batch size: (schedule, cuts or None for the planner's).
 SETTINGS = {
-    "bench_gpt": {4: [("fill_drain", [9]), ("1f1b", None), ("zb_h1", None), ("pipedream", None), ("1f1b", [7])], 8: [("1f1b", None)]},
+    "bench_gpt": {
+        4: [("fill_drain", [9]), ("1f1b", None), ("zb_h1", None), ("pipedream", None), ("1f1b", [7])],
+        8: [("1f1b", None)],
+    },
     "quickstart_gpt": {4: [("fill_drain", None), ("1f1b", [4]), ("zb_h1", None), ("interleaved_1f1b", None)]},
     "fashion_convnet": {16: [("1f1b", None), ("fill_drain", [7]), ("2bw", None)], 32: [("1f1b", None)]},
     "fashion_mlp": {32: [("1f1b", None), ("fill_drain", None)]},
@@ -36,13 +42,19 @@ def settings_of(words):
     """(config, micro-batch size, [(schedule, cuts)]) of the settings whose names have one of the words."""
     for config, sizes in SETTINGS.items():
         for size, wanted in sizes.items():
-            chosen = [one for one in wanted if not words or any(word in name_of(config, size, *one) for word in words)]
+            chosen = [
+                one
+                for one in wanted
+                if not words or any(word in name_of(config, size, *one) for word in words)
+            ]
             if chosen:
                 yield config, size, chosen
 
 
 def name_of(config, size, schedule, cuts):
-    return f"{config} {schedule}, {size} per micro-batch, " + (f"cut at {','.join(map(str, cuts))}" if cuts else "planner's cut")
+    return f"{config} {schedule}, {size} per micro-batch, " + (
+        f"cut at {','.join(map(str, cuts))}" if cuts else "planner's cut"
+    )
 
 
 class Setting:
@@ -55,7 +67,9 @@ class Setting:
         # The same cut in every round: that is what runs.
         self.cuts = [stage["first_layer"] for stage in plan["stages"][1:]]
         key = f"{schedule}-{'-'.join(map(str, self.cuts))}"
-        self.turns = stack.enter_context(Turns(*bench.train(key, file, ranks_of(plan)), bench.folder / f"{key}.txt"))
+        self.turns = stack.enter_context(
+            Turns(*bench.train(key, file, ranks_of(plan)), bench.folder / f"{key}.txt")
+        )
         self.turns.take(1, drop=2)
         self.rounds = []
 
@@ -70,9 +84,15 @@ class Setting:
 
     def summary(self):
         predicted, measured = ([one[key] for one in self.rounds] for key in ("predicted_ms", "measured_ms"))
-        return {"setting": self.name, "config": self.config, "predicted_ms": statistics.median(predicted), "measured_ms": statistics.median(measured),
-                "spread": (max(measured) - min(measured)) / statistics.median(measured),
-                "error": statistics.median(p / m - 1 for p, m in zip(predicted, measured)), "rounds": self.rounds}
+        return {
+            "setting": self.name,
+            "config": self.config,
+            "predicted_ms": statistics.median(predicted),
+            "measured_ms": statistics.median(measured),
+            "spread": (max(measured) - min(measured)) / statistics.median(measured),
+            "error": statistics.median(p / m - 1 for p, m in zip(predicted, measured)),
+            "rounds": self.rounds,
+        }
 
 
 def ranks(values):
@@ -86,23 +106,46 @@ def spearman(a, b):
 def print_summary(results):
     table = Table("<setting", "predicted ms", "measured ms", "spread", "error", widths=[66])
     for one in results:
-        table.row(one["setting"], f"{one['predicted_ms']:.1f}", f"{one['measured_ms']:.1f}", f"{100 * one['spread']:.1f} %", f"{100 * one['error']:+.1f} %")
-    for what, chosen in (("all", results), (f"spread below {100 * CALM:.0f} %", [one for one in results if one["spread"] < CALM])):
+        table.row(
+            one["setting"],
+            f"{one['predicted_ms']:.1f}",
+            f"{one['measured_ms']:.1f}",
+            f"{100 * one['spread']:.1f} %",
+            f"{100 * one['error']:+.1f} %",
+        )
+    for what, chosen in (
+        ("all", results),
+        (f"spread below {100 * CALM:.0f} %", [one for one in results if one["spread"] < CALM]),
+    ):
         errors = [100 * abs(one["error"]) for one in chosen]
         if errors:
-            print(f"{what}: {len(errors)} settings, median error {statistics.median(errors):.1f} %, largest {max(errors):.1f} %")
+            print(
+                f"{what}: {len(errors)} settings, median error {statistics.median(errors):.1f} %, largest"
+                f" {max(errors):.1f} %"
+            )
     models = defaultdict(list)
     for one in results:
         models[one["config"]].append(one)
     for config, ones in models.items():
         if len(ones) > 1:
-            print(f"{config}: rank correlation {spearman([one['predicted_ms'] for one in ones], [one['measured_ms'] for one in ones]):.2f} "
-                  f"over {len(ones)} settings")
+            print(
+                f"{config}: rank correlation"
+                f" {spearman([one['predicted_ms'] for one in ones], [one['measured_ms'] for one in ones]):.2f}"
+                f" over {len(ones)} settings"
+            )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--settings", nargs="+", default=[], metavar="WORD", help="those whose name has one of the words (default: all)")
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument(
+        "--settings",
+        nargs="+",
+        default=[],
+        metavar="WORD",
+        help="those whose name has one of the words (default: all)",
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4, help="of training a setting and round")
     parser.add_argument("--repeats", type=int, default=30, help="of a profile")
@@ -112,13 +155,22 @@ def main():
     arguments = parser.parse_args()
     chosen = list(settings_of(arguments.settings))
     if arguments.list or not chosen:
-        print("\n".join(name_of(config, size, *one) for config, size, wanted in settings_of([]) for one in wanted))
+        print(
+            "\n".join(
+                name_of(config, size, *one) for config, size, wanted in settings_of([]) for one in wanted
+            )
+        )
         return
     machine = describe_machine()
     results = []
     for config, size, wanted in chosen:
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-            bench = Workbench(arguments.binary, ROOT / f"configs/{config}.json", folder, settings={"train_micro_batch_size_per_gpu": size})
+            bench = Workbench(
+                arguments.binary,
+                ROOT / f"configs/{config}.json",
+                folder,
+                settings={"train_micro_batch_size_per_gpu": size},
+            )
             bench.profile(arguments.repeats)
             settings = [Setting(bench, config, size, schedule, cuts, stack) for schedule, cuts in wanted]
             for number in range(arguments.rounds):

@@ -1,4 +1,5 @@
-"""The least time in which the actions of a recorded run could have been made, each as long as it took there."""
+"""The least time in which the actions of a recorded run could have been made, each as long as it took
+there."""
 
 import json
 
@@ -8,7 +9,11 @@ MADE = ("forward", "recompute", "backward_weight", "reduce", "agree_norm", "step
 
 def compute_lists(timeline):
     """Of each rank, in the order they began: what computes, and where ranks meet."""
-    events = [event for event in json.loads(timeline.read_text())["traceEvents"] if event.get("args", {}).get("op") in MADE]
+    events = [
+        event
+        for event in json.loads(timeline.read_text())["traceEvents"]
+        if event.get("args", {}).get("op") in MADE
+    ]
     ranks = {}
     for event in sorted(events, key=lambda event: event["ts"]):
         ranks.setdefault(event["args"]["rank"], []).append(event)
@@ -27,12 +32,17 @@ def needs(event, stages):
 
 def made(event):
     args = event["args"]
-    return "backward" if args["op"] in HALVES else args["op"], args.get("stage"), args["step"], args.get("micro_batch")
+    return (
+        "backward" if args["op"] in HALVES else args["op"],
+        args.get("stage"),
+        args["step"],
+        args.get("micro_batch"),
+    )
 
 
 def replayed_ms(timeline):
-    """(milliseconds with transfers that take no time and nothing between actions, recorded milliseconds): the makespan of the run's own
-    durations in the run's own order. No stage has replicas."""
+    """(milliseconds with transfers that take no time and nothing between actions, recorded milliseconds): the
+    makespan of the run's own durations in the run's own order. No stage has replicas."""
     lists = compute_lists(timeline)
     stages = 1 + max(event["args"].get("stage", 0) for actions in lists for event in actions)
     known = {made(event) for actions in lists for event in actions}
@@ -49,7 +59,10 @@ def replayed_ms(timeline):
                 ends[made(event)] = clocks[rank]
                 at[rank] += 1
                 moved = True
-        if all(at[rank] < len(actions) and actions[at[rank]]["args"]["op"] == "agree_norm" for rank, actions in enumerate(lists)):
+        if all(
+            at[rank] < len(actions) and actions[at[rank]]["args"]["op"] == "agree_norm"
+            for rank, actions in enumerate(lists)
+        ):
             clocks, at, moved = [max(clocks)] * len(lists), [position + 1 for position in at], True
         if not moved:
             raise ValueError(f"{timeline}: its actions wait for each other")

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""How long a run over 2 ranks takes to the end of its first step, beyond what loading LibTorch and launching takes.
+"""How long a run over 2 ranks takes to the end of its first step, beyond what loading LibTorch and launching
+takes.
 
     python3 scripts/bench/startup.py [--config CONFIG] [--rounds 9] [--json OUT]
 
-Rounds go through these in turn, forwards and backwards; printed are medians, and the processor seconds of all processes beside
-them, which say what is work and what is waiting:
+Rounds go through these in turn, forwards and backwards; printed are medians, and the processor seconds of all
+processes beside them, which say what is work and what is waiting:
   mpirun alone         2 processes that do nothing
-  LibTorch loaded      2 processes of the same binary that print its version: all its libraries loaded and relocated
-  proved               train --dry-run from a plan: reading, proving and showing everything
-  first step           train from a plan until the line of step 1 is in metrics.jsonl; without that step's own time in the next column
-  first step, no plan  the same where the model is profiled and planned first, as `train CONFIG` does
+  LibTorch loaded      2 processes of the same binary that print its version: all its libraries loaded and
+  relocated proved               train --dry-run from a plan: reading, proving and showing everything
+  first step           train from a plan until the line of step 1 is in metrics.jsonl; without that step's own
+  time in the next column first step, no plan  the same where the model is profiled and planned first, as
+  `train CONFIG` does
 """
 
 import argparse
@@ -32,11 +34,22 @@ def processor_seconds():
 
 
 def run_until(command, lines=None):
-    """(seconds until `lines` has one, or else the end; processor seconds until the end; ms of the step in it)."""
+    """(seconds until `lines` has one, or else the end; processor seconds until the end; ms of the step in
+    it)."""
     began, work = time.monotonic(), processor_seconds()
-    process = subprocess.Popen([str(word) for word in command], cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [str(word) for word in command],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
     step_ms = 0
-    while lines is not None and process.poll() is None and not (lines.exists() and lines.read_text().endswith("\n")):
+    while (
+        lines is not None
+        and process.poll() is None
+        and not (lines.exists() and lines.read_text().endswith("\n"))
+    ):
         time.sleep(0.005)
     if lines is not None and lines.exists():
         seconds = time.monotonic() - began
@@ -50,7 +63,9 @@ def run_until(command, lines=None):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("--config", type=Path, default=ROOT / "configs/bench_gpt.json")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--binary", type=Path, default=ROOT / "build/stagecraft")
@@ -64,7 +79,13 @@ def main():
         ranks = launch(2, bind=True)
         with_plan, lines = bench.train("planned", plan, 2, steps=1)
         run_dir = Path(folder) / "unplanned.run"
-        without = [*ranks, arguments.binary, "train", bench.base, *overrides(run_dir=str(run_dir), train_steps=1, pipeline__schedule="1f1b")]
+        without = [
+            *ranks,
+            arguments.binary,
+            "train",
+            bench.base,
+            *overrides(run_dir=str(run_dir), train_steps=1, pipeline__schedule="1f1b"),
+        ]
         kinds = {
             "mpirun alone": ([*ranks, "true"], None),
             "LibTorch loaded": ([*ranks, arguments.binary, "--version"], None),
@@ -83,10 +104,19 @@ def main():
     loaded = statistics.median(seconds for seconds, _, _ in results["LibTorch loaded"])
     for kind, runs in results.items():
         net = statistics.median(seconds - ms / 1e3 for seconds, _, ms in runs)
-        table.row(kind, f"{statistics.median(seconds for seconds, _, _ in runs):.2f}", f"{100 * spread([seconds for seconds, _, _ in runs]):.0f} %",
-                  f"{net:.2f}", f"{net - loaded:.2f}", f"{statistics.median(work for _, work, _ in runs):.2f}")
+        table.row(
+            kind,
+            f"{statistics.median(seconds for seconds, _, _ in runs):.2f}",
+            f"{100 * spread([seconds for seconds, _, _ in runs]):.0f} %",
+            f"{net:.2f}",
+            f"{net - loaded:.2f}",
+            f"{statistics.median(work for _, work, _ in runs):.2f}",
+        )
     if arguments.json:
-        arguments.json.write_text(json.dumps({"config": str(arguments.config), "machine": machine, "runs": results}, indent=2) + "\n")
+        arguments.json.write_text(
+            json.dumps({"config": str(arguments.config), "machine": machine, "runs": results}, indent=2)
+            + "\n"
+        )
 
 
 if __name__ == "__main__":

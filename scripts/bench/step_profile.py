@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""What one rank's steady steps are made of: perf's samples by kind of work, and the profiler's table by layer.
+"""What one rank's steady steps are made of: perf's samples by kind of work, and the profiler's table by
+layer.
 
-    python3 scripts/bench/step_profile.py [--config CONFIG] [--schedule 1f1b] [--rank 0] [--seconds 10] [--symbols]
+    python3 scripts/bench/step_profile.py [--config CONFIG] [--schedule 1f1b] [--rank 0] [--seconds 10]
+    [--symbols]
 
-`perf record` watches one rank of two for some seconds, after its first steps. Samples are counted by the symbols' and libraries' names, so what
-a kernel calls is counted by itself (matrix products inside attention are matrix products). Stagecraft's own share is what the
-binary's own code takes, all of it: no LibTorch is linked into it. Needs /usr/bin/perf and leave to use it
-(kernel.perf_event_paranoid, or root).
+`perf record` watches one rank of two for some seconds, after its first steps. Samples are counted by the
+symbols' and libraries' names, so what a kernel calls is counted by itself (matrix products inside attention
+are matrix products). Stagecraft's own share is what the binary's own code takes, all of it: no LibTorch is
+linked into it. Needs /usr/bin/perf and leave to use it (kernel.perf_event_paranoid, or root).
 """
 
 import argparse
@@ -49,16 +51,35 @@ def record(bench, schedule, rank, seconds, data):
     file, plan = bench.plan("step", schedule, stages=2)
     with Turns(*bench.train("step", file, ranks_of(plan)), bench.folder / "step.txt") as turns:
         before = turns.take(2, drop=3)
-        found = [pid for pid in turns.members() if f"OMPI_COMM_WORLD_RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text()
-                 and Path(f"/proc/{pid}/comm").read_text().strip() == bench.binary.name[:15]]
+        found = [
+            pid
+            for pid in turns.members()
+            if f"OMPI_COMM_WORLD_RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text()
+            and Path(f"/proc/{pid}/comm").read_text().strip() == bench.binary.name[:15]
+        ]
         turns.signal(18)  # SIGCONT
-        run("perf", "record", "-q", "-F", "499", "-p", ",".join(map(str, found)), "-o", data, "--", "sleep", seconds)
+        run(
+            "perf",
+            "record",
+            "-q",
+            "-F",
+            "499",
+            "-p",
+            ",".join(map(str, found)),
+            "-o",
+            data,
+            "--",
+            "sleep",
+            seconds,
+        )
     return before
 
 
 def samples(data):
     """((library, symbol), count)"""
-    done = subprocess.run(["perf", "script", "-i", str(data), "-F", "ip,sym,dso"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["perf", "script", "-i", str(data), "-F", "ip,sym,dso"], capture_output=True, text=True, check=True
+    )
     counts = Counter()
     for line in done.stdout.splitlines():
         match = re.match(r"\s*[0-9a-f]+ (.*) \((.*)\)$", line)
@@ -68,7 +89,9 @@ def samples(data):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("--config", type=Path, default=ROOT / "configs/bench_gpt.json")
     parser.add_argument("--schedule", default="1f1b")
     parser.add_argument("--rank", type=int, default=0)
@@ -87,7 +110,10 @@ def main():
     for (library, symbol), count in counts.items():
         kinds[kind_of(library, symbol)][f"{symbol} ({library})"] += count
     total = sum(counts.values())
-    print(f"{arguments.config.name}, {arguments.schedule}, rank {arguments.rank} of 2, {total} samples of the rank's time on a core")
+    print(
+        f"{arguments.config.name}, {arguments.schedule}, rank {arguments.rank} of 2, {total} samples of the"
+        " rank's time on a core"
+    )
     table = Table("<kind of work", "share", widths=[28])
     for kind, symbols in sorted(kinds.items(), key=lambda item: -item[1].total()):
         if symbols:

@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
-"""Token files of 10 MB and 10 GB: how long a run takes to start and what memory it takes, and how fast batches are read, beside nanoGPT's way.
+"""Token files of 10 MB and 10 GB: how long a run takes to start and what memory it takes, and how fast
+batches are read, beside nanoGPT's way.
 
-    cmake --build build --target stagecraft bench_token_loading && $PYTHON scripts/bench/token_loading.py [--pairs 15] [--folder DIR] [--json OUT]
+    cmake --build build --target stagecraft bench_token_loading && $PYTHON scripts/bench/token_loading.py
+    [--pairs 15] [--folder DIR] [--json OUT]
 
-The small file has random tokens. The large one has holes, which the file system reads as zeros: it takes no room, and no disk is measured.
+The small file has random tokens. The large one has holes, which the file system reads as zeros: it takes no
+room, and no disk is measured.
 
-Runs: `stagecraft train` of a tiny GPT for one step on one rank, on either file in turn, from the command to its end; seconds, and the largest
-resident memory. Batches: ours come from the loader of a run (bench_token_loading), inputs and targets of 12 x 1024 tokens, as 64-bit numbers.
-Theirs are made as nanoGPT's train.py makes them: np.memmap opened for each batch, random offsets, a slice each as int64, torch.stack. Both take
-turns, in pairs A B, B A. The small file is in the page cache; pages of the large one are mostly new to it. The orders differ: ours is a
-permutation of samples that do not overlap, so an epoch shows each token once; theirs draws offsets anew, so samples overlap and repeat. Only
-ours compares each token with the vocabulary.
+Runs: `stagecraft train` of a tiny GPT for one step on one rank, on either file in turn, from the command to
+its end; seconds, and the largest resident memory. Batches: ours come from the loader of a run
+(bench_token_loading), inputs and targets of 12 x 1024 tokens, as 64-bit numbers. Theirs are made as nanoGPT's
+train.py makes them: np.memmap opened for each batch, random offsets, a slice each as int64, torch.stack. Both
+take turns, in pairs A B, B A. The small file is in the page cache; pages of the large one are mostly new to
+it. The orders differ: ours is a permutation of samples that do not overlap, so an epoch shows each token
+once; theirs draws offsets anew, so samples overlap and repeat. Only ours compares each token with the
+vocabulary.
 """
 
 import argparse
@@ -45,7 +50,8 @@ def write_files(folder):
 
 
 def resident_bytes(pid):
-    """The most so far, of the program that runs; 0 where it has ended. (wait4's figure begins with this script's own.)"""
+    """The most so far, of the program that runs; 0 where it has ended. (wait4's figure begins with this
+    script's own.)"""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -82,7 +88,13 @@ def start_runs(arguments, folder, files):
     table = Table("<file", "start s", "iqr", "resident MiB", "most")
     for name, figures in found.items():
         seconds, resident = zip(*figures)
-        table.row(name, f"{statistics.median(seconds):.2f}", f"{100 * spread(seconds):.1f} %", f"{statistics.median(resident) / 2**20:.1f}", f"{max(resident) / 2**20:.1f}")
+        table.row(
+            name,
+            f"{statistics.median(seconds):.2f}",
+            f"{100 * spread(seconds):.1f} %",
+            f"{statistics.median(resident) / 2**20:.1f}",
+            f"{max(resident) / 2**20:.1f}",
+        )
     return found
 
 
@@ -103,7 +115,13 @@ def their_turn(path, batches):
 
 class Ours:
     def __init__(self, binary, path):
-        self.process = subprocess.Popen([str(binary), str(path), str(SEQUENCE), str(BATCH)], env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [str(binary), str(path), str(SEQUENCE), str(BATCH)],
+            env=ENVIRONMENT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def __enter__(self):
         return self
@@ -124,7 +142,17 @@ class Ours:
 def read_batches(arguments, files):
     torch.set_num_threads(1)
     found, tokens = {}, arguments.batches * BATCH * SEQUENCE
-    table = Table("<file", "ours tokens/s", "theirs tokens/s", "ratio", "iqr", "least", "most", "processor ns/token: ours", "theirs")
+    table = Table(
+        "<file",
+        "ours tokens/s",
+        "theirs tokens/s",
+        "ratio",
+        "iqr",
+        "least",
+        "most",
+        "processor ns/token: ours",
+        "theirs",
+    )
     for name, path in files.items():
         with Ours(arguments.bench, path) as ours:
             turns = [lambda: ours.turn(arguments.batches), lambda: their_turn(path, arguments.batches)]
@@ -139,13 +167,25 @@ def read_batches(arguments, files):
         work = [statistics.median(figures[side][1] for figures in pairs) / tokens * 1e9 for side in (0, 1)]
         ratios = [a / b for a, b in zip(*rates)]
         middle = statistics.median
-        table.row(name, f"{middle(rates[0]):.3g}", f"{middle(rates[1]):.3g}", f"{middle(ratios):.2f}", f"{100 * spread(ratios):.1f} %", f"{min(ratios):.2f}", f"{max(ratios):.2f}", f"{work[0]:.2f}", f"{work[1]:.2f}")
+        table.row(
+            name,
+            f"{middle(rates[0]):.3g}",
+            f"{middle(rates[1]):.3g}",
+            f"{middle(ratios):.2f}",
+            f"{100 * spread(ratios):.1f} %",
+            f"{min(ratios):.2f}",
+            f"{max(ratios):.2f}",
+            f"{work[0]:.2f}",
+            f"{work[1]:.2f}",
+        )
         found[name] = pairs
     return found
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--batches", type=int, default=400, help="of each turn")
     parser.add_argument("--folder", type=Path, help="of the files (default: one that is removed)")
@@ -159,7 +199,9 @@ def main():
         files = write_files(folder)
         runs, batches = start_runs(arguments, folder, files), read_batches(arguments, files)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": machine, "runs": runs, "batches": batches}, indent=2) + "\n")
+        arguments.json.write_text(
+            json.dumps({"machine": machine, "runs": runs, "batches": batches}, indent=2) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Orders of Vs beside those of their authors' scheduler, at given cuts: `auto` in the memory that theirs takes, and `zb_v`. Markdown.
+"""Orders of Vs beside those of their authors' scheduler, at given cuts: `auto` in the memory that theirs
+takes, and `zb_v`. Markdown.
 
   ninja -C build stagecraft
   scripts/bench/v_orders.py [--cases test/data/orders/vs.json] [--binary build/stagecraft]
@@ -65,7 +66,9 @@ def plan(binary, case, schedule, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cases", type=pathlib.Path, default=pathlib.Path("test/data/orders/vs.json"))
     parser.add_argument("--binary", default="build/stagecraft")
     args = parser.parse_args()
@@ -84,8 +87,15 @@ def main():
                 elif case["order"] != "zbv":  # theirs takes less memory than zb_v
                     columns[-2:] = ["-", "-"]
             stages = "unequal" if isinstance(case["forward_ms"], list) else "equal"
-            print(f"| {case['order']} | {case['ranks']} | {case['micro_batches']} | {stages} | {' | '.join(columns)} |", flush=True)
-    print(f"\nauto: {len(ratios)} settings, slower in {sum(r > 1.0005 for r in ratios)}, median {statistics.median(ratios):.4f}")
+            print(
+                f"| {case['order']} | {case['ranks']} | {case['micro_batches']} | {stages} |"
+                f" {' | '.join(columns)} |",
+                flush=True,
+            )
+    print(
+        f"\nauto: {len(ratios)} settings, slower in {sum(r > 1.0005 for r in ratios)}, median"
+        f" {statistics.median(ratios):.4f}"
+    )
 
 
 main()

@@ -29,10 +29,13 @@ def manifest():
 
 
 def torch_folder(facts):
-    """(folder, version) of the torch that this python3 imports; it is not imported, which takes seconds. Refuses one of another minor, or for
-    another CUDA, than the programs were linked to."""
+    """(folder, version) of the torch that this python3 imports; it is not imported, which takes seconds.
+    Refuses one of another minor, or for another CUDA, than the programs were linked to."""
     minor, cuda = ".".join(facts["torch"].split(".")[:2]), str(facts["cuda"])
-    needed = f"this bundle needs torch {minor} for CUDA {cuda} (its programs load libcudart.so.{cuda}); PYTHON=... names another python3"
+    needed = (
+        f"this bundle needs torch {minor} for CUDA {cuda} (its programs load libcudart.so.{cuda}); PYTHON=..."
+        " names another python3"
+    )
     found = importlib.util.find_spec("torch")
     if found is None or not found.submodule_search_locations:
         refuse(f"{sys.executable} has no torch; {needed}")
@@ -41,23 +44,41 @@ def torch_folder(facts):
         text = (folder / "version.py").read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         refuse(f"{folder}/version.py: {error}; {needed}")
-    version, built_for = (re.search(rf"^{name}\b[^=\n]*= *'([^']*)'", text, re.M) for name in ("__version__", "cuda"))
-    version, built_for = version.group(1) if version else "of unknown version", built_for.group(1) if built_for else None
+    version, built_for = (
+        re.search(rf"^{name}\b[^=\n]*= *'([^']*)'", text, re.M) for name in ("__version__", "cuda")
+    )
+    version, built_for = (
+        version.group(1) if version else "of unknown version",
+        built_for.group(1) if built_for else None,
+    )
     if minor.split(".") != version.split(".")[:2] or built_for is None or built_for.split(".")[0] != cuda:
-        refuse(f"{sys.executable} has torch {version} for {f'CUDA {built_for}' if built_for else 'no CUDA'}; {needed}")
+        refuse(
+            f"{sys.executable} has torch {version} for {f'CUDA {built_for}' if built_for else 'no CUDA'};"
+            f" {needed}"
+        )
     return folder, version
 
 
 def environment(torch):
-    libraries = [ROOT / "lib", ROOT / "openmpi/lib", torch / "lib", *map(Path, sorted(glob.glob(f"{torch.parent}/nvidia/*/lib")))]
-    libraries += filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))  # a container's driver may be there
+    libraries = [
+        ROOT / "lib",
+        ROOT / "openmpi/lib",
+        torch / "lib",
+        *map(Path, sorted(glob.glob(f"{torch.parent}/nvidia/*/lib"))),
+    ]
+    # a container's driver may be there
+    libraries += filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
     base = {
-        "LD_LIBRARY_PATH": ":".join(map(str, libraries)), "OPAL_PREFIX": str(ROOT / "openmpi"), "OMP_NUM_THREADS": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "LD_LIBRARY_PATH": ":".join(map(str, libraries)),
+        "OPAL_PREFIX": str(ROOT / "openmpi"),
+        "OMP_NUM_THREADS": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         # Open MPI 5 asks netlink for the way from a machine to itself, finds none, and complains.
         "OMPI_MCA_reachable": "^netlink",
         "HOME": str(ROOT),  # where there is none, Open MPI does not start
-        "NCCL_SOCKET_IFNAME": "lo", "NCCL_IGNORE_CPU_AFFINITY": "1",
+        "NCCL_SOCKET_IFNAME": "lo",
+        "NCCL_IGNORE_CPU_AFFINITY": "1",
     }
     return {**base, **os.environ, **{name: base[name] for name in ("LD_LIBRARY_PATH", "OPAL_PREFIX")}}
 
@@ -78,10 +99,15 @@ def not_reached(host):
     if is_here(host):
         return None
     path = ROOT / "MANIFEST.json"
-    same = f"echo {hashlib.sha256(path.read_bytes()).hexdigest()} {shlex.quote(f' {path}')} | sha256sum -c --status"
+    same = (
+        f"echo {hashlib.sha256(path.read_bytes()).hexdigest()} {shlex.quote(f' {path}')} | sha256sum -c"
+        " --status"
+    )
     command = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={SSH_SECONDS}", host, same]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=3 * SSH_SECONDS, check=False)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=3 * SSH_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
         return f"{host}: ssh has not answered after {3 * SSH_SECONDS} s"
     except OSError as error:
@@ -90,7 +116,10 @@ def not_reached(host):
         return None
     lines = done.stderr.decode(errors="replace").strip().splitlines()
     if done.returncode == 255 or not lines:
-        return f"{host}: {lines[-1] if lines else 'ssh failed' if done.returncode == 255 else f'another bundle is in {ROOT}'}"
+        return (
+            f"{host}:"
+            f" {lines[-1] if lines else 'ssh failed' if done.returncode == 255 else f'another bundle is in {ROOT}'}"
+        )
     return f"{host}: this bundle is not in {ROOT}: {lines[-1]}"
 
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""NCCL's own rates, by PyTorch: what transfers and sums of a run are measured against. Under mpirun, one rank per GPU.
+"""NCCL's own rates, by PyTorch: what transfers and sums of a run are measured against. Under mpirun, one rank
+per GPU.
 
     mpirun -np 8 python3 ceiling.py
 
-Prints a line per size: GB/s of a send to the next rank (alone, and of all pairs at once) and of an all-reduce (bytes per rank over
-time, and the bus rate 2 (n - 1) / n of it, as nccl-tests counts).
+Prints a line per size: GB/s of a send to the next rank (alone, and of all pairs at once) and of an all-reduce
+(bytes per rank over time, and the bus rate 2 (n - 1) / n of it, as nccl-tests counts).
 """
 
 import os
@@ -35,7 +36,10 @@ def main():
     if not torch.cuda.is_available():
         print("no device: PyTorch finds none")
         sys.exit(77)
-    rank, world = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0")), int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1"))
+    rank, world = (
+        int(os.environ.get("OMPI_COMM_WORLD_RANK", "0")),
+        int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1")),
+    )
     torch.cuda.set_device(int(os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0")) % torch.cuda.device_count())
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29511")
@@ -60,8 +64,12 @@ def main():
         pairs = seconds(all_pairs) if world > 1 else float("nan")
         total = seconds(lambda numbers=numbers: dist.all_reduce(numbers))
         if rank == 0:
-            print(f"{size:>10} bytes: send {size / alone / 1e9:7.1f} GB/s, all pairs {size / pairs / 1e9:7.1f} GB/s each, "
-                  f"all-reduce {size / total / 1e9:7.1f} GB/s (bus {2 * (world - 1) / world * size / total / 1e9:7.1f})", flush=True)
+            print(
+                f"{size:>10} bytes: send {size / alone / 1e9:7.1f} GB/s, all pairs {size / pairs / 1e9:7.1f}"
+                f" GB/s each, all-reduce {size / total / 1e9:7.1f} GB/s (bus"
+                f" {2 * (world - 1) / world * size / total / 1e9:7.1f})",
+                flush=True,
+            )
     dist.destroy_process_group()
 
 

@@ -1,4 +1,5 @@
-"""Prints "whole" where the bundle is as it was packed and its programs may be started; else one line that says what is not."""
+"""Prints "whole" where the bundle is as it was packed and its programs may be started; else one line that
+says what is not."""
 
 import hashlib
 import json
@@ -25,7 +26,10 @@ def some(names):
 def wrong():
     """Text, or None."""
     if sys.version_info < (3, 10):
-        return f"{sys.executable} is Python {sys.version.split()[0]}, and torch needs 3.10 or newer; PYTHON=... names another"
+        return (
+            f"{sys.executable} is Python {sys.version.split()[0]}, and torch needs 3.10 or newer; PYTHON=..."
+            " names another"
+        )
     try:
         with open(os.path.join(ROOT, "MANIFEST.json"), encoding="utf-8") as text:
             manifest = json.load(text)

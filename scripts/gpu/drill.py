@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Failure drill: starts a run of several ranks, stops or kills rank 1 in a step, and asks whether the others end in time.
+"""Failure drill: starts a run of several ranks, stops or kills rank 1 in a step, and asks whether the others
+end in time.
 
-    drill.py --how stop|kill --timeout SECONDS --run RUN_DIR [--ranks N] -- bin/stagecraft train ... --set comms.timeout_s=SECONDS
+    drill.py --how stop|kill --timeout SECONDS --run RUN_DIR [--ranks N] -- bin/stagecraft train ... --set
+    comms.timeout_s=SECONDS
 
-Passes where the whole job has ended within `timeout` and 12 s, with an exit code that says so (4 where a rank stopped) and a message.
+Passes where the whole job has ended within `timeout` and 12 s, with an exit code that says so (4 where a rank
+stopped) and a message.
 """
 
 import argparse
@@ -25,9 +28,14 @@ def rank_process(number):
     """Of this session's processes."""
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if os.getsid(int(entry)) != os.getsid(0) or Path(f"/proc/{entry}/comm").read_text().strip() != "stagecraft":
+            if (
+                os.getsid(int(entry)) != os.getsid(0)
+                or Path(f"/proc/{entry}/comm").read_text().strip() != "stagecraft"
+            ):
                 continue
-            if f"OMPI_COMM_WORLD_RANK={number}".encode() in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+            if f"OMPI_COMM_WORLD_RANK={number}".encode() in Path(f"/proc/{entry}/environ").read_bytes().split(
+                b"\0"
+            ):
                 return int(entry)
         except OSError:
             continue  # it has ended, or is not ours
@@ -51,11 +59,18 @@ def main():
     with open(log, "wb") as out:
         job = subprocess.Popen(ranks(arguments.ranks, arguments.command), stdout=out, stderr=out)
     begin = time.monotonic()
-    while steps_made(arguments.run / "metrics.jsonl") < STEP and job.poll() is None and time.monotonic() < begin + START_UP:
+    while (
+        steps_made(arguments.run / "metrics.jsonl") < STEP
+        and job.poll() is None
+        and time.monotonic() < begin + START_UP
+    ):
         time.sleep(0.02)
     if job.poll() is not None or steps_made(arguments.run / "metrics.jsonl") < STEP:
         print(log.read_text(encoding="utf-8", errors="replace"))
-        sys.exit(f"drill: no step {STEP} to be disturbed in" + ("" if job.poll() is None else f": the run ended with {job.returncode}"))
+        sys.exit(
+            f"drill: no step {STEP} to be disturbed in"
+            + ("" if job.poll() is None else f": the run ended with {job.returncode}")
+        )
     victim = rank_process(1)
     if victim is None:
         sys.exit("drill: no process of rank 1")
@@ -65,14 +80,20 @@ def main():
         code = job.wait(bound)
     except subprocess.TimeoutExpired:
         print(log.read_text(encoding="utf-8", errors="replace")[-3000:])
-        print(f"drill: FAILED: not over {bound:g} s after rank 1 was sent a signal to {arguments.how}", flush=True)
+        print(
+            f"drill: FAILED: not over {bound:g} s after rank 1 was sent a signal to {arguments.how}",
+            flush=True,
+        )
         time.sleep(3600)  # so that who has the limit finds everybody's stacks
         sys.exit(1)
     took = time.monotonic() - begin
     print(log.read_text(encoding="utf-8", errors="replace")[-3000:])
     # mpirun itself sees a process that is gone, and may end the others before they speak.
     passed = code == 4 if arguments.how == "stop" else code != 0
-    print(f"drill: {'' if passed else 'FAILED: '}rank 1 {arguments.how}: the job ended after {took:.1f} s with exit code {code}")
+    print(
+        f"drill: {'' if passed else 'FAILED: '}rank 1 {arguments.how}: the job ended after {took:.1f} s with"
+        f" exit code {code}"
+    )
     sys.exit(0 if passed else 1)
 
 

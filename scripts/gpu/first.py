@@ -14,9 +14,20 @@ def print_list(chosen, out):
     """Each command as it can be pasted; its run is not where the part's own goes."""
     for part in chosen:
         variables = [f"{name}={value}" for name, value in part.environment.items() if value is not None]
-        unset = [word for name, value in part.environment.items() if value is None and name not in os.environ for word in ("-u", name)]
-        command = [*(["env", *unset, *variables] if unset or variables else []), *(fill(word, out / "by_hand") for word in part.command)]
-        say(f"{part.name:<24} {part.seconds:>4} s  {part.shows}\n    {shlex.join([str(bundle.ROOT / 'gpu_first.sh'), '--env', *command])}")
+        unset = [
+            word
+            for name, value in part.environment.items()
+            if value is None and name not in os.environ
+            for word in ("-u", name)
+        ]
+        command = [
+            *(["env", *unset, *variables] if unset or variables else []),
+            *(fill(word, out / "by_hand") for word in part.command),
+        ]
+        say(
+            f"{part.name:<24} {part.seconds:>4} s  {part.shows}\n   "
+            f" {shlex.join([str(bundle.ROOT / 'gpu_first.sh'), '--env', *command])}"
+        )
 
 
 def become(command, environment):
@@ -46,8 +57,11 @@ def main():
         bundle.reach(arguments.hosts.split(","))
     runner = Runner(arguments.out, arguments.seconds, environment, manifest)
     runner.keep_others(chosen)
-    say(f"gpu_first: scripts of commit {manifest['commit']}, {manifest['build']}, torch {version} of {torch}; {len(chosen)} parts, {arguments.seconds:g} s of "
-        f"which {ENDING} are kept for the end; results go to {runner.out}")
+    say(
+        f"gpu_first: scripts of commit {manifest['commit']}, {manifest['build']}, torch {version} of {torch};"
+        f" {len(chosen)} parts, {arguments.seconds:g} s of which {ENDING} are kept for the end; results go to"
+        f" {runner.out}"
+    )
     return runner.run_all(chosen)
 
 

@@ -3,8 +3,8 @@
 
     make_plans.py BINARY OUT [--quick]
 
-Configs lose what the plans decide. Small models are profiled here, on the CPU, and so is GPT-2 small unless --quick; other plans say
-which layers make which stage, and have no costs.
+Configs lose what the plans decide. Small models are profiled here, on the CPU, and so is GPT-2 small unless
+--quick; other plans say which layers make which stage, and have no costs.
 """
 
 import json
@@ -30,7 +30,14 @@ def without_costs(config, stages, replicas=1, schedule="1f1b", micro_batch=None,
     bounds = [0, *(1 + 2 * (config["model"]["blocks"] * s // stages) for s in range(1, stages)), layers]
     return {
         "dtype": "bfloat16" if config.get("bf16", {}).get("enabled") else "float32",
-        "stages": [{"first_layer": bounds[s], "last_layer": bounds[s + 1], "ranks": list(range(s * replicas, (s + 1) * replicas))} for s in range(stages)],
+        "stages": [
+            {
+                "first_layer": bounds[s],
+                "last_layer": bounds[s + 1],
+                "ranks": list(range(s * replicas, (s + 1) * replicas)),
+            }
+            for s in range(stages)
+        ],
         "schedule": {"name": schedule},
         "micro_batches": micro_batches or config["train_batch_size"] // micro_batch,
         "micro_batch_size": micro_batch,
@@ -54,7 +61,9 @@ def main():
     gpt, medium = configs["bench_gpt"], configs["gpt2_medium"]
     measured = {"bench_gpt": [1, 2, 4], "bench_vgg": [1], **({} if quick else {"gpt2_small": [1, 2, 4]})}
     for name, counts in measured.items():
-        bench = Workbench(binary, out / f"configs/{name}.json", out / f"profile_{name}", settings=ON_CPU, bind=False)
+        bench = Workbench(
+            binary, out / f"configs/{name}.json", out / f"profile_{name}", settings=ON_CPU, bind=False
+        )
         bench.profile(repeats=1, ranks=1, links=False)
         for stages in counts:
             write(f"{name}.{stages}", bench.plan(str(stages), "1f1b", ranks=stages, stages=stages)[1])

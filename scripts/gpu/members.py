@@ -1,6 +1,6 @@
 """The processes of a part. As a program: ends those of a runner that is gone.
 
-    members.py MARK     waits until its standard input is closed, then ends what carries MARK
+members.py MARK     waits until its standard input is closed, then ends what carries MARK
 """
 
 import os
@@ -22,9 +22,19 @@ class Members:
         found = []
         for entry in filter(str.isdigit, os.listdir("/proc")):
             try:
-                fields = Path(f"/proc/{entry}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-                if fields[0] != "Z" and (int(fields[3]) == self.leader or any(
-                        variable.startswith(self.mark) for variable in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"))):
+                fields = (
+                    Path(f"/proc/{entry}/stat")
+                    .read_text(encoding="utf-8", errors="replace")
+                    .rpartition(")")[2]
+                    .split()
+                )
+                if fields[0] != "Z" and (
+                    int(fields[3]) == self.leader
+                    or any(
+                        variable.startswith(self.mark)
+                        for variable in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
+                    )
+                ):
                     found.append(int(entry))
             except (OSError, IndexError):
                 continue  # it has ended, or is not ours

@@ -18,7 +18,14 @@ from stacks import stacks
 
 STACKS_SECONDS = 30  # for all processes of a part
 ENDING = 12  # seconds kept for the stacks and the end of the last part
-PASSED, FAILED, NOT_OVER, NO_GPU, SKIPPED, STOPPED = "passed", "FAILED", "NOT OVER", "no device", "skipped", "stopped"
+PASSED, FAILED, NOT_OVER, NO_GPU, SKIPPED, STOPPED = (
+    "passed",
+    "FAILED",
+    "NOT OVER",
+    "no device",
+    "skipped",
+    "stopped",
+)
 NOTHING_RAN = 3
 
 
@@ -68,8 +75,13 @@ class Runner:
                 signal.signal(number, self.stop)
         # A session of its own: what ends this one's process group does not end the guard.
         self.mark = f"{os.getpid()}."
-        self.guard = subprocess.Popen([sys.executable, ROOT / "scripts/gpu/members.py", self.mark], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                                      stderr=subprocess.DEVNULL, start_new_session=True)
+        self.guard = subprocess.Popen(
+            [sys.executable, ROOT / "scripts/gpu/members.py", self.mark],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     def whole_lines(self):
         self.results.seek(-1, os.SEEK_END)
@@ -81,7 +93,10 @@ class Runner:
             fcntl.flock(self.locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.locked.seek(0)
-            refuse(f"--out {self.out}: another gpu_first (process {self.locked.read().strip() or 'unknown'}) writes there; wait for it, or name another folder")
+            refuse(
+                f"--out {self.out}: another gpu_first (process {self.locked.read().strip() or 'unknown'})"
+                " writes there; wait for it, or name another folder"
+            )
         except OSError as error:
             say(f"gpu_first: {self.out} has no locks ({error.strerror}): start no second gpu_first there")
         self.locked.truncate(0)
@@ -99,8 +114,22 @@ class Runner:
         self.told.setdefault(result, []).append(part.name)
         say(f"{part.name:<24} {result:<10} {seconds:6.1f} s  {said[:150]}")
         try:
-            self.results.write(json.dumps({"at": time.strftime("%Y-%m-%d %H:%M:%S"), "part": part.name, "result": result, "seconds": round(seconds, 2),
-                                           "said": said, "shows": part.shows, "commit": self.commit, "build": self.build, **more}).encode() + b"\n")
+            self.results.write(
+                json.dumps(
+                    {
+                        "at": time.strftime("%Y-%m-%d %H:%M:%S"),
+                        "part": part.name,
+                        "result": result,
+                        "seconds": round(seconds, 2),
+                        "said": said,
+                        "shows": part.shows,
+                        "commit": self.commit,
+                        "build": self.build,
+                        **more,
+                    }
+                ).encode()
+                + b"\n"
+            )
             self.results.flush()
             os.fsync(self.results.fileno())
         except OSError as error:
@@ -116,20 +145,40 @@ class Runner:
         """Refuses to replace a run that no earlier part here has made."""
         for part in chosen:
             if self.runs_of(part) and not (self.out / f"{part.name}.txt").exists():
-                refuse(f"{self.runs_of(part)[0]} is there, and no earlier {part.name} has made it; name another --out, or move it away")
+                refuse(
+                    f"{self.runs_of(part)[0]} is there, and no earlier {part.name} has made it; name another"
+                    " --out, or move it away"
+                )
 
     def clear(self, part):
-        """Of this part's earlier run nothing stays that could be taken for this one's, or that the run would not write over."""
+        """Of this part's earlier run nothing stays that could be taken for this one's, or that the run would
+        not write over."""
         for path in self.runs_of(part):
             shutil.rmtree(path)
         (self.out / f"{part.name}.stacks.txt").unlink(missing_ok=True)
 
     def start(self, part, command, mark, output):
-        ours = {name: value for name, value in part.environment.items() if value is not None or name not in os.environ}
-        variables = {name: value for name, value in {**self.environment, **ours, MARK: mark}.items() if value is not None}
+        ours = {
+            name: value
+            for name, value in part.environment.items()
+            if value is not None or name not in os.environ
+        }
+        variables = {
+            name: value
+            for name, value in {**self.environment, **ours, MARK: mark}.items()
+            if value is not None
+        }
         with open(output, "wb") as out:
-            return subprocess.Popen(command, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-                                    start_new_session=True, preexec_fn=end_with_parent)
+            return subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=end_with_parent,
+            )
 
     def run(self, part):
         left = self.until - time.monotonic() - ENDING
@@ -156,7 +205,9 @@ class Runner:
             code = job.wait(limit)
         except subprocess.TimeoutExpired:
             try:
-                found = stacks(members.find(), min(STACKS_SECONDS, self.until - 4 - time.monotonic()), {MARK: mark})
+                found = stacks(
+                    members.find(), min(STACKS_SECONDS, self.until - 4 - time.monotonic()), {MARK: mark}
+                )
                 more["stacks"] = found[:20000]
                 (self.out / f"{part.name}.stacks.txt").write_text(found, encoding="utf-8")
             except OSError as error:
@@ -179,9 +230,15 @@ class Runner:
         except OSError as error:
             text = f"(no output: {error})"
         if self.signal and code is None:
-            result, said = STOPPED, f"stopped by {signal.Signals(self.signal).name[3:]}; last: {telling.last(text)}"
+            result, said = (
+                STOPPED,
+                f"stopped by {signal.Signals(self.signal).name[3:]}; last: {telling.last(text)}",
+            )
         elif code is None:
-            result, said = NOT_OVER, f"after {limit:.0f} s; {part.name}.stacks.txt says where; last: {telling.last(text)}"
+            result, said = (
+                NOT_OVER,
+                f"after {limit:.0f} s; {part.name}.stacks.txt says where; last: {telling.last(text)}",
+            )
         elif code == 0:
             result, said = PASSED, telling.last(text)
         elif missing := telling.no_device(text):
@@ -199,8 +256,15 @@ class Runner:
         self.guard.wait()
         told = {name for names in self.told.values() for name in names}
         begun = {**self.told, "not begun": [part.name for part in chosen if part.name not in told]}
-        say("gpu_first: " + ", ".join(f"{len(names)} {result}" + ("" if result == PASSED else f" ({', '.join(names)})") for result, names in begun.items() if names)
-            + (f"; stopped by {signal.Signals(self.signal).name[3:]}" if self.signal else ""))
+        say(
+            "gpu_first: "
+            + ", ".join(
+                f"{len(names)} {result}" + ("" if result == PASSED else f" ({', '.join(names)})")
+                for result, names in begun.items()
+                if names
+            )
+            + (f"; stopped by {signal.Signals(self.signal).name[3:]}" if self.signal else "")
+        )
         if self.signal:
             return 128 + self.signal
         if self.told.get(FAILED) or self.told.get(NOT_OVER) or self.lost:

@@ -13,8 +13,12 @@ CAUSES = [r"drill: FAILED", r"stagecraft: (?!note: )", r"FAILED|rank \d+ of \d+:
 
 def clean(text):
     """Without control characters and what a terminal takes them for; line ends stay."""
-    lines = ("".join(character if character.isprintable() else " " if character == "\t" else "" for character in line).strip()
-             for line in ESCAPES.sub("", text).splitlines())
+    lines = (
+        "".join(
+            character if character.isprintable() else " " if character == "\t" else "" for character in line
+        ).strip()
+        for line in ESCAPES.sub("", text).splitlines()
+    )
     return "\n".join(lines)
 
 

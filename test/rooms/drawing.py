@@ -3,8 +3,8 @@
 
     drawing.py ARCHITECTURE_MD LINKS
 
-LINKS has one line per target, "room -> public links ; private links", lists separated by blanks. Only links between rooms count. Exits with 1
-and says which room differs.
+LINKS has one line per target, "room -> public links ; private links", lists separated by blanks. Only links
+between rooms count. Exits with 1 and says which room differs.
 """
 
 import re

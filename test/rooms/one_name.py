@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""No two headers define a type of one full name: the linker keeps one destructor of the two and calls it for both.
+"""No two headers define a type of one full name: the linker keeps one destructor of the two and calls it for
+both.
 
     one_name.py SOURCE
 """
@@ -11,7 +12,8 @@ from pathlib import Path
 
 ROOMS = ("base", "cli", "engine", "models", "partitioner", "profiler", "schedules")
 WORDS = re.compile(
-    r"//[^\n]*|namespace\s+([\w:]+)?\s*\{|\b(?:struct|class|union|enum class|enum)\s+(?:\[\[\w+\]\]\s*)?(\w+)(?:\s+final)?\s*(?::[^;{()]*)?\{|\{|\}"
+    r"//[^\n]*|namespace\s+([\w:]+)?\s*\{|\b(?:struct|class|union|enum"
+    r" class|enum)\s+(?:\[\[\w+\]\]\s*)?(\w+)(?:\s+final)?\s*(?::[^;{()]*)?\{|\{|\}"
 )
 
 

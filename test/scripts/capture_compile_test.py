@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Compiles a captured model's stretches, holds pipelined runs against the run of one stage, to the bit, and tries what is refused.
+"""Compiles a captured model's stretches, holds pipelined runs against the run of one stage, to the bit, and
+tries what is refused.
 
-    capture_compile_test.py SOURCE_DIR STAGECRAFT          exits with 77 where transformers, safetensors or g++ is missing
+    capture_compile_test.py SOURCE_DIR STAGECRAFT          exits with 77 where transformers, safetensors or
+    g++ is missing
 """
 
 import json
@@ -13,7 +15,8 @@ import tempfile
 
 import uncollected  # noqa: F401: before PyTorch
 
-# Of each library this is a second's work less of the compiler: what calls the kernels. The kernels are compiled as ever.
+# Of each library this is a second's work less of the compiler: what calls the kernels. The kernels are
+# compiled as ever.
 os.environ["AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL"] = "O0"
 
 try:
@@ -35,10 +38,26 @@ from stagecraft_capture.compile import stretches_of
 from forked import stagecraft_capture
 
 SAMPLES, LENGTH, WORDS = 4, 64, 64
-GPT2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 2, "vocab_size": WORDS, "n_positions": LENGTH, "resid_pdrop": 0.1, "bos_token_id": 0, "eos_token_id": 0, "tie_word_embeddings": False}
+GPT2 = {
+    "model_type": "gpt2",
+    "n_embd": 64,
+    "n_layer": 2,
+    "n_head": 2,
+    "vocab_size": WORDS,
+    "n_positions": LENGTH,
+    "resid_pdrop": 0.1,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+    "tie_word_embeddings": False,
+}
 
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+ENVIRONMENT = {
+    **os.environ,
+    "OMP_NUM_THREADS": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
 
 
 def train(folder, name, changes=(), launcher=(), **model):
@@ -51,9 +70,18 @@ def train(folder, name, changes=(), launcher=(), **model):
     with open(f"{folder}/{name}.json", "w") as file:
         json.dump(config, file)
     settings = [part for setting in (f"run_dir={folder}/{name}", *changes) for part in ("--set", setting)]
-    done = subprocess.run([*launcher, STAGECRAFT, "train", f"{folder}/{name}.json", *settings], capture_output=True, text=True, env=ENVIRONMENT)
+    done = subprocess.run(
+        [*launcher, STAGECRAFT, "train", f"{folder}/{name}.json", *settings],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+    )
     lines = f"{folder}/{name}/metrics.jsonl"
-    losses = [(record["loss"], record.get("gradient_norm")) for record in map(json.loads, open(lines))] if os.path.exists(lines) else []
+    losses = (
+        [(record["loss"], record.get("gradient_norm")) for record in map(json.loads, open(lines))]
+        if os.path.exists(lines)
+        else []
+    )
     return losses, done.returncode, done.stdout + done.stderr
 
 
@@ -68,8 +96,24 @@ def test_stretches():
         ["aten::mul.Tensor", ["%0 f32[b,4]"], ["in0", "in0"]], ["aten::view", ["%1 f32[4*b]"], ["%0", [-1]]], ["aten::tanh", ["%2 f32[4*b]"], ["%1"]],
         ["aten::view", ["%3 f32[b,4]"], ["%2", [-1, 4]]], ["aten::mm", ["%4 f32[b,4]"], ["%3", "p0"]], ["aten::relu", ["%5 f32[b,4]"], ["%4"]],
     ]  # fmt: skip
-    (found,) = stretches_of({"forward": {"steps": steps, "outputs": ["%5"], "buffers": [], "keep_input": ["%1"], "keep_weight": []}}, "forward")
-    assert (found.replaced, found.computed, found.inputs, found.outputs) == ([0, 2], [0, 1, 2, 3], ["in0"], ["%0", "%2"]), found
+    (found,) = stretches_of(
+        {
+            "forward": {
+                "steps": steps,
+                "outputs": ["%5"],
+                "buffers": [],
+                "keep_input": ["%1"],
+                "keep_weight": [],
+            }
+        },
+        "forward",
+    )
+    assert (found.replaced, found.computed, found.inputs, found.outputs) == (
+        [0, 2],
+        [0, 1, 2, 3],
+        ["in0"],
+        ["%0", "%2"],
+    ), found
 
 
 def test_runs(folder):
@@ -84,12 +128,24 @@ def test_runs(folder):
     ):  # fmt: skip
         found, code, text = train(folder, name, changes, compiled="require")
         assert code == 0 and found == one, (name, text, found, one)
-    found, code, text = train(folder, "two_threads", ["pipeline.stages=1", "threads_per_rank=2"], compiled="allow")
+    found, code, text = train(
+        folder, "two_threads", ["pipeline.stages=1", "threads_per_rank=2"], compiled="allow"
+    )
     assert code == 0 and "code is not run: it is for 1 thread per rank, and this run has 2" in text, text
-    found, code, text = train(folder, "processes", ["pipeline.stages=2"], ["mpirun", "-np", "2", "--oversubscribe"], compiled="require")
+    found, code, text = train(
+        folder,
+        "processes",
+        ["pipeline.stages=2"],
+        ["mpirun", "-np", "2", "--oversubscribe"],
+        compiled="require",
+    )
     assert code == 0 and found == one, (text, found, one)
-    other, code, text = train(folder, "onednn", ["pipeline.stages=1", "matrix_products=onednn"], compiled="require")
-    split, more, words = train(folder, "onednn_2", ["pipeline.stages=2", "matrix_products=onednn"], compiled="require")
+    other, code, text = train(
+        folder, "onednn", ["pipeline.stages=1", "matrix_products=onednn"], compiled="require"
+    )
+    split, more, words = train(
+        folder, "onednn_2", ["pipeline.stages=2", "matrix_products=onednn"], compiled="require"
+    )
     assert code == more == 0 and other == split and other, (text, words)
     print(f"gpt2: compiled runs of 1, 2 and 3 stages are equal: {one}; interpreted: {plain}")
 
@@ -114,18 +170,38 @@ def test_refusals(folder):
     changed(lambda i: run(i).update(part="sideways"), "part", f"{at}/part")
     changed(lambda i: run(i)["steps"].append(99999), "steps", f"{at}/steps")
     changed(lambda i: run(i)["steps"].reverse(), "order", f"{at}/steps")
-    changed(lambda i: run(i)["inputs"].__setitem__(0, "%9999"), "input", f"{at}/inputs/0", "there is no value")
+    changed(
+        lambda i: run(i)["inputs"].__setitem__(0, "%9999"), "input", f"{at}/inputs/0", "there is no value"
+    )
     changed(lambda i: run(i)["strides"].__setitem__(0, [1]), "strides", f"{at}/strides/0")
     changed(lambda i: run(i)["outputs"].__setitem__(0, run(i)["inputs"][0]), "output", f"{at}/outputs/0")
-    changed(lambda i: run(i)["outputs"].pop(), "fewer", "where no step and no run has made it" if len(run(index)["outputs"]) > 1 else f"{at}/outputs")
+    changed(
+        lambda i: run(i)["outputs"].pop(),
+        "fewer",
+        "where no step and no run has made it" if len(run(index)["outputs"]) > 1 else f"{at}/outputs",
+    )
     changed(lambda i: run(i).update(file="../../../etc/x"), "file", f"{at}/file")
     changed(lambda i: i["files"].update({"../x": "00"}), "path", "/files/")
     changed(lambda i: i["graphs"][graph].update(graph="0" * 16), "graph", f"/graphs/{graph}/graph")
-    changed(lambda i: i.update(capability="AVX9"), "required", 'model.compiled is "require"', "AVX9", compiled="require")
+    changed(
+        lambda i: i.update(capability="AVX9"),
+        "required",
+        'model.compiled is "require"',
+        "AVX9",
+        compiled="require",
+    )
     losses, code, text = train(folder, "allowed", compiled="allow")
     assert code == 0 and losses and "AVX9" in text and "all is interpreted" in text, text
-    changed(lambda i: i["graphs"][graph].update(samples=5), "size", "for micro-batches of 4", compiled="require")
-    changed(lambda i: i.update(threads=7), "threads", "with 1 thread per rank on cpu", "with 7 threads per rank on the CPU", compiled="require")
+    changed(
+        lambda i: i["graphs"][graph].update(samples=5), "size", "for micro-batches of 4", compiled="require"
+    )
+    changed(
+        lambda i: i.update(threads=7),
+        "threads",
+        "with 1 thread per rank on cpu",
+        "with 7 threads per rank on the CPU",
+        compiled="require",
+    )
     with open(f"{where}/index.json", "w") as file:
         json.dump(index, file)
     library = f"{where}/{run(index)['file']}.so"
@@ -143,17 +219,39 @@ def test_refusals(folder):
 
 
 def test_narrow(folder):
-    """In bfloat16 with two threads per rank, every stretch taken for faster, whatever this machine measures: runs of one and of two stages are equal, and
-    other sizes of micro-batch are interpreted, a short last one too."""
+    """In bfloat16 with two threads per rank, every stretch taken for faster, whatever this machine measures:
+    runs of one and of two stages are equal, and other sizes of micro-batch are interpreted, a short last one
+    too."""
     with open(f"{folder}/small.json", "w") as file:
         json.dump({**GPT2, "n_layer": 1}, file)
     measured, compiling.GAIN = compiling.GAIN, 1e9
-    done = stagecraft_capture("--hf", f"{folder}/small.json", "--sequence", str(LENGTH), "--compile", str(SAMPLES), "--threads", "2", "--dtype", "bfloat16", "--keep", "all", "-o", f"{folder}/small.model")
+    done = stagecraft_capture(
+        "--hf",
+        f"{folder}/small.json",
+        "--sequence",
+        str(LENGTH),
+        "--compile",
+        str(SAMPLES),
+        "--threads",
+        "2",
+        "--dtype",
+        "bfloat16",
+        "--keep",
+        "all",
+        "-o",
+        f"{folder}/small.model",
+    )
     compiling.GAIN = measured
     assert done.returncode == 0, done.stdout + done.stderr
 
     def run(name, *changes, compiled="allow"):
-        losses, code, text = train(folder, f"narrow.{name}", ['bf16={"enabled":true}', "threads_per_rank=2", *changes], path=f"{folder}/small.model", compiled=compiled)
+        losses, code, text = train(
+            folder,
+            f"narrow.{name}",
+            ['bf16={"enabled":true}', "threads_per_rank=2", *changes],
+            path=f"{folder}/small.model",
+            compiled=compiled,
+        )
         assert code == 0 and len(losses) >= 3, (name, code, text)
         return losses
 
@@ -161,7 +259,11 @@ def test_narrow(folder):
     eight, short = "train_micro_batch_size_per_gpu=8", "train_batch_size=14"  # the latter is 4 + 4 + 4 + 2
     assert run("one", *one) == run("two", *two) != run("interpreted", *one, compiled="off")
     assert run("eights", *one, eight) == run("eights.interpreted", *one, eight, compiled="off")
-    assert run("short", *one, short) == run("short.zb", *two, short) != run("short.interpreted", *one, short, compiled="off")
+    assert (
+        run("short", *one, short)
+        == run("short.zb", *two, short)
+        != run("short.interpreted", *one, short, compiled="off")
+    )
 
 
 def main():
@@ -169,11 +271,26 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/gpt2.json", "w") as file:
             json.dump(GPT2, file)
-        safetensors.torch.save_file({"inputs": torch.randint(WORDS, (64, LENGTH)), "targets": torch.randint(WORDS, (64, LENGTH))}, f"{folder}/text.safetensors")
-        compiling.LEAST, least = 5, compiling.LEAST  # the long stretches, of every part: test_narrow() has short ones, each compiled in seconds
-        done = stagecraft_capture("--hf", f"{folder}/gpt2.json", "--sequence", str(LENGTH), "--compile", str(SAMPLES), "-o", f"{folder}/gpt2.model")
+        safetensors.torch.save_file(
+            {"inputs": torch.randint(WORDS, (64, LENGTH)), "targets": torch.randint(WORDS, (64, LENGTH))},
+            f"{folder}/text.safetensors",
+        )
+        # the long stretches, of every part: test_narrow() has short ones, each compiled in seconds
+        compiling.LEAST, least = 5, compiling.LEAST
+        done = stagecraft_capture(
+            "--hf",
+            f"{folder}/gpt2.json",
+            "--sequence",
+            str(LENGTH),
+            "--compile",
+            str(SAMPLES),
+            "-o",
+            f"{folder}/gpt2.model",
+        )
         compiling.LEAST = least
-        assert done.returncode == 0 and f"compiled for micro-batches of {SAMPLES}" in done.stdout, done.stdout + done.stderr
+        assert done.returncode == 0 and f"compiled for micro-batches of {SAMPLES}" in done.stdout, (
+            done.stdout + done.stderr
+        )
         print(done.stdout.splitlines()[-2])
         test_runs(folder)
         test_narrow(folder)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Modules, losses and options that a capture refuses: each with one line that says what, where and what to do, and exit code 2.
+"""Modules, losses and options that a capture refuses: each with one line that says what, where and what to
+do, and exit code 2.
 
     capture_refusals_test.py SOURCE_DIR [NAME...]          exits with 77 where torch or safetensors is missing
 """
@@ -38,37 +39,121 @@ def files():
     ):
         with open(f"{name}.py", "w") as file:
             file.write(text)
-    for name, text in (("broken", "{"), ("no_type", "{}"), ("strange", '{"model_type": "no-such-type"}'), ("list", "[1]")):
+    for name, text in (
+        ("broken", "{"),
+        ("no_type", "{}"),
+        ("strange", '{"model_type": "no-such-type"}'),
+        ("list", "[1]"),
+    ):
         with open(f"{name}.json", "w") as file:
             file.write(text)
 
 
 # Name, what is captured (a name in wrong.py, or FILE.py:NAME), further arguments, words of the line.
 REFUSED = [
-    ("logits and None", "logits_and_none", NUMBERS, "Net.forward returns a tuple of Tensor, None: return one tensor"),
-    ("logits and None, with a loss", "logits_and_none", (*NUMBERS, "--loss", "mse"), "a tuple of Tensor, None"),
+    (
+        "logits and None",
+        "logits_and_none",
+        NUMBERS,
+        "Net.forward returns a tuple of Tensor, None: return one tensor",
+    ),
+    (
+        "logits and None, with a loss",
+        "logits_and_none",
+        (*NUMBERS, "--loss", "mse"),
+        "a tuple of Tensor, None",
+    ),
     ("two tensors", "two_tensors", NUMBERS, "several can be packed into one by torch.cat"),
     ("a dictionary", "dictionary", NUMBERS, "a dict of logits: Tensor, loss: None"),
     ("None", "nothing", NUMBERS, "returns None"),
     ("a number of Python", "number_of_python", NUMBERS, "returns int"),
-    ("one number", "one_number", NUMBERS, "one number for the whole batch: return the output", "--loss FILE.py:NAME"),
+    (
+        "one number",
+        "one_number",
+        NUMBERS,
+        "one number for the whole batch: return the output",
+        "--loss FILE.py:NAME",
+    ),
     ("classes", "classes", NUMBERS, "returns int64[2]: return the floating-point numbers"),
     ("a detached output", "detached", NUMBERS, "no weight of Net has a gradient"),
     ("inference mode", "inferred", NUMBERS, "no weight of Net has a gradient", "inference_mode"),
-    ("an exception", "fails", NUMBERS, "wrong.py", "line 51", "in broken", "the model fails on samples of x of float32[2, 8]: KeyError: 'temperature'"),
+    (
+        "an exception",
+        "fails",
+        NUMBERS,
+        "wrong.py",
+        "line 51",
+        "in broken",
+        "the model fails on samples of x of float32[2, 8]: KeyError: 'temperature'",
+    ),
     ("sizes that do not fit", "wrong_sizes", NUMBERS, "wrong.py", "RuntimeError: ", "mat1 and mat2 shapes"),
     ("an assertion", "asserts", NUMBERS, "in broken_assertion", "AssertionError: only 15 features"),
     ("the end of the process", "exits", NUMBERS, "SystemExit: 3 (it ends the process)"),
     ("recursion", "recursion", NUMBERS, "wrong.py", "RecursionError"),
-    ("other sizes than the model's", "plain", ("--input", "9"), "the model fails on samples of x of float32[2, 9]"),
-    ("tokens for numbers", "plain", ("--sequence", "8", "--vocabulary", "5"), "the model fails on samples of x of int64[2, 8]"),
+    (
+        "other sizes than the model's",
+        "plain",
+        ("--input", "9"),
+        "the model fails on samples of x of float32[2, 9]",
+    ),
+    (
+        "tokens for numbers",
+        "plain",
+        ("--sequence", "8", "--vocabulary", "5"),
+        "the model fails on samples of x of int64[2, 8]",
+    ),
     ("a branch by numbers", "branch_by_numbers", NUMBERS, "wrong.py", "depends on the batch's numbers"),
-    ("a number of the batch", "number_of_batch", NUMBERS, "wrong.py", "line 70", "depends on the batch's numbers"),
-    ("a size of the batch", "size_of_batch", NUMBERS, "wrong.py", "line 71", "depends on the batch's numbers"),
-    ("a draw of Python", "draws_of_python", NUMBERS, "wrong.py", "line 257, in draw_of_python", "draws from Python's random", "draw with torch.rand"),
-    ("a branch on the number of samples", "many_samples", NUMBERS, "wrong.py", "line 261, in <lambda>", "with micro-batches of 2, 3 and 96 samples", "a run has one graph"),
-    ("an iterator", "counts", NUMBERS, "wrong.py", "line 266, in <lambda>", "in one forward and the next", "register_buffer"),
-    ("a backward that raises", "raises_backwards", NUMBERS, "wrong.py", "line 276, in backward", "cannot be differentiated: KeyError: 'scale'"),
+    (
+        "a number of the batch",
+        "number_of_batch",
+        NUMBERS,
+        "wrong.py",
+        "line 70",
+        "depends on the batch's numbers",
+    ),
+    (
+        "a size of the batch",
+        "size_of_batch",
+        NUMBERS,
+        "wrong.py",
+        "line 71",
+        "depends on the batch's numbers",
+    ),
+    (
+        "a draw of Python",
+        "draws_of_python",
+        NUMBERS,
+        "wrong.py",
+        "line 257, in draw_of_python",
+        "draws from Python's random",
+        "draw with torch.rand",
+    ),
+    (
+        "a branch on the number of samples",
+        "many_samples",
+        NUMBERS,
+        "wrong.py",
+        "line 261, in <lambda>",
+        "with micro-batches of 2, 3 and 96 samples",
+        "a run has one graph",
+    ),
+    (
+        "an iterator",
+        "counts",
+        NUMBERS,
+        "wrong.py",
+        "line 266, in <lambda>",
+        "in one forward and the next",
+        "register_buffer",
+    ),
+    (
+        "a backward that raises",
+        "raises_backwards",
+        NUMBERS,
+        "wrong.py",
+        "line 276, in backward",
+        "cannot be differentiated: KeyError: 'scale'",
+    ),
     ("numpy", "numpy_inside", NUMBERS, "wrong.py", "with operators of torch"),
     ("*xs", "Rest", NUMBERS, "Rest.forward takes *xs", "def forward(self, x)"),
     ("**fields", "Keywords", NUMBERS, "Keywords.forward takes **fields"),
@@ -88,44 +173,176 @@ REFUSED = [
     ("a sparse buffer", "sparse_buffer", NUMBERS, "adjacency is sparse"),
     ("checkpoint, reentrant", "reentrant", NUMBERS, "wrong.py", "give use_reentrant=False"),
     ("a function that raises", "raises", NUMBERS, "in raises", "ValueError: no such size"),
-    ("a function with arguments", "takes_arguments", NUMBERS, "takes_arguments", "missing 1 required positional argument"),
-    ("a function that returns a number", "returns_a_number", NUMBERS, "returns a int; expected a torch.nn.Module"),
+    (
+        "a function with arguments",
+        "takes_arguments",
+        NUMBERS,
+        "takes_arguments",
+        "missing 1 required positional argument",
+    ),
+    (
+        "a function that returns a number",
+        "returns_a_number",
+        NUMBERS,
+        "returns a int; expected a torch.nn.Module",
+    ),
     ("a number", "a_number", NUMBERS, "is a int; expected a torch.nn.Module"),
     ("a module of Python", "nn", NUMBERS, "is a module; expected"),
     ("no such name", "no_such_name", NUMBERS, "has no 'no_such_name'; it has random, torch"),
     ("no such file", "none.py:build", NUMBERS, "none.py: there is no such file"),
     ("no file of Python", "model.pt:build", NUMBERS, "expected FILE.py:NAME"),
-    ("an import that raises", "raises.py:build", NUMBERS, "raises.py cannot be imported: RuntimeError: no GPU here", "line 2"),
+    (
+        "an import that raises",
+        "raises.py:build",
+        NUMBERS,
+        "raises.py cannot be imported: RuntimeError: no GPU here",
+        "line 2",
+    ),
     ("a syntax error", "syntax.py:build", NUMBERS, "syntax.py", "line 1", "SyntaxError"),
-    ("a module that is missing", "misses.py:build", NUMBERS, "no_such_module_xyz is missing: ", "pip install no_such_module_xyz"),
-    ("a script", "exits.py:build", NUMBERS, "exits.py cannot be imported: SystemExit: usage: train.py DATA", "line 2"),
+    (
+        "a module that is missing",
+        "misses.py:build",
+        NUMBERS,
+        "no_such_module_xyz is missing: ",
+        "pip install no_such_module_xyz",
+    ),
+    (
+        "a script",
+        "exits.py:build",
+        NUMBERS,
+        "exits.py cannot be imported: SystemExit: usage: train.py DATA",
+        "line 2",
+    ),
     ("an empty file", "empty.py:build", NUMBERS, "empty.py: has no 'build'; it has nothing"),
     ("a binary file", "binary.py:build", NUMBERS, "binary.py cannot be imported"),
-    ("a loss that reads a field that is not given", "plain", (*NUMBERS, "--loss", f"{WRONG}:reads_mask"), "line 224, in reads_mask", "the loss reads 'mask'", "give --field mask=TYPE[SIZES], as in mask=f32[1,32,32]"),
-    ("a loss of several numbers", "plain", (*NUMBERS, "--loss", f"{WRONG}:not_reduced"), "the loss returns a Tensor[2, 5]"),
-    ("a loss that raises", "plain", (*NUMBERS, *Y[:1], "y=i64[3]", "--loss", f"{WRONG}:loss_raises"), "in loss_raises", "line 232", "the loss fails on samples of x of float32[2, 8], y of int64[2, 3]"),
-    ("a loss without the batch", "plain", (*NUMBERS, "--loss", f"{WRONG}:loss_without_batch"), "loss_without_batch() takes 1 positional argument but 2 were given"),
-    ("a loss of Python", "plain", (*NUMBERS, "--loss", f"{WRONG}:loss_of_python"), "the loss returns a float instead of"),
-    ("a loss of torch", "plain", (*NUMBERS, "--loss", f"{WRONG}:loss_module"), "is a CrossEntropyLoss of two tensors", "loss_module(output, batch['targets'])"),
-    ("a loss with parameters", "plain", (*NUMBERS, "--loss", f"{WRONG}:learned_loss"), "wrong.py", "line 288, in forward", "the loss has parameters; make them the model's"),
-    ("a class of losses", "plain", (*NUMBERS, "--loss", f"{WRONG}:LossClass"), "is a class; expected a function"),
-    ("no such loss", "plain", (*NUMBERS, "--loss", "l1"), "--loss l1: expected cross_entropy, mse or FILE.py:NAME"),
-    ("a field of nothing", "Needs", (*NUMBERS, "--field", "mask=f32[0]"), "--field mask=f32[0]: expected sizes and a bound of 1"),
+    (
+        "a loss that reads a field that is not given",
+        "plain",
+        (*NUMBERS, "--loss", f"{WRONG}:reads_mask"),
+        "line 224, in reads_mask",
+        "the loss reads 'mask'",
+        "give --field mask=TYPE[SIZES], as in mask=f32[1,32,32]",
+    ),
+    (
+        "a loss of several numbers",
+        "plain",
+        (*NUMBERS, "--loss", f"{WRONG}:not_reduced"),
+        "the loss returns a Tensor[2, 5]",
+    ),
+    (
+        "a loss that raises",
+        "plain",
+        (*NUMBERS, *Y[:1], "y=i64[3]", "--loss", f"{WRONG}:loss_raises"),
+        "in loss_raises",
+        "line 232",
+        "the loss fails on samples of x of float32[2, 8], y of int64[2, 3]",
+    ),
+    (
+        "a loss without the batch",
+        "plain",
+        (*NUMBERS, "--loss", f"{WRONG}:loss_without_batch"),
+        "loss_without_batch() takes 1 positional argument but 2 were given",
+    ),
+    (
+        "a loss of Python",
+        "plain",
+        (*NUMBERS, "--loss", f"{WRONG}:loss_of_python"),
+        "the loss returns a float instead of",
+    ),
+    (
+        "a loss of torch",
+        "plain",
+        (*NUMBERS, "--loss", f"{WRONG}:loss_module"),
+        "is a CrossEntropyLoss of two tensors",
+        "loss_module(output, batch['targets'])",
+    ),
+    (
+        "a loss with parameters",
+        "plain",
+        (*NUMBERS, "--loss", f"{WRONG}:learned_loss"),
+        "wrong.py",
+        "line 288, in forward",
+        "the loss has parameters; make them the model's",
+    ),
+    (
+        "a class of losses",
+        "plain",
+        (*NUMBERS, "--loss", f"{WRONG}:LossClass"),
+        "is a class; expected a function",
+    ),
+    (
+        "no such loss",
+        "plain",
+        (*NUMBERS, "--loss", "l1"),
+        "--loss l1: expected cross_entropy, mse or FILE.py:NAME",
+    ),
+    (
+        "a field of nothing",
+        "Needs",
+        (*NUMBERS, "--field", "mask=f32[0]"),
+        "--field mask=f32[0]: expected sizes and a bound of 1",
+    ),
     ("integers below 0", "Needs", (*NUMBERS, "--field", "mask=i64[5]<0"), "expected sizes and a bound of 1"),
-    ("a field without a type", "Needs", (*NUMBERS, "--field", "mask=5"), "--field mask=5: expected NAME=TYPE[SIZES]"),
-    ("samples beyond the memory", "plain", ("--input", "8,100000000000000"), "8 samples of x [8, 100000000000000] cannot be drawn"),
+    (
+        "a field without a type",
+        "Needs",
+        (*NUMBERS, "--field", "mask=5"),
+        "--field mask=5: expected NAME=TYPE[SIZES]",
+    ),
+    (
+        "samples beyond the memory",
+        "plain",
+        ("--input", "8,100000000000000"),
+        "8 samples of x [8, 100000000000000] cannot be drawn",
+    ),
     ("sizes below 1", "plain", ("--input", "8,-1"), "--input 8,-1: expected sizes"),
-    ("tokens below 1", "plain", ("--sequence", "-1", "--vocabulary", "5"), "argument --sequence: '-1': expected a number from 1 on"),
-    ("a vocabulary below 1", "plain", ("--sequence", "8", "--vocabulary", "-5"), "argument --vocabulary: '-5': expected a number from 1 on"),
+    (
+        "tokens below 1",
+        "plain",
+        ("--sequence", "-1", "--vocabulary", "5"),
+        "argument --sequence: '-1': expected a number from 1 on",
+    ),
+    (
+        "a vocabulary below 1",
+        "plain",
+        ("--sequence", "8", "--vocabulary", "-5"),
+        "argument --vocabulary: '-5': expected a number from 1 on",
+    ),
     ("a seed that is no seed", "plain", (*NUMBERS, "--seed", str(2**70)), "argument --seed: "),
-    ("neither numbers nor tokens", "plain", (), "give --input SIZES for numbers, or --sequence N and --vocabulary N"),
-    ("layers that are none", "plain", (*NUMBERS, "--layers", "c.*"), "--layers c.*: no module has such a path"),
+    (
+        "neither numbers nor tokens",
+        "plain",
+        (),
+        "give --input SIZES for numbers, or --sequence N and --vocabulary N",
+    ),
+    (
+        "layers that are none",
+        "plain",
+        (*NUMBERS, "--layers", "c.*"),
+        "--layers c.*: no module has such a path",
+    ),
     ("more layers than there are", "plain", (*NUMBERS, "--layers", "narrow:99"), "can be cut into"),
     ("no such config", None, ("--hf", "none.json", "--sequence", "8"), "none.json"),
-    ("a broken config", None, ("--hf", "broken.json", "--sequence", "8"), "broken.json: cannot be read as a config"),
-    ("a config without a type", None, ("--hf", "no_type.json", "--sequence", "8"), 'no_type.json: has no "model_type"'),
+    (
+        "a broken config",
+        None,
+        ("--hf", "broken.json", "--sequence", "8"),
+        "broken.json: cannot be read as a config",
+    ),
+    (
+        "a config without a type",
+        None,
+        ("--hf", "no_type.json", "--sequence", "8"),
+        'no_type.json: has no "model_type"',
+    ),
     ("a config that is a list", None, ("--hf", "list.json", "--sequence", "8"), "list.json"),
-    ("a config of no known type", None, ("--hf", "strange.json", "--sequence", "8"), "strange.json: transformers ", "knows no model of type 'no-such-type'"),
+    (
+        "a config of no known type",
+        None,
+        ("--hf", "strange.json", "--sequence", "8"),
+        "strange.json: transformers ",
+        "knows no model of type 'no-such-type'",
+    ),
     ("no such folder", "plain", (*NUMBERS, "-o", "no/such/x"), "-o no/such/x: there is no folder"),
 ]
 
@@ -159,7 +376,9 @@ def test_refused(only):
         lines = done.stderr.splitlines()
         line = lines[-1] if lines else ""
         usage = line.startswith("stagecraft-capture: error: ")  # of the parser, behind how it is used
-        assert done.returncode == 2 and (len(lines) == 1 or usage) and line.startswith("stagecraft-capture: "), f"{name}: exit code {done.returncode}\n{done.stderr}{done.stdout}"
+        assert (
+            done.returncode == 2 and (len(lines) == 1 or usage) and line.startswith("stagecraft-capture: ")
+        ), f"{name}: exit code {done.returncode}\n{done.stderr}{done.stdout}"
         for word in words:
             assert word in line, f"{name}: {word!r} is not in: {line}"
         assert "defect" not in line and not os.path.exists("made"), f"{name}: {line}"
@@ -171,9 +390,13 @@ def test_captured(only):
         if only and name not in only:
             continue
         done = run(of, arguments)
-        assert done.returncode == 0 and not done.stderr and "written to made" in done.stdout, f"{name}: {done.stderr}{done.stdout}"
+        assert done.returncode == 0 and not done.stderr and "written to made" in done.stdout, (
+            f"{name}: {done.stderr}{done.stdout}"
+        )
         with safetensors.safe_open("made/weights.safetensors", "pt") as weights:
-            assert not [n for n in weights.keys() if "_orig_mod" in n or n.startswith("module.")], list(weights.keys())
+            assert not [n for n in weights.keys() if "_orig_mod" in n or n.startswith("module.")], list(
+                weights.keys()
+            )
 
 
 def test_without_traceback(only):
@@ -181,11 +404,16 @@ def test_without_traceback(only):
         if only and name not in only:
             continue
         done = run(of, arguments)
-        assert done.returncode in (0, 1, 2, 3) and "Traceback" not in done.stderr and len(done.stderr.splitlines()) <= 1, f"{name}: {done.stderr}{done.stdout}"
+        assert (
+            done.returncode in (0, 1, 2, 3)
+            and "Traceback" not in done.stderr
+            and len(done.stderr.splitlines()) <= 1
+        ), f"{name}: {done.stderr}{done.stdout}"
 
 
 def test_what_nobody_foresaw():
-    """A defect of the capture's own: one line with the place in the user's file, exit code 1, and the traceback for who asks."""
+    """A defect of the capture's own: one line with the place in the user's file, exit code 1, and the
+    traceback for who asks."""
     from stagecraft_capture import losses, source
 
     def fail(*given):
@@ -194,7 +422,12 @@ def test_what_nobody_foresaw():
     kept, source.refuse_result = source.refuse_result, fail
     try:
         done = run("plain", NUMBERS)
-        assert done.returncode == 1 and done.stderr == "stagecraft-capture: LookupError: no idea; this is a defect of stagecraft-capture: --traceback prints where it comes from\n", done.stderr
+        assert (
+            done.returncode == 1
+            and done.stderr
+            == "stagecraft-capture: LookupError: no idea; this is a defect of stagecraft-capture: --traceback"
+            " prints where it comes from\n"
+        ), done.stderr
         done = run("plain", (*NUMBERS, "--traceback"))
         assert done.returncode == 1 and "Traceback" in done.stderr and "in fail" in done.stderr, done.stderr
     finally:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What rounds otherwise in a trace than in eager mode, or seems to: captured layers equal eager to the bit.
 
-    capture_rounding_test.py SOURCE_DIR          exits with 77 where torch is missing
+capture_rounding_test.py SOURCE_DIR          exits with 77 where torch is missing
 """
 
 import sys
@@ -100,11 +100,18 @@ class Pyramid(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.pools = nn.ModuleList(nn.Sequential(nn.AdaptiveAvgPool2d(s), nn.Conv2d(8, 4, 1, bias=False), nn.BatchNorm2d(4), nn.ReLU()) for s in (1, 2))
+        self.pools = nn.ModuleList(
+            nn.Sequential(
+                nn.AdaptiveAvgPool2d(s), nn.Conv2d(8, 4, 1, bias=False), nn.BatchNorm2d(4), nn.ReLU()
+            )
+            for s in (1, 2)
+        )
 
     def forward(self, x):
         x = nhwc(x)
-        return torch.cat([x] + [F.interpolate(pool(x), size=x.shape[2:], mode="bilinear") for pool in self.pools], 1)
+        return torch.cat(
+            [x] + [F.interpolate(pool(x), size=x.shape[2:], mode="bilinear") for pool in self.pools], 1
+        )
 
 
 class Do(nn.Module):
@@ -130,10 +137,19 @@ LAYOUTS = {
     "GroupNorm on half of the channels": chain(half_of_channels, nn.GroupNorm(4, 8)),
     "GroupNorm on every other pixel": chain(lambda x: nhwc(x)[:, :, ::2, ::2], nn.GroupNorm(4, 8)),
     "convolution of half of the channels": chain(half_of_channels, nn.Conv2d(8, 8, 3, padding=1, groups=8)),
-    "pooling to 1 x 1, batch norm, resized": chain(nhwc, nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(8), resized, nn.Conv2d(8, 8, 3, padding=1)),
+    "pooling to 1 x 1, batch norm, resized": chain(
+        nhwc, nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(8), resized, nn.Conv2d(8, 8, 3, padding=1)
+    ),
     "pooling to 1 x 1 without channels last": chain(nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 8, 1), resized),
-    "pooling of rows to 1": lambda x: F.adaptive_avg_pool1d(nhwc(x).flatten(2), 1).unsqueeze(-1).expand(x.shape) * x,
-    "pooling of volumes to 1": lambda x: x * F.adaptive_avg_pool3d(nhwc(x).unsqueeze(2).contiguous(memory_format=torch.channels_last_3d), 1).squeeze(2),
+    "pooling of rows to 1": lambda x: (
+        F.adaptive_avg_pool1d(nhwc(x).flatten(2), 1).unsqueeze(-1).expand(x.shape) * x
+    ),
+    "pooling of volumes to 1": lambda x: (
+        x
+        * F.adaptive_avg_pool3d(
+            nhwc(x).unsqueeze(2).contiguous(memory_format=torch.channels_last_3d), 1
+        ).squeeze(2)
+    ),
 }
 
 torch.manual_seed(0)

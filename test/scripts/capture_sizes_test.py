@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Modules whose Python depends on the number of samples, or on what outlasts a forward: captured where one graph does for all sizes, else
-refused with the line of theirs that is marked, below, as the one that differs.
+"""Modules whose Python depends on the number of samples, or on what outlasts a forward: captured where one
+graph does for all sizes, else refused with the line of theirs that is marked, below, as the one that differs.
 
     capture_sizes_test.py SOURCE_DIR [NAME...]          exits with 77 where torch is missing
 """
@@ -126,7 +126,11 @@ def _(self, h):
     return torch.stack([h[i] * 2 for i in range(len(h))])  # differs
 
 
-@case("pieces of 32", "split.Tensor makes [float32[2,6]], [float32[3,6]], [float32[32,6], float32[32,6], float32[32,6]]", BY_SIZE)
+@case(
+    "pieces of 32",
+    "split.Tensor makes [float32[2,6]], [float32[3,6]], [float32[32,6], float32[32,6], float32[32,6]]",
+    BY_SIZE,
+)
 def _(self, h):
     return torch.cat([self.b(piece) for piece in h.split(32)])  # differs
 
@@ -171,7 +175,12 @@ class Forward(Backward):
         return g * 2
 
 
-@case("in a backward of its own", "in the backward of this, with micro-batches of", "mul.Tensor reads 2, 2, 3", BY_SIZE)
+@case(
+    "in a backward of its own",
+    "in the backward of this, with micro-batches of",
+    "mul.Tensor reads 2, 2, 3",
+    BY_SIZE,
+)
 def _(self, h):
     return Backward.apply(h)  # differs
 
@@ -181,7 +190,12 @@ def _(self, h):
     return Forward.apply(h)  # differs
 
 
-@case("a variance of the batch, by hand", "in the backward of this", "mul.Scalar reads 1.0, 0.6666666666666666, 0.0208", "(x - x.mean(0)).square().mean(0)")
+@case(
+    "a variance of the batch, by hand",
+    "in the backward of this",
+    "mul.Scalar reads 1.0, 0.6666666666666666, 0.0208",
+    "(x - x.mean(0)).square().mean(0)",
+)
 def _(self, h):
     return (h - h.mean(0)) / (h.var(0, correction=0) + 1e-5).sqrt()  # differs
 
@@ -300,9 +314,14 @@ def test_cases(only):
             continue
         module, batch, model = captured(Net(between, start))
         checked = check(module, model, batch.at(8))
-        assert checked["output"] == checked["evaluation"] == "equal" and checked["gradients"] == checked["equal"] > 0, f"{name}: {checked}"
+        assert (
+            checked["output"] == checked["evaluation"] == "equal"
+            and checked["gradients"] == checked["equal"] > 0
+        ), f"{name}: {checked}"
         fewer = "16 samples" in name
-        assert model.sizes[-1] == (12 if fewer else 128 if "columns" in name else 96), f"{name}: {model.sizes}"
+        assert model.sizes[-1] == (12 if fewer else 128 if "columns" in name else 96), (
+            f"{name}: {model.sizes}"
+        )
         assert (place_of(between) in model.fails) if fewer else not model.fails, f"{name}: {model.fails}"
     print(f"{len(CASES)} modules")
 
@@ -313,14 +332,21 @@ def of_many(output, batch):
 
 def test_losses():
     targets = [Field("targets", [4], torch.float32)]
-    refused("a loss of many samples", (place_of(of_many), "mul.Tensor reads 1, 1, 2", BY_SIZE), Net(lambda self, h: h), targets, of_many)
+    refused(
+        "a loss of many samples",
+        (place_of(of_many), "mul.Tensor reads 1, 1, 2", BY_SIZE),
+        Net(lambda self, h: h),
+        targets,
+        of_many,
+    )
 
 
 NUMBERS = 16384
 
 
 class Wide(nn.Module):
-    """Of few parameters and large values: for each sample 4 MiB behind the first layer, and as much in its mask."""
+    """Of few parameters and large values: for each sample 4 MiB behind the first layer, and as much in its
+    mask."""
 
     def __init__(self):
         super().__init__()

@@ -10,49 +10,102 @@ from capture_state_case import WIDTH, case, mean, starting
 from torch import nn
 from torch.nn import functional as F
 
-
 # Parameters.
 
 
-@case("an embedding with max_norm", "module '1.e'", "parameter '1.e.weight'", "max_norm", start=starting(e=nn.Embedding(4, WIDTH, max_norm=0.5)))
+@case(
+    "an embedding with max_norm",
+    "module '1.e'",
+    "parameter '1.e.weight'",
+    "max_norm",
+    start=starting(e=nn.Embedding(4, WIDTH, max_norm=0.5)),
+)
 def _(self, h):
     return h + self.e(h.argmax(1) % 4)
 
 
-@case("weights that are clamped", "module '1.f'", "capture_state_attributes.py", "parameter '1.f.weight'", start=starting(f=nn.Linear(WIDTH, WIDTH)))
+@case(
+    "weights that are clamped",
+    "module '1.f'",
+    "capture_state_attributes.py",
+    "parameter '1.f.weight'",
+    start=starting(f=nn.Linear(WIDTH, WIDTH)),
+)
 def _(self, h):
     with torch.no_grad():
         self.f.weight.clamp_(-0.1, 0.1)
     return self.f(h)
 
 
-@case("weights that are new", "parameter '1.w'", start=lambda self: setattr(self, "w", nn.Parameter(torch.ones(WIDTH))))
+@case(
+    "weights that are new",
+    "parameter '1.w'",
+    start=lambda self: setattr(self, "w", nn.Parameter(torch.ones(WIDTH))),
+)
 def _(self, h):
     self.w = nn.Parameter(self.w.detach() * 0.5)
     return h * self.w
 
 
-@case("an attribute that is a weight's memory", "'1.w'", "memory", "1.f.weight", start=lambda self: [setattr(self, "f", nn.Linear(WIDTH, WIDTH)), setattr(self, "w", self.f.weight.data.t())])
+@case(
+    "an attribute that is a weight's memory",
+    "'1.w'",
+    "memory",
+    "1.f.weight",
+    start=lambda self: [
+        setattr(self, "f", nn.Linear(WIDTH, WIDTH)),
+        setattr(self, "w", self.f.weight.data.t()),
+    ],
+)
 def _(self, h):
     return self.f(h) @ self.w
 
 
-@case("two weights with one memory", "memory", "1.f.weight", "1.g.weight", start=lambda self: [setattr(self, "f", nn.Linear(WIDTH, WIDTH)), setattr(self, "g", nn.Linear(WIDTH, WIDTH)), setattr(self.g, "weight", nn.Parameter(self.f.weight.data.t()))])
+@case(
+    "two weights with one memory",
+    "memory",
+    "1.f.weight",
+    "1.g.weight",
+    start=lambda self: [
+        setattr(self, "f", nn.Linear(WIDTH, WIDTH)),
+        setattr(self, "g", nn.Linear(WIDTH, WIDTH)),
+        setattr(self.g, "weight", nn.Parameter(self.f.weight.data.t())),
+    ],
+)
 def _(self, h):
     return self.g(self.f(h))
 
 
-@case("one weight under two names", start=lambda self: [setattr(self, "f", nn.Linear(WIDTH, WIDTH)), setattr(self, "g", nn.Linear(WIDTH, WIDTH)), setattr(self.g, "weight", self.f.weight)])
+@case(
+    "one weight under two names",
+    start=lambda self: [
+        setattr(self, "f", nn.Linear(WIDTH, WIDTH)),
+        setattr(self, "g", nn.Linear(WIDTH, WIDTH)),
+        setattr(self.g, "weight", self.f.weight),
+    ],
+)
 def _(self, h):
     return self.g(torch.relu(self.f(h)))
 
 
-@case("weights that lie otherwise", start=lambda self: setattr(self, "w", nn.Parameter(torch.eye(WIDTH).mul(0.5).add(0.1).t())))
+@case(
+    "weights that lie otherwise",
+    start=lambda self: setattr(self, "w", nn.Parameter(torch.eye(WIDTH).mul(0.5).add(0.1).t())),
+)
 def _(self, h):
     return F.linear(h, self.w)
 
 
-@case("convolutions with channels last", start=lambda self: setattr(self, "f", nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 3, 3, padding=1)).to(memory_format=torch.channels_last)))
+@case(
+    "convolutions with channels last",
+    start=lambda self: setattr(
+        self,
+        "f",
+        nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 3, 3, padding=1)
+        ).to(memory_format=torch.channels_last),
+    ),
+)
 def _(self, h):
     return h + self.f(h.view(-1, 1, 1, WIDTH).expand(-1, 3, 4, -1)).mean((1, 2))
 
@@ -68,27 +121,51 @@ def tensor():
     return torch.zeros(WIDTH)
 
 
-@case("a tensor that is no buffer, assigned", "module '1'", "capture_state_attributes.py", "tensor '1.m'", "register_buffer", start=attribute("m", tensor))
+@case(
+    "a tensor that is no buffer, assigned",
+    "module '1'",
+    "capture_state_attributes.py",
+    "tensor '1.m'",
+    "register_buffer",
+    start=attribute("m", tensor),
+)
 def _(self, h):
     if self.training:
         self.m = 0.9 * self.m + 0.1 * mean(h)
     return h - self.m
 
 
-@case("a tensor that is no buffer, in place", "module '1'", "capture_state_attributes.py", "tensor '1.m'", start=attribute("m", tensor))
+@case(
+    "a tensor that is no buffer, in place",
+    "module '1'",
+    "capture_state_attributes.py",
+    "tensor '1.m'",
+    start=attribute("m", tensor),
+)
 def _(self, h):
     if self.training:
         self.m.mul_(0.9).add_(mean(h), alpha=0.1)
     return h - self.m
 
 
-@case("a tensor in a dict, assigned", "module '1'", "tensor \"1.state['m']\"", start=lambda self: setattr(self, "state", {"m": tensor()}))
+@case(
+    "a tensor in a dict, assigned",
+    "module '1'",
+    "tensor \"1.state['m']\"",
+    start=lambda self: setattr(self, "state", {"m": tensor()}),
+)
 def _(self, h):
     self.state["m"] = self.state["m"] + mean(h)
     return h - self.state["m"]
 
 
-@case("a tensor in a list, in place", "module '1'", "capture_state_attributes.py", "tensor '1.state[0]'", start=lambda self: setattr(self, "state", [tensor()]))
+@case(
+    "a tensor in a list, in place",
+    "module '1'",
+    "capture_state_attributes.py",
+    "tensor '1.state[0]'",
+    start=lambda self: setattr(self, "state", [tensor()]),
+)
 def _(self, h):
     self.state[0].add_(mean(h))
     return h - self.state[0]
@@ -100,7 +177,12 @@ def _(self, h):
     return h + self.seen[0]
 
 
-@case("a deque of tensors", "module '1'", "'1.seen[0]'", start=lambda self: setattr(self, "seen", collections.deque([tensor()], maxlen=1)))
+@case(
+    "a deque of tensors",
+    "module '1'",
+    "'1.seen[0]'",
+    start=lambda self: setattr(self, "seen", collections.deque([tensor()], maxlen=1)),
+)
 def _(self, h):
     y = h + self.seen[-1]
     self.seen.append(mean(h))
@@ -113,25 +195,45 @@ class Held:
     n: int = 0
 
 
-@case("a tensor in an object", "module '1'", "tensor '1.held.m'", start=lambda self: setattr(self, "held", Held()))
+@case(
+    "a tensor in an object",
+    "module '1'",
+    "tensor '1.held.m'",
+    start=lambda self: setattr(self, "held", Held()),
+)
 def _(self, h):
     self.held.m = self.held.m + mean(h)
     return h - self.held.m
 
 
-@case("a number in an object", "module '1'", "'1.held.n' from 0 to 1", start=lambda self: setattr(self, "held", Held()))
+@case(
+    "a number in an object",
+    "module '1'",
+    "'1.held.n' from 0 to 1",
+    start=lambda self: setattr(self, "held", Held()),
+)
 def _(self, h):
     self.held.n += 1
     return h * (1 + self.held.n)
 
 
-@case("a number", "module '1'", "capture_state_attributes.py", "'1.calls' from 0 to 1", start=attribute("calls", int))
+@case(
+    "a number",
+    "module '1'",
+    "capture_state_attributes.py",
+    "'1.calls' from 0 to 1",
+    start=attribute("calls", int),
+)
 def _(self, h):
     self.calls += 1
     return h / self.calls
 
 
-@case("a number in a dict", "\"1.log['calls']\" from 0 to 1", start=lambda self: setattr(self, "log", collections.Counter(calls=0)))
+@case(
+    "a number in a dict",
+    "\"1.log['calls']\" from 0 to 1",
+    start=lambda self: setattr(self, "log", collections.Counter(calls=0)),
+)
 def _(self, h):
     self.log["calls"] += 1
     return h * self.log["calls"]
@@ -145,7 +247,13 @@ def _(self, h):
     return h
 
 
-@case("scales that the first batch gives", "module '1'", "capture_state_attributes.py", "'1.scale'", start=attribute("scale", lambda: None))
+@case(
+    "scales that the first batch gives",
+    "module '1'",
+    "capture_state_attributes.py",
+    "'1.scale'",
+    start=attribute("scale", lambda: None),
+)
 def _(self, h):
     if self.scale is None:
         self.scale = h.detach().std()
@@ -235,7 +343,11 @@ def _(self, h):
     return h * self.tables[h.shape[1]]
 
 
-@case("a norm that the forward puts into evaluation", start=starting(norm=nn.BatchNorm1d(WIDTH)), left_out=("norm.training",))
+@case(
+    "a norm that the forward puts into evaluation",
+    start=starting(norm=nn.BatchNorm1d(WIDTH)),
+    left_out=("norm.training",),
+)
 def _(self, h):
     self.norm.eval()
     return torch.sigmoid(h)
@@ -253,20 +365,56 @@ def plain(self, h):
 
 
 for name, words, prepare in (
-    ("a hook of a weight's gradient", ("parameter '0.weight'", "register_hook", "halved", "capture_state_attributes.py"), lambda m: m[0].weight.register_hook(halved)),
-    ("a hook of a summed gradient", ("parameter '2.bias'", "register_post_accumulate_grad_hook"), lambda m: m[2].bias.register_post_accumulate_grad_hook(lambda p: None)),
-    ("a hook of a module's backward", ("module '0'", "hook of its backward", "torch.autograd.Function"), lambda m: m[0].register_full_backward_hook(lambda part, own, out: (own[0],))),
-    ("a hook before a module's backward", ("module '2'", "hook of its backward"), lambda m: m[2].register_full_backward_pre_hook(lambda part, out: (out[0] * 2,))),
-    ("a hook of the backward, of old", ("module '1'", "hook of its backward"), lambda m: m[1].register_backward_hook(lambda part, own, out: None)),
+    (
+        "a hook of a weight's gradient",
+        ("parameter '0.weight'", "register_hook", "halved", "capture_state_attributes.py"),
+        lambda m: m[0].weight.register_hook(halved),
+    ),
+    (
+        "a hook of a summed gradient",
+        ("parameter '2.bias'", "register_post_accumulate_grad_hook"),
+        lambda m: m[2].bias.register_post_accumulate_grad_hook(lambda p: None),
+    ),
+    (
+        "a hook of a module's backward",
+        ("module '0'", "hook of its backward", "torch.autograd.Function"),
+        lambda m: m[0].register_full_backward_hook(lambda part, own, out: (own[0],)),
+    ),
+    (
+        "a hook before a module's backward",
+        ("module '2'", "hook of its backward"),
+        lambda m: m[2].register_full_backward_pre_hook(lambda part, out: (out[0] * 2,)),
+    ),
+    (
+        "a hook of the backward, of old",
+        ("module '1'", "hook of its backward"),
+        lambda m: m[1].register_backward_hook(lambda part, own, out: None),
+    ),
     ("a hook of the forward", (), lambda m: m[0].register_forward_hook(lambda part, given, made: made * 2)),
-    ("a hook before the forward", (), lambda m: m[2].register_forward_pre_hook(lambda part, given: (given[0] + 1,))),
-    ("a hook of the forward that keeps what it sees", ("module '0'", "_forward_hooks", "seen"), lambda m: (lambda seen: m[0].register_forward_hook(lambda part, given, made: seen.update(made=made.detach())))({})),
+    (
+        "a hook before the forward",
+        (),
+        lambda m: m[2].register_forward_pre_hook(lambda part, given: (given[0] + 1,)),
+    ),
+    (
+        "a hook of the forward that keeps what it sees",
+        ("module '0'", "_forward_hooks", "seen"),
+        lambda m: (
+            lambda seen: m[0].register_forward_hook(lambda part, given, made: seen.update(made=made.detach()))
+        )({}),
+    ),
     ("weight norm of old", (), lambda m: nn.utils.weight_norm(m[2])),
 ):
     case(name, *words, start=starting(), prepare=prepare)(plain)
 
 
-@case("a hook of a gradient in the forward", "capture_state_attributes.py", "hook of a gradient", "autograd.Function", start=starting())
+@case(
+    "a hook of a gradient in the forward",
+    "capture_state_attributes.py",
+    "hook of a gradient",
+    "autograd.Function",
+    start=starting(),
+)
 def _(self, h):
     h = torch.tanh(h)
     if h.requires_grad:

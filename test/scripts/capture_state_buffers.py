@@ -5,7 +5,6 @@ from capture_state_case import WIDTH, case, mean, starting, zeros
 from torch import nn
 from torch.nn import functional as F
 
-
 # Buffers that are followed.
 
 
@@ -186,7 +185,10 @@ def _(self, h):
     return h + self.m / (1 + self.n)
 
 
-@case("torch.where, with a flag that is a buffer", start=starting(m=torch.zeros(WIDTH), ready=torch.zeros((), dtype=torch.bool)))
+@case(
+    "torch.where, with a flag that is a buffer",
+    start=starting(m=torch.zeros(WIDTH), ready=torch.zeros((), dtype=torch.bool)),
+)
 def _(self, h):
     if self.training:
         self.m = torch.where(self.ready, self.m, mean(h))
@@ -194,7 +196,10 @@ def _(self, h):
     return h - self.m
 
 
-@case("a counter, and a mean without bias", start=starting(m=torch.zeros(WIDTH), n=torch.zeros((), dtype=torch.int64)))
+@case(
+    "a counter, and a mean without bias",
+    start=starting(m=torch.zeros(WIDTH), n=torch.zeros((), dtype=torch.int64)),
+)
 def _(self, h):
     if self.training:
         self.n += 1
@@ -233,7 +238,10 @@ def _(self, h):
     return h + self.before
 
 
-@case("one that is not persistent", start=lambda self: self.register_buffer("m", torch.zeros(WIDTH), persistent=False))
+@case(
+    "one that is not persistent",
+    start=lambda self: self.register_buffer("m", torch.zeros(WIDTH), persistent=False),
+)
 def _(self, h):
     if self.training:
         self.m = self.m + mean(h)
@@ -257,7 +265,10 @@ def _(self, h):
     return h + self.q.mean(0)
 
 
-@case("a queue with a pointer that is a buffer", start=starting(q=torch.zeros(7, WIDTH), at=torch.zeros(1, dtype=torch.int64)))
+@case(
+    "a queue with a pointer that is a buffer",
+    start=starting(q=torch.zeros(7, WIDTH), at=torch.zeros(1, dtype=torch.int64)),
+)
 def _(self, h):
     y = h + self.q.clone().mean(0)
     if self.training:
@@ -267,7 +278,11 @@ def _(self, h):
     return y
 
 
-@case("a queue whose pointer is read as a number", "depends on the batch's numbers", start=starting(q=torch.zeros(16, WIDTH), at=torch.zeros(1, dtype=torch.int64)))
+@case(
+    "a queue whose pointer is read as a number",
+    "depends on the batch's numbers",
+    start=starting(q=torch.zeros(16, WIDTH), at=torch.zeros(1, dtype=torch.int64)),
+)
 def _(self, h):
     if self.training:
         at = int(self.at)
@@ -276,7 +291,14 @@ def _(self, h):
     return h + self.q.mean(0)
 
 
-@case("a queue whose pointer is a number of Python", "module '1'", "capture_state_buffers.py", "'1.at' from 0 to 2", "register_buffer", start=starting(q=torch.zeros(64, WIDTH), at=0))
+@case(
+    "a queue whose pointer is a number of Python",
+    "module '1'",
+    "capture_state_buffers.py",
+    "'1.at' from 0 to 2",
+    "register_buffer",
+    start=starting(q=torch.zeros(64, WIDTH), at=0),
+)
 def _(self, h):
     if self.training:
         self.q[self.at : self.at + h.shape[0]] = h.detach()
@@ -293,7 +315,14 @@ def _(self, h):
     return out
 
 
-@case("a codebook of VQ-VAE", start=starting(book=torch.arange(24.0).view(4, WIDTH).sin(), size=torch.ones(4), total=torch.arange(24.0).view(4, WIDTH).sin()))
+@case(
+    "a codebook of VQ-VAE",
+    start=starting(
+        book=torch.arange(24.0).view(4, WIDTH).sin(),
+        size=torch.ones(4),
+        total=torch.arange(24.0).view(4, WIDTH).sin(),
+    ),
+)
 def _(self, h):
     distance = h.pow(2).sum(1, keepdim=True) - 2 * h @ self.book.T + self.book.pow(2).sum(1)
     chosen = F.one_hot(distance.argmin(1), 4).to(h.dtype)
@@ -326,7 +355,9 @@ def _(self, h):
     return self.child(h)
 
 
-@case("batch norm, twice", start=starting(norm=nn.BatchNorm1d(WIDTH, affine=False), f=nn.Linear(WIDTH, WIDTH)))
+@case(
+    "batch norm, twice", start=starting(norm=nn.BatchNorm1d(WIDTH, affine=False), f=nn.Linear(WIDTH, WIDTH))
+)
 def _(self, h):
     return self.norm(self.f(self.norm(h)))
 
@@ -352,7 +383,11 @@ def _(self, h):
     return (h - h.mean(0)) / deviation * r + d
 
 
-@case("spectral norm of old", start=starting(f=nn.utils.spectral_norm(nn.Linear(WIDTH, WIDTH))), left_out=("f.weight",))
+@case(
+    "spectral norm of old",
+    start=starting(f=nn.utils.spectral_norm(nn.Linear(WIDTH, WIDTH))),
+    left_out=("f.weight",),
+)
 def _(self, h):
     return self.f(h)
 
@@ -383,7 +418,14 @@ def _(self, h):
     return h + self.child.b
 
 
-@case("a buffer that is a view of another", "in a way that no graph has", start=lambda self: [self.register_buffer("a", torch.zeros(2, WIDTH)), self.register_buffer("b", self.a[0])])
+@case(
+    "a buffer that is a view of another",
+    "in a way that no graph has",
+    start=lambda self: [
+        self.register_buffer("a", torch.zeros(2, WIDTH)),
+        self.register_buffer("b", self.a[0]),
+    ],
+)
 def _(self, h):
     if self.training:
         self.a.add_(mean(h))
@@ -467,7 +509,11 @@ def _(self, h):
     return self.c(torch.tanh(self.b(torch.relu(self.a(h)))))
 
 
-@over_layers("a frozen backbone", 1, start=lambda self: [linears(self), self.a.requires_grad_(False), self.b.requires_grad_(False)])
+@over_layers(
+    "a frozen backbone",
+    1,
+    start=lambda self: [linears(self), self.a.requires_grad_(False), self.b.requires_grad_(False)],
+)
 def _(self, h):
     return self.c(torch.tanh(self.b(torch.relu(self.a(h)))))
 
@@ -494,14 +540,27 @@ def _(self, h):
     return h - self.m
 
 
-@case("a buffer that grows", "module '1'", "capture_state_buffers.py", "[2, 6] of buffer", "keeps its shape", start=starting(q=torch.zeros(0, WIDTH)))
+@case(
+    "a buffer that grows",
+    "module '1'",
+    "capture_state_buffers.py",
+    "[2, 6] of buffer",
+    "keeps its shape",
+    start=starting(q=torch.zeros(0, WIDTH)),
+)
 def _(self, h):
     if self.training:
         self.q = torch.cat([self.q, h.detach()])
     return h
 
 
-@case("a buffer that becomes another type", "module '1'", "of buffer '1.n'", "shape and type", start=starting(n=torch.zeros((), dtype=torch.int64)))
+@case(
+    "a buffer that becomes another type",
+    "module '1'",
+    "of buffer '1.n'",
+    "shape and type",
+    start=starting(n=torch.zeros((), dtype=torch.int64)),
+)
 def _(self, h):
     if self.training:
         self.n = self.n + 0.5

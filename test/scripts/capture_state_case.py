@@ -1,6 +1,8 @@
-"""A small module with state of some kind, and how it is captured: equal to eager, or refused with these words.
+"""A small module with state of some kind, and how it is captured: equal to eager, or refused with these
+words.
 
-It stands between two linear layers: its step takes the first one's output. `start` gives the module its state.
+It stands between two linear layers: its step takes the first one's output. `start` gives the module its
+state.
 """
 
 from dataclasses import dataclass
@@ -58,7 +60,11 @@ def starting(**buffers):
 
     def start(self):
         for name, value in buffers.items():
-            self.register_buffer(name, value.clone()) if isinstance(value, torch.Tensor) else setattr(self, name, value)
+            (
+                self.register_buffer(name, value.clone())
+                if isinstance(value, torch.Tensor)
+                else setattr(self, name, value)
+            )
 
     return start
 

@@ -17,7 +17,11 @@ class Rounds(nn.Sequential):
 
     def __init__(self):
         torch.manual_seed(0)
-        chosen = [case for case in CASES if not (case.words or case.differs or case.alone or case.prepare or "dropout" in case.name)]
+        chosen = [
+            case
+            for case in CASES
+            if not (case.words or case.differs or case.alone or case.prepare or "dropout" in case.name)
+        ]
         middle = [part for case in chosen for part in (Beside(case.start, case.step), nn.LayerNorm(WIDTH))]
         super().__init__(nn.Linear(8, WIDTH), *middle, nn.Linear(WIDTH, 5))
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Captures modules that are no chain of usual layers, and others in narrow types, beside eager to the bit; and tries what is refused of them.
+"""Captures modules that are no chain of usual layers, and others in narrow types, beside eager to the bit;
+and tries what is refused of them.
 
-    capture_strangers_test.py SOURCE_DIR STAGECRAFT          exits with 77 where transformers, torchvision or safetensors is missing
+    capture_strangers_test.py SOURCE_DIR STAGECRAFT          exits with 77 where transformers, torchvision or
+    safetensors is missing
 """
 
 import json
@@ -40,12 +42,26 @@ class Recurrent(nn.Module):
 
 def test_recurrent_layers():
     torch.manual_seed(0)
-    layers = equal("LSTM, two layers, both directions, dropout", Recurrent(nn.LSTM, num_layers=2, bidirectional=True, dropout=0.2), tokens(50, 5), 3)
-    used = [step[0] for layer in layers for part in ("forward", "backward_input") for step in layer.graph[part]["steps"]]
+    layers = equal(
+        "LSTM, two layers, both directions, dropout",
+        Recurrent(nn.LSTM, num_layers=2, bidirectional=True, dropout=0.2),
+        tokens(50, 5),
+        3,
+    )
+    used = [
+        step[0]
+        for layer in layers
+        for part in ("forward", "backward_input")
+        for step in layer.graph[part]["steps"]
+    ]
     assert used.count("stagecraft::lstm") == used.count("stagecraft::lstm_backward") == 4, used
-    assert sum(layer.graph["multiply_adds"] for layer in layers) == 5 * (2 * 48 * (8 + 12) + 2 * 48 * (24 + 12) + 24 * 4)
+    assert sum(layer.graph["multiply_adds"] for layer in layers) == 5 * (
+        2 * 48 * (8 + 12) + 2 * 48 * (24 + 12) + 24 * 4
+    )
     equal("LSTM without biases", Recurrent(nn.LSTM, bias=False), tokens(50, 5), 3)
-    equal("LSTM with projections, which oneDNN does not do", Recurrent(nn.LSTM, proj_size=6), tokens(50, 3), 3)
+    equal(
+        "LSTM with projections, which oneDNN does not do", Recurrent(nn.LSTM, proj_size=6), tokens(50, 3), 3
+    )
     equal("GRU, both directions", Recurrent(nn.GRU, bidirectional=True), tokens(50, 4), 3)
     equal("RNN", Recurrent(nn.RNN, nonlinearity="relu"), tokens(50, 4), 3)
 
@@ -112,15 +128,29 @@ def test_modules():
     refused("bags", Bags(), tokens(50, 4), "module 'bag'", "torch.nn.Embedding")
 
 
-LLAMA = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=64, tie_word_embeddings=False)
+LLAMA = dict(
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    vocab_size=64,
+    tie_word_embeddings=False,
+)
 
 
 class Segments(nn.Module):
-    """As SegFormer: a linear layer's tokens become an image with channels last, are resized, and classified by pixel."""
+    """As SegFormer: a linear layer's tokens become an image with channels last, are resized, and classified
+    by pixel."""
 
     def __init__(self, **how):
         super().__init__()
-        self.linear, self.norm, self.head, self.how = nn.Linear(8, 8), nn.BatchNorm2d(8), nn.Conv2d(8, 4, 1), how
+        self.linear, self.norm, self.head, self.how = (
+            nn.Linear(8, 8),
+            nn.BatchNorm2d(8),
+            nn.Conv2d(8, 4, 1),
+            how,
+        )
 
     def forward(self, x):
         x = self.linear(x.flatten(2).transpose(1, 2)).transpose(1, 2).reshape(-1, 8, 6, 6)
@@ -141,15 +171,33 @@ class NormalizedTokens(nn.Module):
 def test_layouts():
     """Kernels choose their sums and the strides of their results by the strides of what they are given."""
     torch.manual_seed(0)
-    for how in [{"mode": m, "scale_factor": 2} for m in ("nearest", "nearest-exact", "bilinear", "bicubic")] + [{"mode": "bilinear", "size": (9, 13), "align_corners": True}]:
+    for how in [
+        {"mode": m, "scale_factor": 2} for m in ("nearest", "nearest-exact", "bilinear", "bicubic")
+    ] + [{"mode": "bilinear", "size": (9, 13), "align_corners": True}]:
         layers = equal(f"channels last, resized by {how['mode']}", Segments(**how), numbers(8, 6, 6), 2)
         steps = [name for layer in layers for name, *_ in layer.graph["forward"]["steps"]]
         assert any("upsample_" in name for name in steps) and "aten::index.Tensor" not in steps, steps
     batch = numbers(8, 6, 6, more=[Field("targets", [12, 12], below=4, source="targets")])
-    model = equal_model("pixels, with channels last for the loss", WithLoss(Segments(mode="bilinear", scale_factor=2), lambda output, batch: nn.functional.cross_entropy(output, batch["targets"])), batch, 2, has_loss=True)
+    model = equal_model(
+        "pixels, with channels last for the loss",
+        WithLoss(
+            Segments(mode="bilinear", scale_factor=2),
+            lambda output, batch: nn.functional.cross_entropy(output, batch["targets"]),
+        ),
+        batch,
+        2,
+        has_loss=True,
+    )
     assert model.layers[-1].graph["outputs"] == ["f32[b,12,12,4]"], model.layers[-1].graph["outputs"]
     equal("batch norm of transposed tokens", NormalizedTokens(), numbers(6, 8), 2)
-    equal("shrinking", nn.Sequential(nn.Linear(8, 8), nn.Hardshrink(0.1), nn.Linear(8, 8), nn.Softshrink(0.1), nn.Linear(8, 4)), numbers(8, name="input"), 2)
+    equal(
+        "shrinking",
+        nn.Sequential(
+            nn.Linear(8, 8), nn.Hardshrink(0.1), nn.Linear(8, 8), nn.Softshrink(0.1), nn.Linear(8, 4)
+        ),
+        numbers(8, name="input"),
+        2,
+    )
 
 
 def test_narrow_types():
@@ -158,8 +206,18 @@ def test_narrow_types():
     given = {name: p.detach().clone() for name, p in module.named_parameters()}
     narrow(module, torch.bfloat16, patterns("layer4.*.bn1,Linear", module))
     types = {name: p.dtype for name, p in module.named_parameters()}
-    assert [n for n, t in types.items() if t == torch.float32] == ["layer4.0.bn1.weight", "layer4.0.bn1.bias", "layer4.1.bn1.weight", "layer4.1.bn1.bias", "fc.weight", "fc.bias"], types
-    assert module.bn1.running_mean.dtype == torch.bfloat16 and module.layer4[0].bn1.running_mean.dtype == torch.float32
+    assert [n for n, t in types.items() if t == torch.float32] == [
+        "layer4.0.bn1.weight",
+        "layer4.0.bn1.bias",
+        "layer4.1.bn1.weight",
+        "layer4.1.bn1.bias",
+        "fc.weight",
+        "fc.bias",
+    ], types
+    assert (
+        module.bn1.running_mean.dtype == torch.bfloat16
+        and module.layer4[0].bn1.running_mean.dtype == torch.float32
+    )
     assert all(torch.equal(master_of(p), given[name]) for name, p in module.named_parameters())
     try:
         patterns("layer4.bn1", module)
@@ -168,22 +226,49 @@ def test_narrow_types():
     else:
         raise AssertionError("a pattern that fits nothing")
 
-    norms = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.GroupNorm(2, 8), nn.ReLU(), nn.Flatten(), nn.LayerNorm(288), nn.Linear(288, 4))
+    norms = nn.Sequential(
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.GroupNorm(2, 8),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.LayerNorm(288),
+        nn.Linear(288, 4),
+    )
     narrow(norms, torch.bfloat16, patterns("*Norm*", norms))
-    batch = numbers(3, 8, 8, name="input", more=[Field("targets", [], below=4, ignore=-100, source="targets")])
+    batch = numbers(
+        3, 8, 8, name="input", more=[Field("targets", [], below=4, ignore=-100, source="targets")]
+    )
     batch.drawn["input"] = batch.drawn["input"].bfloat16()
-    layers = equal("bfloat16 with norms in float32, and its loss in float32", WithLoss(norms, cross_entropy), batch, 2, has_loss=True)
-    assert layers[-1].graph["outputs"] == ["bf16[b,4]"] and any("f32[8]" in layer.graph["parameters"] for layer in layers)
+    layers = equal(
+        "bfloat16 with norms in float32, and its loss in float32",
+        WithLoss(norms, cross_entropy),
+        batch,
+        2,
+        has_loss=True,
+    )
+    assert layers[-1].graph["outputs"] == ["bf16[b,4]"] and any(
+        "f32[8]" in layer.graph["parameters"] for layer in layers
+    )
     plain = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4))
     narrow(plain, torch.bfloat16, ["1"])
     batch = numbers(8, name="input")
     batch.drawn["input"] = batch.drawn["input"].bfloat16()
-    refused("a linear layer in float32 behind a narrow one", plain, batch, "module '1'", "fails in eager mode", "dtype")
+    refused(
+        "a linear layer in float32 behind a narrow one",
+        plain,
+        batch,
+        "module '1'",
+        "fails in eager mode",
+        "dtype",
+    )
 
     rotary = transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA))
     narrow(rotary, torch.bfloat16)
     assert rotary.model.rotary_emb.inv_freq.dtype == torch.float32
-    t5 = transformers.T5ForConditionalGeneration(transformers.T5Config(vocab_size=64, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2))
+    t5 = transformers.T5ForConditionalGeneration(
+        transformers.T5Config(vocab_size=64, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
+    )
     narrow(t5, torch.float16)
     wide = {name.split(".")[-2] for name, p in t5.named_parameters() if p.dtype == torch.float32}
     assert wide == {"wo"}, wide
@@ -196,39 +281,106 @@ def command(folder, config, *arguments):
 
 
 def test_classes_that_configs_name():
-    whisper = dict(model_type="whisper", architectures=["WhisperForConditionalGeneration"], vocab_size=64, num_mel_bins=8, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
-                   encoder_ffn_dim=32, decoder_ffn_dim=32, max_source_positions=12, max_target_positions=12, pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2)
+    whisper = dict(
+        model_type="whisper",
+        architectures=["WhisperForConditionalGeneration"],
+        vocab_size=64,
+        num_mel_bins=8,
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+        max_source_positions=12,
+        max_target_positions=12,
+        pad_token_id=1,
+        bos_token_id=0,
+        eos_token_id=2,
+        decoder_start_token_id=2,
+    )
     with tempfile.TemporaryDirectory() as folder:
         done = command(folder, whisper, "--untie", "--input", "8,24")
         assert done.returncode == 2 and "give --field labels=TYPE[SIZES]" in done.stderr, done.stderr
         done = command(folder, whisper, "--untie", "--input", "8,24", "--field", "lables=i64[6]<64")
-        assert done.returncode == 2 and "--field lables: WhisperForConditionalGeneration.forward takes input_features" in done.stderr, done.stderr
+        assert (
+            done.returncode == 2
+            and "--field lables: WhisperForConditionalGeneration.forward takes input_features" in done.stderr
+        ), done.stderr
         done = command(folder, whisper, "--untie", "--input", "8,24", "--field", "labels=i64[6]<64")
-        assert done.returncode == 0 and "output equals eager's, loss equals eager's" in done.stdout, done.stdout + done.stderr
+        assert done.returncode == 0 and "output equals eager's, loss equals eager's" in done.stdout, (
+            done.stdout + done.stderr
+        )
         with open(f"{folder}/model/manifest.json") as file:
             manifest = json.load(file)
         assert manifest["loss"]["units"] == {"field": "labels", "ignore": -100}, manifest["loss"]
-        encoder = dict(model_type="bert", architectures=["BertModel"], vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
+        encoder = dict(
+            model_type="bert",
+            architectures=["BertModel"],
+            vocab_size=64,
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+        )
         done = command(folder, encoder, "--sequence", 8, "--fields", "labels,attention_mask")
-        assert done.returncode == 2 and "BertModel reads no labels; --architecture takes a class that does: BertForMaskedLM, " in done.stderr, done.stderr
+        assert (
+            done.returncode == 2
+            and "BertModel reads no labels; --architecture takes a class that does: BertForMaskedLM, "
+            in done.stderr
+        ), done.stderr
         done = command(folder, encoder, "--sequence", 8, "--architecture", "BertForMaskdLM")
-        assert done.returncode == 2 and "is no model of transformers; for a config of type 'bert' there are BertForMaskedLM" in done.stderr, done.stderr
+        assert (
+            done.returncode == 2
+            and "is no model of transformers; for a config of type 'bert' there are BertForMaskedLM"
+            in done.stderr
+        ), done.stderr
         done = command(folder, encoder, "--sequence", 8, "--architecture", "LlamaForCausalLM")
-        assert done.returncode == 2 and "configs of type 'llama', and this one is of type 'bert'" in done.stderr, done.stderr
+        assert (
+            done.returncode == 2 and "configs of type 'llama', and this one is of type 'bert'" in done.stderr
+        ), done.stderr
         done = command(folder, encoder, "--sequence", 8, "--fields", "attention_mask")
         assert done.returncode == 0 and "loss" not in done.stdout, done.stdout + done.stderr
-        done = command(folder, encoder, "--sequence", 8, "--architecture", "BertForMaskedLM", "--untie", "--fields", "labels,attention_mask")
-        assert done.returncode == 0 and "BertForMaskedLM: " in done.stdout and "loss equals eager's" in done.stdout, done.stdout + done.stderr
+        done = command(
+            folder,
+            encoder,
+            "--sequence",
+            8,
+            "--architecture",
+            "BertForMaskedLM",
+            "--untie",
+            "--fields",
+            "labels,attention_mask",
+        )
+        assert (
+            done.returncode == 0
+            and "BertForMaskedLM: " in done.stdout
+            and "loss equals eager's" in done.stdout
+        ), done.stdout + done.stderr
         with open(f"{folder}/model/hugging_face/config.json") as file:
             assert json.load(file)["architectures"] == ["BertForMaskedLM"]
         done = command(folder, {"model_type": "llama", "dtype": "bfloat16", **LLAMA}, "--sequence", 8)
-        assert done.returncode == 0 and "captured in float32: --dtype bfloat16" in done.stdout, done.stdout + done.stderr
-        done = command(folder, {"model_type": "llama", **LLAMA}, "--sequence", 8, "--dtype", "float16", "--full", "model.norm")
+        assert done.returncode == 0 and "captured in float32: --dtype bfloat16" in done.stdout, (
+            done.stdout + done.stderr
+        )
+        done = command(
+            folder,
+            {"model_type": "llama", **LLAMA},
+            "--sequence",
+            8,
+            "--dtype",
+            "float16",
+            "--full",
+            "model.norm",
+        )
         assert done.returncode == 2 and "fails in eager mode" in done.stderr, done.stderr
         done = command(folder, {"model_type": "llama", **LLAMA}, "--sequence", 8, "--dtype", "float16")
         assert done.returncode == 0, done.stderr
         stored = safetensors.torch.load_file(f"{folder}/model/weights.safetensors")
-        assert {t.dtype for t in stored.values()} == {torch.float32} and any(not torch.equal(t, t.half().float()) for t in stored.values())
+        assert {t.dtype for t in stored.values()} == {torch.float32} and any(
+            not torch.equal(t, t.half().float()) for t in stored.values()
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Captures PyTorch models and holds every layer's replay against eager, to the bit; and tries what is refused.
+"""Captures PyTorch models and holds every layer's replay against eager, to the bit; and tries what is
+refused.
 
-    capture_test.py SOURCE_DIR STAGECRAFT          exits with 77 where transformers, torchvision or safetensors is missing
+    capture_test.py SOURCE_DIR STAGECRAFT          exits with 77 where transformers, torchvision or
+    safetensors is missing
 """
 
 import json
@@ -36,24 +38,67 @@ from stagecraft_capture.tasks import TASKS, Images, Logits
 from capture_cases import equal, equal_model, nn, numbers, refused, tokens
 from forked import stagecraft_capture
 
+
 def sequential():
-    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4))
+    return nn.Sequential(
+        nn.Linear(8, 16),
+        nn.ReLU(),
+        nn.Dropout(0.2),
+        nn.Linear(16, 16),
+        nn.GELU(),
+        nn.LayerNorm(16),
+        nn.Linear(16, 4),
+    )
 
 
 def test_models():
     torch.manual_seed(0)
     equal("sequential, with dropout", sequential(), numbers(8, name="input"), 3)
-    equal("dropout of nearly all", nn.Sequential(nn.Linear(8, 256), nn.Dropout(0.999), nn.Linear(256, 4)), numbers(8, name="input"), 2)
-    convolutions = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 10))
+    equal(
+        "dropout of nearly all",
+        nn.Sequential(nn.Linear(8, 256), nn.Dropout(0.999), nn.Linear(256, 4)),
+        numbers(8, name="input"),
+        2,
+    )
+    convolutions = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(128, 10),
+    )
     equal("batch norm", convolutions, numbers(3, 8, 8, name="input"), 3)
-    # resnets, a vision transformer and other networks for images: eager_loop_test.py, whose captures are checked alike
-    sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, tie_word_embeddings=False)
+    # resnets, a vision transformer and other networks for images: eager_loop_test.py, whose captures are
+    # checked alike
+    sizes = dict(
+        vocab_size=96,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        tie_word_embeddings=False,
+    )
     llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2))
     layers = equal("llama", Logits(llama), tokens(96), 7, graphs_at_most=5)
     assert layers[1].graph == layers[3].graph, "equal blocks share one graph"
-    gpt2 = transformers.GPT2Config(vocab_size=96, n_positions=32, n_embd=32, n_layer=2, n_head=4, tie_word_embeddings=False, bos_token_id=0, eos_token_id=0)
+    gpt2 = transformers.GPT2Config(
+        vocab_size=96,
+        n_positions=32,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        tie_word_embeddings=False,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     equal("gpt2, with dropout", Logits(transformers.GPT2LMHeadModel(gpt2)), tokens(96), 7)
-    equal("bert, with dropout", Logits(transformers.BertForMaskedLM(transformers.BertConfig(**sizes))), tokens(96), 8)
+    equal(
+        "bert, with dropout",
+        Logits(transformers.BertForMaskedLM(transformers.BertConfig(**sizes))),
+        tokens(96),
+        8,
+    )
 
 
 class Attention(nn.Module):
@@ -61,13 +106,19 @@ class Attention(nn.Module):
 
     def __init__(self, width, heads):
         super().__init__()
-        self.c_attn, self.c_proj = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.c_attn, self.c_proj = (
+            nn.Linear(width, 3 * width, bias=False),
+            nn.Linear(width, width, bias=False),
+        )
         self.attn_dropout, self.resid_dropout, self.heads = nn.Dropout(0.1), nn.Dropout(0.1), heads
         self.register_buffer("mask", torch.tril(torch.ones(16, 16)).view(1, 1, 16, 16))
 
     def forward(self, x):
         b, t, c = x.size()
-        q, k, v = (part.view(b, t, self.heads, c // self.heads).transpose(1, 2) for part in self.c_attn(x).split(c, dim=2))
+        q, k, v = (
+            part.view(b, t, self.heads, c // self.heads).transpose(1, 2)
+            for part in self.c_attn(x).split(c, dim=2)
+        )
         scores = (q @ k.transpose(-2, -1)) * (1.0 / (c // self.heads) ** 0.5)
         scores = scores.masked_fill(self.mask[:, :, :t, :t] == 0, float("-inf")).softmax(dim=-1)
         y = (self.attn_dropout(scores) @ v).transpose(1, 2).contiguous().view(b, t, c)
@@ -77,8 +128,19 @@ class Attention(nn.Module):
 class Block(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
-        self.ln_1, self.attn, self.ln_2 = nn.LayerNorm(width, bias=False), Attention(width, heads), nn.LayerNorm(width)
-        self.mlp = nn.ModuleDict(dict(c_fc=nn.Linear(width, 4 * width), gelu=nn.GELU(), c_proj=nn.Linear(4 * width, width), dropout=nn.Dropout(0.1)))
+        self.ln_1, self.attn, self.ln_2 = (
+            nn.LayerNorm(width, bias=False),
+            Attention(width, heads),
+            nn.LayerNorm(width),
+        )
+        self.mlp = nn.ModuleDict(
+            dict(
+                c_fc=nn.Linear(width, 4 * width),
+                gelu=nn.GELU(),
+                c_proj=nn.Linear(4 * width, width),
+                dropout=nn.Dropout(0.1),
+            )
+        )
 
     def forward(self, x):
         x = x + self.attn(self.ln_1(x))
@@ -92,7 +154,15 @@ class HandWritten(nn.Module):
     def __init__(self, width=32, heads=4, layers=3):
         super().__init__()
         blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
-        self.transformer = nn.ModuleDict(dict(wte=nn.Embedding(96, width), wpe=nn.Embedding(16, width), drop=nn.Dropout(0.1), h=blocks, ln_f=nn.LayerNorm(width)))
+        self.transformer = nn.ModuleDict(
+            dict(
+                wte=nn.Embedding(96, width),
+                wpe=nn.Embedding(16, width),
+                drop=nn.Dropout(0.1),
+                h=blocks,
+                ln_f=nn.LayerNorm(width),
+            )
+        )
         self.lm_head = nn.Linear(width, 96, bias=False)
 
     def forward(self, input_ids):
@@ -107,11 +177,25 @@ def test_own_models():
     """Modules as people write them."""
     torch.manual_seed(0)
     layers = equal("a GPT by hand", HandWritten(), tokens(96), 9)
-    assert len({graph_name(layer.graph) for layer in layers if layer.name.startswith("transformer.h.")}) == len(layers) // 3 - 1, [l.name for l in layers]
+    assert (
+        len({graph_name(layer.graph) for layer in layers if layer.name.startswith("transformer.h.")})
+        == len(layers) // 3 - 1
+    ), [l.name for l in layers]
     encoder = lambda **how: nn.TransformerEncoderLayer(16, 4, 32, dropout=0.1, batch_first=True, **how)
-    stack = nn.Sequential(nn.Linear(8, 16), encoder(), encoder(norm_first=True, activation="gelu"), nn.TransformerEncoder(encoder(), 2, enable_nested_tensor=False), nn.Linear(16, 4))
+    stack = nn.Sequential(
+        nn.Linear(8, 16),
+        encoder(),
+        encoder(norm_first=True, activation="gelu"),
+        nn.TransformerEncoder(encoder(), 2, enable_nested_tensor=False),
+        nn.Linear(16, 4),
+    )
     equal("encoders of torch.nn", stack, numbers(12, 8, name="input"), 7)
-    nested = nn.Sequential(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Sequential(nn.BatchNorm2d(8), nn.ReLU(inplace=True))), nn.Sequential(nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU()), nn.MaxPool2d(2)), nn.Flatten(), nn.Sequential(nn.Sequential(nn.Linear(32, 10))))
+    nested = nn.Sequential(
+        nn.Sequential(nn.Conv2d(3, 8, 3), nn.Sequential(nn.BatchNorm2d(8), nn.ReLU(inplace=True))),
+        nn.Sequential(nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU()), nn.MaxPool2d(2)),
+        nn.Flatten(),
+        nn.Sequential(nn.Sequential(nn.Linear(32, 10))),
+    )
     equal("nested sequentials", nested, numbers(3, 8, 8, name="input"), 4)
 
 
@@ -120,13 +204,44 @@ def count_steps(layers, part, operator):
 
 
 def test_keep():
-    """What is made again changes no bit and saves what it says; nothing random and no product is made again."""
+    """What is made again changes no bit and saves what it says; nothing random and no product is made
+    again."""
     torch.manual_seed(0)
-    sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, tie_word_embeddings=False)
-    gpt2 = transformers.GPT2Config(vocab_size=96, n_positions=32, n_embd=32, n_layer=2, n_head=4, tie_word_embeddings=False, bos_token_id=0, eos_token_id=0)
-    convolutions = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.SiLU(), nn.Flatten(), nn.Linear(288, 10))
+    sizes = dict(
+        vocab_size=96,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        tie_word_embeddings=False,
+    )
+    gpt2 = transformers.GPT2Config(
+        vocab_size=96,
+        n_positions=32,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        tie_word_embeddings=False,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    convolutions = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.SiLU(),
+        nn.Flatten(),
+        nn.Linear(288, 10),
+    )
     for name, module, batch, least_saved in (
-        ("llama", Logits(transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2))), tokens(96), 0.2),
+        (
+            "llama",
+            Logits(transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2))),
+            tokens(96),
+            0.2,
+        ),
         ("gpt2", Logits(transformers.GPT2LMHeadModel(gpt2)), tokens(96), 0.3),
         ("batch norm", convolutions, numbers(3, 8, 8, name="input"), 0.2),
     ):
@@ -134,10 +249,21 @@ def test_keep():
         cheap = equal(f"{name}, all that is cheap made again", module, batch, 2, budget=10.0)
         kept, kept_all = sum(layer.kept for layer in cheap), sum(layer.kept_all for layer in cheap)
         print(f"{name}: keeps {kept} of {kept_all} bytes per sample")
-        assert all(layer.kept == layer.kept_all for layer in plain) and kept_all == sum(layer.kept for layer in plain), name
+        assert all(layer.kept == layer.kept_all for layer in plain) and kept_all == sum(
+            layer.kept for layer in plain
+        ), name
         assert kept <= (1 - least_saved) * kept_all, (name, kept, kept_all)
-        for operator in ("aten::mm", "aten::addmm", "aten::bmm", "aten::convolution", "stagecraft::dropout", "aten::_softmax"):
-            assert count_steps(cheap, "backward_input", operator) == count_steps(plain, "backward_input", operator), (name, operator)
+        for operator in (
+            "aten::mm",
+            "aten::addmm",
+            "aten::bmm",
+            "aten::convolution",
+            "stagecraft::dropout",
+            "aten::_softmax",
+        ):
+            assert count_steps(cheap, "backward_input", operator) == count_steps(
+                plain, "backward_input", operator
+            ), (name, operator)
 
 
 class StochasticDepth(nn.Module):
@@ -178,36 +304,94 @@ class ByWeights(nn.Module):
         self.weight, self.scale = nn.Parameter(torch.randn(8, 8)), nn.Parameter(torch.randn(8))
 
     def forward(self, x):
-        return nn.functional.linear(self.first(x), nn.functional.softplus(self.weight) * self.scale.exp()) + (self.weight * self.scale)[0]
+        return (
+            nn.functional.linear(self.first(x), nn.functional.softplus(self.weight) * self.scale.exp())
+            + (self.weight * self.scale)[0]
+        )
 
 
 def test_noise_and_weights():
     torch.manual_seed(0)
-    layers = equal("stochastic depth", nn.Sequential(nn.Linear(8, 8), StochasticDepth()), numbers(8, name="input"), 2)
-    drawn = [step for layer in layers for step in layer.graph["forward"]["steps"] if step[0] in ("stagecraft::uniform", "stagecraft::bernoulli")]
+    layers = equal(
+        "stochastic depth", nn.Sequential(nn.Linear(8, 8), StochasticDepth()), numbers(8, name="input"), 2
+    )
+    drawn = [
+        step
+        for layer in layers
+        for step in layer.graph["forward"]["steps"]
+        if step[0] in ("stagecraft::uniform", "stagecraft::bernoulli")
+    ]
     assert [step[0] for step in drawn] == ["stagecraft::uniform", "stagecraft::bernoulli"], drawn
     assert drawn[0][2] != drawn[1][2][1:], "streams differ"
-    assert not any("::bernoulli" in step[0] or "::uniform" in step[0] for layer in layers for step in layer.graph["evaluate"]["steps"])
+    assert not any(
+        "::bernoulli" in step[0] or "::uniform" in step[0]
+        for layer in layers
+        for step in layer.graph["evaluate"]["steps"]
+    )
     layers = equal("a variational autoencoder", Variational(), numbers(8), 2)
-    drawn = [step[2] for layer in layers for step in layer.graph["forward"]["steps"] if step[0] == "stagecraft::normal"]
+    drawn = [
+        step[2]
+        for layer in layers
+        for step in layer.graph["forward"]["steps"]
+        if step[0] == "stagecraft::normal"
+    ]
     assert len(drawn) == 2 and drawn[0] != drawn[1], drawn
-    equal("gradients that read weights", nn.Sequential(nn.Linear(8, 8), ByWeights(), nn.Linear(8, 4)), numbers(8, name="input"), 3)
-    in_place = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.SiLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2, inplace=True), nn.Linear(8, 4))
+    equal(
+        "gradients that read weights",
+        nn.Sequential(nn.Linear(8, 8), ByWeights(), nn.Linear(8, 4)),
+        numbers(8, name="input"),
+        3,
+    )
+    in_place = nn.Sequential(
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.SiLU(inplace=True),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Dropout(0.2, inplace=True),
+        nn.Linear(8, 4),
+    )
     equal("dropout in place behind a view", in_place, numbers(3, 8, 8, name="input"), 2)
-    convnext = transformers.ConvNextConfig(hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 1], drop_path_rate=0.2, image_size=32, num_labels=10)
-    equal("convnext of transformers", Images(transformers.ConvNextForImageClassification(convnext)), numbers(3, 32, 32, name="pixel_values"), 5)
+    convnext = transformers.ConvNextConfig(
+        hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 1], drop_path_rate=0.2, image_size=32, num_labels=10
+    )
+    equal(
+        "convnext of transformers",
+        Images(transformers.ConvNextForImageClassification(convnext)),
+        numbers(3, 32, 32, name="pixel_values"),
+        5,
+    )
 
 
 def test_cuts():
     """By paths, of a model of transformers; and by size, of a model that is quicker to capture."""
     torch.manual_seed(0)
-    sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, tie_word_embeddings=False)
+    sizes = dict(
+        vocab_size=96,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        tie_word_embeddings=False,
+    )
     llama = Logits(transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2)))
-    names = lambda choice, module=llama, batch=tokens(96): [layer.name.removeprefix("wrapped.") for layer in capture(module, batch, choice=choice).layers]
+    names = lambda choice, module=llama, batch=tokens(96): [
+        layer.name.removeprefix("wrapped.") for layer in capture(module, batch, choice=choice).layers
+    ]
     by_size = lambda choice: names(choice, sequential(), numbers(8, name="input"))
-    assert names("model.layers.*,lm_head") == ["model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm", "lm_head"]
+    assert names("model.layers.*,lm_head") == [
+        "model.embed_tokens",
+        "model.layers.0",
+        "model.layers.1",
+        "model.norm",
+        "lm_head",
+    ]
     assert len(by_size("narrow:3")) == 3
-    for named, choice, said in ((names, "model.layer.*", "no module has such a path; near ones are model.layers."), (names, "narrow:x", "expected a number of layers"), (by_size, "narrow:9999", "can be cut into")):
+    for named, choice, said in (
+        (names, "model.layer.*", "no module has such a path; near ones are model.layers."),
+        (names, "narrow:x", "expected a number of layers"),
+        (by_size, "narrow:9999", "can be cut into"),
+    ):
         try:
             named(choice)
         except CaptureError as error:
@@ -228,7 +412,11 @@ class Channels(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.scale, self.norm, self.mix = nn.Parameter(torch.ones(24)), nn.LayerNorm(24), nn.Conv1d(24, 24, 1, groups=4)
+        self.scale, self.norm, self.mix = (
+            nn.Parameter(torch.ones(24)),
+            nn.LayerNorm(24),
+            nn.Conv1d(24, 24, 1, groups=4),
+        )
 
     def forward(self, x):
         return self.norm(self.mix((x * self.scale).permute(0, 2, 1)).permute(0, 2, 1))
@@ -237,7 +425,12 @@ class Channels(nn.Module):
 def test_layouts():
     """Gradients at cuts lie as eager's do: sums over them depend on it."""
     torch.manual_seed(0)
-    equal("gradients with another order of memory", nn.Sequential(Channels(), Channels(), nn.LayerNorm(24)), numbers(40, 24, name="input"), 4)
+    equal(
+        "gradients with another order of memory",
+        nn.Sequential(Channels(), Channels(), nn.LayerNorm(24)),
+        numbers(40, 24, name="input"),
+        4,
+    )
 
 
 class Rounded(torch.autograd.Function):
@@ -333,7 +526,9 @@ class Around(nn.Module):
 def test_custom_functions():
     """A backward that the user wrote is the one that runs."""
     torch.manual_seed(0)
-    blocks = lambda function: nn.Sequential(Around(function), Around(function), Around(function), nn.Linear(8, 4))
+    blocks = lambda function: nn.Sequential(
+        Around(function), Around(function), Around(function), nn.Linear(8, 4)
+    )
     both = lambda x: sum(ProductAndSum.apply(x, x.tanh()))
     checkpointed = lambda x: torch.utils.checkpoint.checkpoint(lambda y: y.tanh() * y, x, use_reentrant=False)
     for name, function in (
@@ -347,8 +542,15 @@ def test_custom_functions():
     ):
         layers = equal(f"autograd.Function: {name}", blocks(function), numbers(8, name="input"), 4)
         assert layers[1].graph == layers[2].graph, "equal blocks share one graph"
-    assert "forward" not in RoundedToo.__dict__ and isinstance(Rounded.__dict__["forward"], staticmethod), "functions are left as they were"
-    refused("a function that writes to its argument", blocks(lambda x: Doubled.apply(x + 1)), numbers(8, name="input"), "Doubled, a torch.autograd.Function, writes to its arguments")
+    assert "forward" not in RoundedToo.__dict__ and isinstance(Rounded.__dict__["forward"], staticmethod), (
+        "functions are left as they were"
+    )
+    refused(
+        "a function that writes to its argument",
+        blocks(lambda x: Doubled.apply(x + 1)),
+        numbers(8, name="input"),
+        "Doubled, a torch.autograd.Function, writes to its arguments",
+    )
 
 
 class Parts(nn.Module):
@@ -401,7 +603,14 @@ def test_gradients_of_parts():
     frozen[1].weight.requires_grad_(False)
     layers = equal("a frozen weight", frozen, numbers(8, name="input"), 3)
     assert layers[1].tensors.names["p"] == ["1.bias"] and layers[1].tensors.names["u"] == ["1.weight"]
-    refused("autocast", around(Half(8, 8)), numbers(8, name="input"), "module '1'", "capture_test.py", "torch.autocast")
+    refused(
+        "autocast",
+        around(Half(8, 8)),
+        numbers(8, name="input"),
+        "module '1'",
+        "capture_test.py",
+        "torch.autocast",
+    )
 
 
 class Masked(nn.Module):
@@ -417,30 +626,83 @@ class Masked(nn.Module):
 
 
 def test_fields_and_losses():
-    """Fields of the batch are found where layers read them; losses are captured behind the output, with what their means count."""
+    """Fields of the batch are found where layers read them; losses are captured behind the output, with what
+    their means count."""
     torch.manual_seed(0)
     labels = {task.ending: task.labels for task in TASKS}
     of = lambda model, *names: [FIELDS[name](model.wrapped.config, 12) for name in names]
-    sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, tie_word_embeddings=False)
+    sizes = dict(
+        vocab_size=96,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        tie_word_embeddings=False,
+    )
     llama = Logits(transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2)))
-    model = equal_model("llama, padded", llama, tokens(96, more=[*labels["ForCausalLM"](llama.wrapped.config, 12), *of(llama, "attention_mask")]), 7, has_loss=True)
-    assert model.units == {"field": "labels", "ignore": -100, "from": 1} and model.reduction == "mean", model.units
-    assert [layer.tensors.names["f"] for layer in model.layers].count(["attention_mask"]) == 2, "each attention reads the mask"
+    model = equal_model(
+        "llama, padded",
+        llama,
+        tokens(96, more=[*labels["ForCausalLM"](llama.wrapped.config, 12), *of(llama, "attention_mask")]),
+        7,
+        has_loss=True,
+    )
+    assert model.units == {"field": "labels", "ignore": -100, "from": 1} and model.reduction == "mean", (
+        model.units
+    )
+    assert [layer.tensors.names["f"] for layer in model.layers].count(["attention_mask"]) == 2, (
+        "each attention reads the mask"
+    )
     bert = Logits(transformers.BertForMaskedLM(transformers.BertConfig(**{**sizes, "num_hidden_layers": 1})))
-    model = equal_model("bert, padded", bert, tokens(96, more=[*labels["ForMaskedLM"](bert.wrapped.config, 12), *of(bert, "attention_mask", "token_type_ids")]), 8, has_loss=True)
+    model = equal_model(
+        "bert, padded",
+        bert,
+        tokens(
+            96,
+            more=[
+                *labels["ForMaskedLM"](bert.wrapped.config, 12),
+                *of(bert, "attention_mask", "token_type_ids"),
+            ],
+        ),
+        8,
+        has_loss=True,
+    )
     assert model.units == {"field": "labels", "ignore": -100}, model.units
     batch = numbers(8, more=[parse_field("mask=bool[8]"), parse_field("targets=f32[8]")])
     model = equal_model("a mask and mse", WithLoss(Masked(), mse), batch, 2, has_loss=True)
-    assert [layer.tensors.names["f"] for layer in model.layers] == [["mask"], ["x", "mask"]] and model.units is None
-    images = WithLoss(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 5)), lambda output, batch: cross_entropy(output, batch) * 2)
-    model = equal_model("a loss of one's own", images, numbers(8, name="input", more=[parse_field("targets=i64[]<5")]), 2, has_loss=True)
+    assert [layer.tensors.names["f"] for layer in model.layers] == [
+        ["mask"],
+        ["x", "mask"],
+    ] and model.units is None
+    images = WithLoss(
+        nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 5)),
+        lambda output, batch: cross_entropy(output, batch) * 2,
+    )
+    model = equal_model(
+        "a loss of one's own",
+        images,
+        numbers(8, name="input", more=[parse_field("targets=i64[]<5")]),
+        2,
+        has_loss=True,
+    )
     assert model.units == {"field": "targets", "ignore": -100}, model.units
-    summed = WithLoss(nn.Linear(8, 5), lambda output, batch: nn.functional.cross_entropy(output, batch["targets"], reduction="sum"))
-    model = equal_model("a sum", summed, numbers(8, name="input", more=[Field("targets", [], below=5)]), 1, has_loss=True)
+    summed = WithLoss(
+        nn.Linear(8, 5),
+        lambda output, batch: nn.functional.cross_entropy(output, batch["targets"], reduction="sum"),
+    )
+    model = equal_model(
+        "a sum", summed, numbers(8, name="input", more=[Field("targets", [], below=5)]), 1, has_loss=True
+    )
     assert model.reduction == "sum"
     learned = nn.Linear(8, 8)
     learned.forward = lambda input: nn.functional.linear(input, learned.weight)
-    refused("a loss with parameters", WithLoss(learned, lambda output, batch: (output * learned.bias).sum()), numbers(8, name="input"), "the loss has parameters", has_loss=True)
+    refused(
+        "a loss with parameters",
+        WithLoss(learned, lambda output, batch: (output * learned.bias).sum()),
+        numbers(8, name="input"),
+        "the loss has parameters",
+        has_loss=True,
+    )
     for text in ("mask", "mask=f8[3]", "mask=bool[a]"):
         try:
             parse_field(text)
@@ -451,22 +713,37 @@ def test_fields_and_losses():
 
 
 def test_tasks():
-    """Heads of transformers besides language models', with their own losses: one of each architecture behind a block, which the others do without."""
+    """Heads of transformers besides language models', with their own losses: one of each architecture behind
+    a block, which the others do without."""
     torch.manual_seed(0)
     sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_attention_heads=4)
     labels = {task.ending: (task.labels, task.wrapper) for task in TASKS}
     for kind, ending, blocks, more, units in (
         ("Bert", "ForSequenceClassification", 1, dict(num_labels=5), {"field": "labels", "ignore": -100}),
         ("Bert", "ForSequenceClassification", 0, dict(num_labels=1), None),
-        ("Bert", "ForSequenceClassification", 0, dict(num_labels=4, problem_type="multi_label_classification"), None),
+        (
+            "Bert",
+            "ForSequenceClassification",
+            0,
+            dict(num_labels=4, problem_type="multi_label_classification"),
+            None,
+        ),
         ("Bert", "ForTokenClassification", 0, dict(num_labels=5), {"field": "labels", "ignore": -100}),
         ("Bert", "ForQuestionAnswering", 0, {}, None),
-        ("Llama", "ForSequenceClassification", 1, dict(num_labels=5, pad_token_id=0), {"field": "labels", "ignore": -100}),
+        (
+            "Llama",
+            "ForSequenceClassification",
+            1,
+            dict(num_labels=5, pad_token_id=0),
+            {"field": "labels", "ignore": -100},
+        ),
     ):
         config = getattr(transformers, f"{kind}Config")(**sizes, num_hidden_layers=blocks, **more)
         fields, wrapper = labels[ending]
         module = wrapper(getattr(transformers, kind + ending)(config))
-        batch = tokens(96, more=[*fields(config, 12), *([FIELDS["attention_mask"](config, 12)] if blocks else [])])
+        batch = tokens(
+            96, more=[*fields(config, 12), *([FIELDS["attention_mask"](config, 12)] if blocks else [])]
+        )
         model = equal_model(f"{kind}{ending} {more}", module, batch, 4 if blocks else 3, has_loss=True)
         assert model.units == units, (kind, ending, more, model.units)
 
@@ -483,7 +760,11 @@ class Tied(nn.Module):
 def test_ties():
     """A weight that two layers name is one weight, under its first name, and its gradient their sum."""
     model = equal_model("tied embedding", Tied(), tokens(20), 3)
-    assert [layer.tensors.names["p"] for layer in model.layers] == [["embedding.weight"], ["middle.weight", "middle.bias"], ["embedding.weight"]], [l.tensors.names for l in model.layers]
+    assert [layer.tensors.names["p"] for layer in model.layers] == [
+        ["embedding.weight"],
+        ["middle.weight", "middle.bias"],
+        ["embedding.weight"],
+    ], [l.tensors.names for l in model.layers]
 
 
 class Branches(nn.Module):
@@ -530,10 +811,41 @@ class Pair(nn.Module):
 
 def test_refusals():
     inside = lambda module: nn.Sequential(nn.Linear(8, 8), module, nn.Linear(8, 4))
-    refused("a branch on data", inside(Branches()), numbers(8, name="input"), "module '1', File", "capture_test.py", "(return self.layer(x) if x.sum() > 0 else x)", "torch.where")
-    refused("a size of data", inside(Chooses()), numbers(8, name="input"), "module '1', File", "capture_test.py", "aten.index.Tensor makes a size", "torch.where")
-    refused("an exception in forward", inside(Fails()), numbers(8, name="input"), "module '1', File", "capture_test.py", "fails in eager mode too, with input of [2, 8]: ValueError: no such luck")
-    refused("numpy", inside(Numpy()), numbers(8, name="input"), "module '1', File", "capture_test.py", "torch.export cannot follow the model", ".numpy()")
+    refused(
+        "a branch on data",
+        inside(Branches()),
+        numbers(8, name="input"),
+        "module '1', File",
+        "capture_test.py",
+        "(return self.layer(x) if x.sum() > 0 else x)",
+        "torch.where",
+    )
+    refused(
+        "a size of data",
+        inside(Chooses()),
+        numbers(8, name="input"),
+        "module '1', File",
+        "capture_test.py",
+        "aten.index.Tensor makes a size",
+        "torch.where",
+    )
+    refused(
+        "an exception in forward",
+        inside(Fails()),
+        numbers(8, name="input"),
+        "module '1', File",
+        "capture_test.py",
+        "fails in eager mode too, with input of [2, 8]: ValueError: no such luck",
+    )
+    refused(
+        "numpy",
+        inside(Numpy()),
+        numbers(8, name="input"),
+        "module '1', File",
+        "capture_test.py",
+        "torch.export cannot follow the model",
+        ".numpy()",
+    )
     refused("random numbers", Draws(), numbers(8), "draws random numbers", "capture_test.py")
     refused("two results", Pair(), numbers(8), "returns 2 tensors")
 
@@ -541,16 +853,24 @@ def test_refusals():
 def in_a_process(*arguments, before=""):
     """`before`: a folder that Python looks into first."""
     environment = {**os.environ, "PYTHONPATH": f"{before}:{SOURCE}/python".strip(":")}
-    return subprocess.run([sys.executable, "-m", "stagecraft_capture", *arguments], capture_output=True, text=True, env=environment)
+    return subprocess.run(
+        [sys.executable, "-m", "stagecraft_capture", *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
 
 
 def test_command():
     with tempfile.TemporaryDirectory() as folder:
         model = f"{folder}/mine.py"
         with open(model, "w") as file:
-            file.write("from torch import nn\nbuild = lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4))\n"
-                       "class Two(nn.Linear):\n    def __init__(self):\n        super().__init__(4, 4)\n"
-                       "    def forward(self, x, mask):\n        return super().forward(x) * mask\n")
+            file.write(
+                "from torch import nn\nbuild = lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 8),"
+                " nn.ReLU(), nn.Linear(8, 4))\nclass Two(nn.Linear):\n    def __init__(self):\n       "
+                " super().__init__(4, 4)\n    def forward(self, x, mask):\n        return super().forward(x)"
+                " * mask\n"
+            )
         out = f"{folder}/mine.model"
         done = in_a_process(f"{model}:build", "--input", "1,4,4", "-o", out)
         assert done.returncode == 0, done.stderr
@@ -560,17 +880,25 @@ def test_command():
         weights = safetensors.torch.load_file(f"{out}/weights.safetensors")
         assert set(weights) == set(manifest["weights"])
         assert manifest["input"] == "f32[b,1,4,4]" and manifest["output"] == "f32[b,4]", manifest
-        assert stagecraft_capture(f"{model}:build", "--input", "1,4,4", "-o", out).returncode == 0, "a model folder may be replaced"
+        assert stagecraft_capture(f"{model}:build", "--input", "1,4,4", "-o", out).returncode == 0, (
+            "a model folder may be replaced"
+        )
         for arguments, said in (
             ([f"{model}:nope", "--input", "1"], "has no 'nope'; it has"),
             ([f"{folder}/none.py:build", "--input", "1"], "there is no such file"),
             ([f"{model}:build", "--input", "4,x"], "expected sizes of one sample"),
             ([f"{model}:build"], "give --input SIZES"),
-            ([f"{model}:build", "--input", "3,4,4"], "module '1': the model fails on samples of input of float32[2, 3, 4, 4]"),
+            (
+                [f"{model}:build", "--input", "3,4,4"],
+                "module '1': the model fails on samples of input of float32[2, 3, 4, 4]",
+            ),
             (["--hf", model, "--sequence", "8"], "cannot be read as a config"),
             ([f"{model}:Two", "--input", "4"], "forward needs 'mask': give --field mask=TYPE[SIZES]"),
             ([f"{model}:Two", "--input", "4", "--field", "mask=i65[4]"], "expected NAME=TYPE[SIZES]"),
-            ([f"{model}:build", "--input", "1,4,4", "--loss", "entropy"], "expected cross_entropy, mse or FILE.py:NAME"),
+            (
+                [f"{model}:build", "--input", "1,4,4", "--loss", "entropy"],
+                "expected cross_entropy, mse or FILE.py:NAME",
+            ),
         ):
             failed = stagecraft_capture(*arguments, "-o", f"{folder}/x.model")
             assert failed.returncode == 2 and said in failed.stderr, failed.stderr
@@ -581,9 +909,13 @@ def test_command():
             os.makedirs(f"{folder}/{version}/torch-{version}.dist-info")
             with open(f"{folder}/{version}/torch-{version}.dist-info/METADATA", "w") as file:
                 file.write(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
-            failed = in_a_process(f"{model}:build", "--input", "1,4,4", "-o", f"{folder}/x.model", before=f"{folder}/{version}")
+            failed = in_a_process(
+                f"{model}:build", "--input", "1,4,4", "-o", f"{folder}/x.model", before=f"{folder}/{version}"
+            )
             said = f"stagecraft-capture: this Python has torch {version.partition('+')[0]}, expected 2."
-            assert failed.returncode == 2 and failed.stderr.startswith(said) and failed.stderr.count("\n") == 1, failed.stderr
+            assert (
+                failed.returncode == 2 and failed.stderr.startswith(said) and failed.stderr.count("\n") == 1
+            ), failed.stderr
 
 
 def train(stagecraft, folder, config, run, *settings):
@@ -591,7 +923,12 @@ def train(stagecraft, folder, config, run, *settings):
     with open(f"{folder}/run.json", "w") as file:
         json.dump(config, file)
     changes = [part for setting in (f"run_dir={folder}/{run}", *settings) for part in ("--set", setting)]
-    done = subprocess.run([stagecraft, "train", f"{folder}/run.json", *changes], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        [stagecraft, "train", f"{folder}/run.json", *changes],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr
     with open(f"{folder}/{run}/metrics.jsonl") as file:
         return [json.loads(line)["loss"] for line in file]
@@ -601,25 +938,66 @@ def test_training(stagecraft):
     """A captured model's pipelined runs equal the run of one stage."""
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/llama.json", "w") as file:
-            json.dump(dict(model_type="llama", vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2), file)
-        done = stagecraft_capture("--hf", f"{folder}/llama.json", "--sequence", "16", "--untie", "--fields", "", "-o", f"{folder}/llama.model")
+            json.dump(
+                dict(
+                    model_type="llama",
+                    vocab_size=256,
+                    hidden_size=32,
+                    intermediate_size=64,
+                    num_hidden_layers=2,
+                    num_attention_heads=4,
+                    num_key_value_heads=2,
+                ),
+                file,
+            )
+        done = stagecraft_capture(
+            "--hf",
+            f"{folder}/llama.json",
+            "--sequence",
+            "16",
+            "--untie",
+            "--fields",
+            "",
+            "-o",
+            f"{folder}/llama.model",
+        )
         assert done.returncode == 0, done.stderr
         with open(f"{folder}/mine.py", "w") as file:
-            file.write("from torch import nn\nbuild = lambda: nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.1), "
-                       "nn.Conv2d(8, 8, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1352, 10))\n")
-        done = stagecraft_capture(f"{folder}/mine.py:build", "--input", "1,28,28", "-o", f"{folder}/mine.model")
+            file.write(
+                "from torch import nn\nbuild = lambda: nn.Sequential(nn.Conv2d(1, 8, 3, padding=1),"
+                " nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.1), nn.Conv2d(8, 8, 3), nn.MaxPool2d(2),"
+                " nn.Flatten(), nn.Linear(1352, 10))\n"
+            )
+        done = stagecraft_capture(
+            f"{folder}/mine.py:build", "--input", "1,28,28", "-o", f"{folder}/mine.model"
+        )
         assert done.returncode == 0, done.stderr
         text = {"type": "text", "path": f"{SOURCE}/test/data/text/shakespeare.txt", "sequence": 16}
         images = {"type": "idx", "path": f"{SOURCE}/test/data/fashion"}
         for name, data, loss in (("llama", text, "token_cross_entropy"), ("mine", images, "cross_entropy")):
             config = {
-                "model": {"family": "captured", "path": f"{folder}/{name}.model"}, "data": data, "loss": {"type": loss},
-                "optimizer": {"type": "AdamW"}, "train_batch_size": 16, "train_micro_batch_size_per_gpu": 4, "train_steps": 4, "threads_per_rank": 1,
+                "model": {"family": "captured", "path": f"{folder}/{name}.model"},
+                "data": data,
+                "loss": {"type": loss},
+                "optimizer": {"type": "AdamW"},
+                "train_batch_size": 16,
+                "train_micro_batch_size_per_gpu": 4,
+                "train_steps": 4,
+                "threads_per_rank": 1,
             }
             one = train(stagecraft, folder, config, name + "_one", "pipeline.stages=1")
             assert len(one) == 5 and one[3] < one[0], one  # and a validation
-            split = train(stagecraft, folder, config, name + "_split", "pipeline.stages=2", "pipeline.schedule=zb_h1")
-            again = train(stagecraft, folder, config, name + "_again", "pipeline.stages=2", "activation_checkpointing.recompute=all")
+            split = train(
+                stagecraft, folder, config, name + "_split", "pipeline.stages=2", "pipeline.schedule=zb_h1"
+            )
+            again = train(
+                stagecraft,
+                folder,
+                config,
+                name + "_again",
+                "pipeline.stages=2",
+                "activation_checkpointing.recompute=all",
+            )
             assert one == split == again, (one, split, again)
             print(f"{name}: losses of 1 stage, of zb_h1 on 2 and of 1f1b with recomputation are equal: {one}")
 

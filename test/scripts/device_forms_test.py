@@ -1,6 +1,7 @@
-"""What captured graphs run on GPUs, held against PyTorch: on its fake tensors of a fake "cuda" device, forms of attention and of LSTMs have
-the shapes, types and strides of what the graphs were captured with, and the kernels that they call take them. The list of operators says of
-each one that PyTorch calls not deterministic on GPUs what is done.
+"""What captured graphs run on GPUs, held against PyTorch: on its fake tensors of a fake "cuda" device, forms
+of attention and of LSTMs have the shapes, types and strides of what the graphs were captured with, and the
+kernels that they call take them. The list of operators says of each one that PyTorch calls not deterministic
+on GPUs what is done.
 
     device_forms_test.py SOURCE LIBRARY
 
@@ -58,7 +59,12 @@ def mask_of(kind, batch, heads, queries, keys, dtype):
         return torch.ones(queries, keys, dtype=torch.bool)
     if kind == "float32":
         return torch.zeros(batch, 1, queries, keys)
-    shape = {"full": (batch, heads, queries, keys), "of samples": (batch, 1, 1, keys), "of all": (queries, keys), "of queries": (1, 1, queries, 1)}[kind]
+    shape = {
+        "full": (batch, heads, queries, keys),
+        "of samples": (batch, 1, 1, keys),
+        "of all": (queries, keys),
+        "of queries": (1, 1, queries, 1),
+    }[kind]
     return torch.zeros(shape, dtype=dtype)
 
 
@@ -74,15 +80,18 @@ def takes(kernel, dtype, heads, size, tokens, mask, causal):
 
 
 def eager(kernel, q, k, v, mask, causal, scale):
-    """What scaled_dot_product_attention does with each kernel, and its backward: mixed values, log-sums, gradients of q, k and v. By hand,
-    since autograd's engine asks the driver."""
+    """What scaled_dot_product_attention does with each kernel, and its backward: mixed values, log-sums,
+    gradients of q, k and v. By hand, since autograd's engine asks the driver."""
     if kernel == FLASH:
         size, over = q.shape[-1], -q.shape[-1] % 8
         scale = scale or size**-0.5
         padded = [F.pad(x, (0, over)) if over else x for x in (q, k, v)]
-        mixed, log_sum, *about, seed, offset, _ = aten._scaled_dot_product_flash_attention(*padded, 0.0, causal, False, scale=scale)
+        mixed, log_sum, *about, seed, offset, _ = aten._scaled_dot_product_flash_attention(
+            *padded, 0.0, causal, False, scale=scale
+        )
         grads = aten._scaled_dot_product_flash_attention_backward(
-            torch.ones_like(mixed), *padded, mixed, log_sum, *about, 0.0, causal, seed, offset, scale=scale)
+            torch.ones_like(mixed), *padded, mixed, log_sum, *about, 0.0, causal, seed, offset, scale=scale
+        )
         return mixed[..., :size], log_sum, [x[..., :size] for x in grads]
     if kernel == EFFICIENT:
         if mask is not None:
@@ -92,10 +101,26 @@ def eager(kernel, q, k, v, mask, causal, scale):
             mask = mask.expand(q.shape[0], q.shape[1], q.shape[2], keys)
         made = aten._scaled_dot_product_efficient_attention(q, k, v, mask, True, 0.0, causal, scale=scale)
         grads = aten._scaled_dot_product_efficient_attention_backward(
-            torch.ones_like(made[0]), q, k, v, mask, *made, 0.0, [True, True, True, False], causal, scale=scale)
+            torch.ones_like(made[0]),
+            q,
+            k,
+            v,
+            mask,
+            *made,
+            0.0,
+            [True, True, True, False],
+            causal,
+            scale=scale,
+        )
         return made[0], made[1], grads[:3]
     # Without a device the choice is plain; a gradient is like what it is of.
-    return F.scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1]), None, [q, k, v]
+    return (
+        F.scaled_dot_product_attention(
+            q, k, v, mask, 0.0, causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+        ),
+        None,
+        [q, k, v],
+    )
 
 
 def attention():
@@ -104,7 +129,16 @@ def attention():
     run = [0, 0, 0]
     dtypes = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
     masks = ("none", "full", "of samples", "of all", "of queries", "bool", "float32")
-    cases = list(itertools.product(dtypes, ((6, 6), (6, 2), (6, 1)), (8, 64, 20, 5, 200), ((16, 16), (5, 7), (33, 33)), masks, (False, True)))
+    cases = list(
+        itertools.product(
+            dtypes,
+            ((6, 6), (6, 2), (6, 1)),
+            (8, 64, 20, 5, 200),
+            ((16, 16), (5, 7), (33, 33)),
+            masks,
+            (False, True),
+        )
+    )
     cases = [case for case in cases if not (case[-1] and case[-2] != "none")]
     random.Random(5).shuffle(cases)
     picked = []
@@ -115,14 +149,20 @@ def attention():
         scale = (None, 0.3)[number % 2]
         q, k, v = head_tensors(2, heads, kv_heads, queries, keys, size, dtype, layout)
         mask = mask_of(mask_kind, 2, heads, queries, keys, dtype)
-        what = f"{dtype} {heads}/{kv_heads} heads of {size}, {queries} x {keys}, mask {mask_kind}, causal {causal}, {layout}"
+        what = (
+            f"{dtype} {heads}/{kv_heads} heads of {size}, {queries} x {keys}, mask {mask_kind}, causal"
+            f" {causal}, {layout}"
+        )
         captured = None
         if mask_kind != "bool":  # captures have made numbers of them
             if mask_kind == "float32" and dtype == torch.float64:
                 continue
-            captured = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, attn_mask=mask, scale=scale)
+            captured = aten._scaled_dot_product_flash_attention_for_cpu(
+                q, k, v, 0.0, causal, attn_mask=mask, scale=scale
+            )
             captured += aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                torch.ones_like(captured[0]), q, k, v, *captured, 0.0, causal, attn_mask=mask, scale=scale)
+                torch.ones_like(captured[0]), q, k, v, *captured, 0.0, causal, attn_mask=mask, scale=scale
+            )
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
             there = [mode.from_tensor(x).to("cuda") if x is not None else None for x in (q, k, v, mask)]
             fq, fk, fv, fmask = there
@@ -133,7 +173,9 @@ def attention():
                 name = f"{NAMES[kernel]}: {what}"
                 try:
                     mixed, log_sum = ours.attend(kernel, fq, fk, fv, causal, fmask, scale)
-                    grads = ours.attend_backward(kernel, torch.ones_like(mixed), fq, fk, fv, mixed, log_sum, causal, fmask, scale)
+                    grads = ours.attend_backward(
+                        kernel, torch.ones_like(mixed), fq, fk, fv, mixed, log_sum, causal, fmask, scale
+                    )
                     if captured is not None:  # the graph's own, strides and all
                         same(name, [mixed, *grads], [captured[0], *captured[2:]])
                     if mask_kind == "float32" and dtype in NARROW:
@@ -152,7 +194,9 @@ def attention():
 def lstm():
     ours = torch.ops.stagecraft_forms
     count = 0
-    for steps, batch, width, size, biased, reverse in itertools.product((1, 4), (1, 3), (5,), (6,), (False, True), (False, True)):
+    for steps, batch, width, size, biased, reverse in itertools.product(
+        (1, 4), (1, 3), (5,), (6,), (False, True), (False, True)
+    ):
         # cuDNN's kernel would ask the driver.
         with FakeTensorMode(), torch.backends.cudnn.flags(enabled=False):
             eager_lstm = torch.nn.LSTM(width, size, device="cuda")  # PyTorch's fake cell wants biases
@@ -177,28 +221,62 @@ def lstm():
 # The list below is of the torch that setup.sh installs; another one's has other lines.
 LISTED = torch.__version__.startswith(VERSIONS[0].minor + ".")
 
-# PyTorch's list, by line (torch.use_deterministic_algorithms), and the operators of the line that graphs may have.
+# PyTorch's list, by line (torch.use_deterministic_algorithms), and the operators of the line that graphs may
+# have.
 BY_SETTING = {
-    "torch.nn.Conv1d": ["convolution", "convolution_backward"], "torch.nn.Conv2d": [], "torch.nn.Conv3d": [],
-    "torch.nn.ConvTranspose1d": [], "torch.nn.ConvTranspose2d": [], "torch.nn.ConvTranspose3d": [],
+    "torch.nn.Conv1d": ["convolution", "convolution_backward"],
+    "torch.nn.Conv2d": [],
+    "torch.nn.Conv3d": [],
+    "torch.nn.ConvTranspose1d": [],
+    "torch.nn.ConvTranspose2d": [],
+    "torch.nn.ConvTranspose3d": [],
     # Of torch.nn's functions, which take another way; the operator itself is refused.
-    "torch.nn.ReplicationPad1d": [], "torch.nn.ReplicationPad2d": [], "torch.nn.ReplicationPad3d": [],
-    "torch.bmm": [], "torch.Tensor.__getitem__": [], "torch.Tensor.index_put": ["index_put"], "torch.Tensor.put_": [],
-    "torch.Tensor.scatter_add_": ["scatter_add"], "torch.gather": [], "torch.index_add": ["index_add"],
-    "torch.index_select": [], "torch.repeat_interleave": [], "torch.Tensor.index_copy": [],
-    "torch.Tensor.scatter": ["scatter.src", "scatter.value"], "torch.Tensor.scatter_reduce": [], "torch.cumsum": ["cumsum"],
-    "torch.nn.Embedding": ["embedding_dense_backward"], "torch.nn.MaxPool3d": ["max_pool3d_with_indices_backward"],
+    "torch.nn.ReplicationPad1d": [],
+    "torch.nn.ReplicationPad2d": [],
+    "torch.nn.ReplicationPad3d": [],
+    "torch.bmm": [],
+    "torch.Tensor.__getitem__": [],
+    "torch.Tensor.index_put": ["index_put"],
+    "torch.Tensor.put_": [],
+    "torch.Tensor.scatter_add_": ["scatter_add"],
+    "torch.gather": [],
+    "torch.index_add": ["index_add"],
+    "torch.index_select": [],
+    "torch.repeat_interleave": [],
+    "torch.Tensor.index_copy": [],
+    "torch.Tensor.scatter": ["scatter.src", "scatter.value"],
+    "torch.Tensor.scatter_reduce": [],
+    "torch.cumsum": ["cumsum"],
+    "torch.nn.Embedding": ["embedding_dense_backward"],
+    "torch.nn.MaxPool3d": ["max_pool3d_with_indices_backward"],
 }
 REFUSED = {
-    "torch.nn.AvgPool3d": ["avg_pool3d_backward"], "torch.nn.AdaptiveAvgPool2d": ["_adaptive_avg_pool2d_backward"],
-    "torch.nn.AdaptiveAvgPool3d": ["_adaptive_avg_pool3d_backward"], 
-    "torch.nn.AdaptiveMaxPool2d": ["adaptive_max_pool2d_backward"], "torch.nn.FractionalMaxPool2d": [], "torch.nn.FractionalMaxPool3d": [],
-    "torch.nn.MaxUnpool1d": [], "torch.nn.MaxUnpool2d": [], "torch.nn.MaxUnpool3d": [],
-    "torch.nn.functional.interpolate": ["upsample_linear1d_backward", "upsample_bilinear2d_backward", "upsample_bicubic2d_backward",
-                                        "upsample_trilinear3d_backward"],
-    "torch.nn.ReflectionPad1d": ["reflection_pad1d_backward"], "torch.nn.ReflectionPad3d": [], "torch.nn.CTCLoss": [],
-    "torch.nn.EmbeddingBag": [], "torch.Tensor.put_": [], "torch.histc": [], "torch.bincount": [], "torch.median": ["median.dim"],
-    "torch.nn.functional.grid_sample": [], "torch.Tensor.scatter_reduce": [], "torch.Tensor.resize_": [],
+    "torch.nn.AvgPool3d": ["avg_pool3d_backward"],
+    "torch.nn.AdaptiveAvgPool2d": ["_adaptive_avg_pool2d_backward"],
+    "torch.nn.AdaptiveAvgPool3d": ["_adaptive_avg_pool3d_backward"],
+    "torch.nn.AdaptiveMaxPool2d": ["adaptive_max_pool2d_backward"],
+    "torch.nn.FractionalMaxPool2d": [],
+    "torch.nn.FractionalMaxPool3d": [],
+    "torch.nn.MaxUnpool1d": [],
+    "torch.nn.MaxUnpool2d": [],
+    "torch.nn.MaxUnpool3d": [],
+    "torch.nn.functional.interpolate": [
+        "upsample_linear1d_backward",
+        "upsample_bilinear2d_backward",
+        "upsample_bicubic2d_backward",
+        "upsample_trilinear3d_backward",
+    ],
+    "torch.nn.ReflectionPad1d": ["reflection_pad1d_backward"],
+    "torch.nn.ReflectionPad3d": [],
+    "torch.nn.CTCLoss": [],
+    "torch.nn.EmbeddingBag": [],
+    "torch.Tensor.put_": [],
+    "torch.histc": [],
+    "torch.bincount": [],
+    "torch.median": ["median.dim"],
+    "torch.nn.functional.grid_sample": [],
+    "torch.Tensor.scatter_reduce": [],
+    "torch.Tensor.resize_": [],
     "torch.nn.NLLLoss": ["nll_loss2d_forward"],
     # LibTorch's kernels have a deterministic form: no call of alertNotDeterministic is left in them.
     "torch.nn.ReflectionPad2d": ["reflection_pad2d_backward"],
@@ -215,7 +293,11 @@ def determinism(source):
     said = torch.use_deterministic_algorithms.__doc__
     halves = said[said.index("act\n    deterministically") :].split("will throw a", 1)
     for half, known in zip(halves, (BY_SETTING, REFUSED), strict=True):
-        of_gpus = [entry for entry in re.split(r"^        \* ", half, flags=re.M)[1:] if "MPS" not in entry or "CUDA" in entry]
+        of_gpus = [
+            entry
+            for entry in re.split(r"^        \* ", half, flags=re.M)[1:]
+            if "MPS" not in entry or "CUDA" in entry
+        ]
         lines = {re.sub(r"[`~,]|:\w+:", "", entry.split()[0]) for entry in of_gpus}
         if lines != set(known) and LISTED:
             failures.append(f"PyTorch's list has changed: {sorted(lines ^ set(known))}")
@@ -240,7 +322,10 @@ def main():
     layers = lstm()
     for failure in failures[:20]:
         print(failure)
-    print(f"{len(failures)} failures; attention: {', '.join(f'{n} {name}' for n, name in zip(run, NAMES))}; {layers} LSTMs; {operators} operators")
+    print(
+        f"{len(failures)} failures; attention: {', '.join(f'{n} {name}' for n, name in zip(run, NAMES))};"
+        f" {layers} LSTMs; {operators} operators"
+    )
     if min(run) == 0:
         print("a kernel took no case")
     sys.exit(bool(failures) or min(run) == 0)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Trains captured models, exports them, loads the exports into PyTorch and transformers, and holds what those compute against the
-replay of the captured layers with the run's weights, to the bit.
+"""Trains captured models, exports them, loads the exports into PyTorch and transformers, and holds what those
+compute against the replay of the captured layers with the run's weights, to the bit.
 
-    export_test.py SOURCE_DIR STAGECRAFT          exits with 77 where transformers, torchvision or safetensors is missing
+    export_test.py SOURCE_DIR STAGECRAFT          exits with 77 where transformers, torchvision or safetensors
+    is missing
 """
 
 import json
@@ -64,7 +65,10 @@ def sh(*command, fails=None):
     if fails is None:
         assert done.returncode == 0, done.stderr
         return done.stdout
-    assert done.returncode == 2 and fails in done.stderr and done.stderr.count("\n") == 1, (done.returncode, done.stderr)
+    assert done.returncode == 2 and fails in done.stderr and done.stderr.count("\n") == 1, (
+        done.returncode,
+        done.stderr,
+    )
 
 
 def capture(*arguments):
@@ -75,9 +79,17 @@ def capture(*arguments):
 def train(folder, run, model, data, loss=None, **more):
     """The run's losses. No `loss`: the model's own."""
     config = {
-        "model": model, "data": data, **({"loss": {"type": loss}} if loss else {}), "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}, "train_batch_size": 8,
-        "train_micro_batch_size_per_gpu": 4, "train_steps": 3, "threads_per_rank": 1, "pipeline": {"stages": 2, "schedule": "zb_h1"},
-        "run_dir": f"{folder}/{run}", **more,
+        "model": model,
+        "data": data,
+        **({"loss": {"type": loss}} if loss else {}),
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
+        "train_batch_size": 8,
+        "train_micro_batch_size_per_gpu": 4,
+        "train_steps": 3,
+        "threads_per_rank": 1,
+        "pipeline": {"stages": 2, "schedule": "zb_h1"},
+        "run_dir": f"{folder}/{run}",
+        **more,
     }
     with open(f"{folder}/{run}.json", "w") as file:
         json.dump(config, file)
@@ -90,11 +102,18 @@ class Tensors:
     """Names and values of a layer as the capture had them, values of a checkpoint."""
 
     def __init__(self, layer, checkpoint, constants):
-        self.names = {"p": layer["parameters"], "u": layer["buffers"], "c": layer["constants"], "f": layer.get("fields", [])}
+        self.names = {
+            "p": layer["parameters"],
+            "u": layer["buffers"],
+            "c": layer["constants"],
+            "f": layer.get("fields", []),
+        }
         state = {}
         if layer["parameters"] or layer["buffers"]:
             state = safetensors.torch.load_file(f"{checkpoint}/{layer['name']}.safetensors")
-        self.values = {n: state[f"parameter/{n}"] for n in self.names["p"]} | {n: state[f"buffer/{n}"] for n in self.names["u"]}
+        self.values = {n: state[f"parameter/{n}"] for n in self.names["p"]} | {
+            n: state[f"buffer/{n}"] for n in self.names["u"]
+        }
         self.values |= {n: constants[n] for n in self.names["c"]}
 
 
@@ -102,7 +121,11 @@ def replayed(model, run, inputs):
     """The captured layers' evaluation, with the weights of the run's last checkpoint."""
     with open(f"{model}/manifest.json") as file:
         manifest = json.load(file)
-    constants = safetensors.torch.load_file(f"{model}/constants.safetensors") if os.path.exists(f"{model}/constants.safetensors") else {}
+    constants = (
+        safetensors.torch.load_file(f"{model}/constants.safetensors")
+        if os.path.exists(f"{model}/constants.safetensors")
+        else {}
+    )
     checkpoint = sorted(os.scandir(f"{run}/checkpoints"), key=lambda entry: entry.name)[-1].path
     bundle = [inputs]
     for layer in manifest["layers"]:
@@ -119,7 +142,9 @@ def same(a, b):
 
 def from_pretrained(folder):
     model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
-    assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")), info
+    assert not any(
+        info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
+    ), info
     return model.eval()
 
 
@@ -129,8 +154,19 @@ IMAGES = {"type": "idx", "path": f"{SOURCE}/test/data/fashion"}
 
 def test_llama(folder):
     with open(f"{folder}/llama.json", "w") as file:
-        json.dump(dict(model_type="llama", vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-                       num_key_value_heads=2, tie_word_embeddings=True), file)
+        json.dump(
+            dict(
+                model_type="llama",
+                vocab_size=256,
+                hidden_size=32,
+                intermediate_size=64,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                tie_word_embeddings=True,
+            ),
+            file,
+        )
     folder_of_model = f"{folder}/llama.model"
     capture("--hf", f"{folder}/llama.json", "--sequence", "16", "--untie", "-o", folder_of_model)
     model = {"family": "captured", "path": folder_of_model}
@@ -141,10 +177,25 @@ def test_llama(folder):
     tokens = torch.randint(256, (4, 16), generator=torch.Generator().manual_seed(5))
     with torch.no_grad():
         logits = tuned(input_ids=tokens, use_cache=False).logits
-    assert same(logits, replayed(folder_of_model, f"{folder}/llama", tokens)), "the export's logits are the captured layers'"
+    assert same(logits, replayed(folder_of_model, f"{folder}/llama", tokens)), (
+        "the export's logits are the captured layers'"
+    )
     assert not tuned.config.tie_word_embeddings
 
-    about = json.loads(sh(STAGECRAFT, "export", f"{folder}/llama", "-o", f"{folder}/half", "--dtype", "bfloat16", "--shard", "30KB", "--json"))
+    about = json.loads(
+        sh(
+            STAGECRAFT,
+            "export",
+            f"{folder}/llama",
+            "-o",
+            f"{folder}/half",
+            "--dtype",
+            "bfloat16",
+            "--shard",
+            "30KB",
+            "--json",
+        )
+    )
     assert about["dtype"] == "bfloat16" and sum("model-0000" in f["name"] for f in about["files"]) == 3, about
     with open(f"{folder}/half/model.safetensors.index.json") as file:
         assert json.load(file)["metadata"]["total_size"] == about["bytes"]
@@ -153,33 +204,52 @@ def test_llama(folder):
     for name, tensor in tuned.state_dict().items():
         assert same(half.state_dict()[name], tensor.bfloat16()), name
 
-    # Trained on: from the export as weights of the same folder, and captured anew. Files of shards are read alike.
+    # Trained on: from the export as weights of the same folder, and captured anew. Files of shards are read
+    # alike.
     capture("--hf", f"{folder}/tuned", "--sequence", "16", "-o", f"{folder}/again.model")
     once = train(folder, "once", {**model, "weights": f"{folder}/tuned"}, TEXT)
     again = train(folder, "again", {"family": "captured", "path": f"{folder}/again.model"}, TEXT)
     shards = train(folder, "shards", {**model, "weights": f"{folder}/half"}, TEXT)
     assert once == again and shards != once and abs(shards[0] - once[0]) < 0.01, (once, again, shards)
     # A tied model's file has no head: it begins as a copy.
-    tied = {n: t for n, t in safetensors.torch.load_file(f"{folder}/tuned/model.safetensors").items() if n != "lm_head.weight"}
+    tied = {
+        n: t
+        for n, t in safetensors.torch.load_file(f"{folder}/tuned/model.safetensors").items()
+        if n != "lm_head.weight"
+    }
     safetensors.torch.save_file(tied, f"{folder}/tied.safetensors")
     train(folder, "tied", {**model, "weights": f"{folder}/tied.safetensors"}, TEXT, train_steps=1)
-    print("llama: no key missing or unexpected, logits equal, shards of bfloat16 load, trains on from its export")
+    print(
+        "llama: no key missing or unexpected, logits equal, shards of bfloat16 load, trains on from its"
+        " export"
+    )
 
 
 def test_torchvision(folder):
     capture(f"{folder}/models.py:resnet", "--input", "1,28,28", "-o", f"{folder}/resnet.model")
-    train(folder, "resnet", {"family": "captured", "path": f"{folder}/resnet.model"}, IMAGES, "cross_entropy", train_steps=2)
+    train(
+        folder,
+        "resnet",
+        {"family": "captured", "path": f"{folder}/resnet.model"},
+        IMAGES,
+        "cross_entropy",
+        train_steps=2,
+    )
     sh(STAGECRAFT, "export", f"{folder}/resnet", "-o", f"{folder}/resnet-tuned")
     sys.path.insert(0, folder)
     import models
 
     model = models.resnet()
-    model.load_state_dict(safetensors.torch.load_file(f"{folder}/resnet-tuned/model.safetensors"), strict=True)
+    model.load_state_dict(
+        safetensors.torch.load_file(f"{folder}/resnet-tuned/model.safetensors"), strict=True
+    )
     assert model.bn1.num_batches_tracked > 0 and model.bn1.running_mean.abs().sum() > 0
     images = torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(5))
     with torch.no_grad():
         assert same(model.eval()(images), replayed(f"{folder}/resnet.model", f"{folder}/resnet", images))
-    assert os.listdir(f"{folder}/resnet-tuned").__len__() == 2, "Hugging Face's files belong to its models alone"
+    assert os.listdir(f"{folder}/resnet-tuned").__len__() == 2, (
+        "Hugging Face's files belong to its models alone"
+    )
     print("resnet18: load_state_dict(strict=True), logits equal")
 
 
@@ -201,19 +271,31 @@ def test_state(folder):
     mine.load_state_dict(after, strict=True)
     for name in ("mean", "never.weight", "never.bias"):
         assert same(after[name], before[name]), name
-    assert not same(after["head.weight"], before["head.weight"]) and same(after["head.weight"], after["again.weight"])
+    assert not same(after["head.weight"], before["head.weight"]) and same(
+        after["head.weight"], after["again.weight"]
+    )
     images = torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(5))
     with torch.no_grad():
         assert same(mine.eval()(images), replayed(f"{folder}/mine.model", f"{folder}/mine", images))
     train(folder, "mine_on", {**model, "weights": f"{folder}/mine-tuned"}, IMAGES, "cross_entropy")
-    safetensors.torch.save_file({**{n: t.clone() for n, t in after.items()}, "mean": after["mean"] + 1}, f"{folder}/other.safetensors")
+    safetensors.torch.save_file(
+        {**{n: t.clone() for n, t in after.items()}, "mean": after["mean"] + 1}, f"{folder}/other.safetensors"
+    )
     with open(f"{folder}/mine_on.json") as file:
         config = json.load(file)
     config["model"]["weights"], config["run_dir"] = f"{folder}/other.safetensors", f"{folder}/none"
     with open(f"{folder}/none.json", "w") as file:
         json.dump(config, file)
-    sh(STAGECRAFT, "train", f"{folder}/none.json", fails='tensor "mean" has other values than the capture made constants of')
-    print("a module of one's own: load_state_dict(strict=True), untrained weights unchanged, second names, logits equal")
+    sh(
+        STAGECRAFT,
+        "train",
+        f"{folder}/none.json",
+        fails='tensor "mean" has other values than the capture made constants of',
+    )
+    print(
+        "a module of one's own: load_state_dict(strict=True), untrained weights unchanged, second names,"
+        " logits equal"
+    )
 
 
 def test_built_in(folder):
@@ -228,11 +310,29 @@ def test_refusals(folder):
     run = f"{folder}/llama"
     files = lambda: sorted(name for name in os.listdir(folder))
     before = files()
-    sh(STAGECRAFT, "export", run, "-o", f"{folder}/x", "--step", "2", fails="has no checkpoint of step 2; it has those of 3")
+    sh(
+        STAGECRAFT,
+        "export",
+        run,
+        "-o",
+        f"{folder}/x",
+        "--step",
+        "2",
+        fails="has no checkpoint of step 2; it has those of 3",
+    )
     sh(STAGECRAFT, "export", run, "-o", folder, fails="which no export wrote")
     sh(STAGECRAFT, "export", run, "-o", f"{folder}/x", "--shard", "many", fails="expected a size like 5GB")
     sh(STAGECRAFT, "export", run, "-o", f"{folder}/x", "--model", f"{folder}/resnet.model", fails="")
-    sh(STAGECRAFT, "export", run, "-o", f"{folder}/x", "--model", f"{folder}/none", fails="give --model FOLDER")
+    sh(
+        STAGECRAFT,
+        "export",
+        run,
+        "-o",
+        f"{folder}/x",
+        "--model",
+        f"{folder}/none",
+        fails="give --model FOLDER",
+    )
     sh(STAGECRAFT, "export", f"{folder}/llama.model", "-o", f"{folder}/x", fails="has no complete checkpoint")
     weights = f"{run}/checkpoints/step-00000003/lm_head.safetensors"
     with open(weights, "r+b") as file:
@@ -242,7 +342,9 @@ def test_refusals(folder):
         file.write(bytes([last[0] ^ 1]))
     sh(STAGECRAFT, "export", run, "-o", f"{folder}/x", fails="lm_head.safetensors: is corrupt")
     sh(STAGECRAFT, "export", run, "-o", f"{folder}/tuned", fails="is corrupt")
-    assert files() == before and os.path.exists(f"{folder}/tuned/model.safetensors"), "nothing is left aside, and what was there stays"
+    assert files() == before and os.path.exists(f"{folder}/tuned/model.safetensors"), (
+        "nothing is left aside, and what was there stays"
+    )
     print("refusals: one line each, nothing left aside")
 
 

@@ -1,4 +1,5 @@
-"""Parts of a test in forks of its process, which imported PyTorch once: a process of its own takes seconds to.
+"""Parts of a test in forks of its process, which imported PyTorch once: a process of its own takes seconds
+to.
 
 Fork before the process itself runs a backward: autograd's threads do not come along.
 """
@@ -42,7 +43,8 @@ def isolated(function, *arguments):
 
 
 def captured(given, function):
-    """`function` in a fork, with `given` as the command line that it reads: a CompletedProcess with its exit code and texts."""
+    """`function` in a fork, with `given` as the command line that it reads: a CompletedProcess with its exit
+    code and texts."""
     given = list(map(str, given))
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
 

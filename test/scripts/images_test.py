@@ -28,7 +28,12 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{SOURCE}/python"}
 
 
 def images(*arguments):
-    done = subprocess.run([sys.executable, "-m", "stagecraft_images", *map(str, arguments)], capture_output=True, text=True, env=ENVIRONMENT)
+    done = subprocess.run(
+        [sys.executable, "-m", "stagecraft_images", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -51,13 +56,29 @@ with tempfile.TemporaryDirectory() as folder:
     assert code == 0 and "16 images of 2 classes" in text, text
     data = json.loads("{" + text.splitlines()[-1] + "}")["data"]
     inputs, targets = numpy.load("made/inputs.npy"), numpy.load("made/targets.npy")
-    assert inputs.shape == (16, 3, 8, 8) and inputs.dtype == numpy.uint8 and targets.tolist() == [0] * 8 + [1] * 8
-    assert (inputs[:8, 0] == 255).all() and (inputs[3, 1] == 48).all() and abs(int(inputs[8, 2].min()) - 255) < 4  # JPEG's own loss
+    assert (
+        inputs.shape == (16, 3, 8, 8)
+        and inputs.dtype == numpy.uint8
+        and targets.tolist() == [0] * 8 + [1] * 8
+    )
+    # JPEG's own loss
+    assert (
+        (inputs[:8, 0] == 255).all() and (inputs[3, 1] == 48).all() and abs(int(inputs[8, 2].min()) - 255) < 4
+    )
     seen = inputs.transpose(1, 0, 2, 3).reshape(3, -1) / 255
-    assert numpy.abs(seen.mean(1) - data["mean"]).max() < 1e-3 and numpy.abs(seen.std(1) - data["deviation"]).max() < 1e-3
+    assert (
+        numpy.abs(seen.mean(1) - data["mean"]).max() < 1e-3
+        and numpy.abs(seen.std(1) - data["deviation"]).max() < 1e-3
+    )
 
     # A file that cannot grow, as on a full disk: one line that names the output, and nothing is left.
-    done = subprocess.run([sys.executable, "-m", "stagecraft_images", "train", "--size", "64", "-o", "full"], capture_output=True, text=True, env=ENVIRONMENT, preexec_fn=small_files)
+    done = subprocess.run(
+        [sys.executable, "-m", "stagecraft_images", "train", "--size", "64", "-o", "full"],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        preexec_fn=small_files,
+    )
     assert done.returncode == 2 and done.stderr == "stagecraft-images: full: File too large\n", done.stderr
     assert not [name for name in os.listdir() if name.startswith("full")]
 
@@ -76,7 +97,12 @@ with tempfile.TemporaryDirectory() as folder:
         code, text = images(*arguments)
         assert code == 2 and why in text and not os.path.exists("x") and not os.path.exists("x.part"), text
     code, text = images("train", "--size", 8, "--replace", "-o", "made")
-    assert code == 0 and sorted(os.listdir("made")) == ["classes.txt", "inputs.npy", "stagecraft_images.json", "targets.npy"], text
+    assert code == 0 and sorted(os.listdir("made")) == [
+        "classes.txt",
+        "inputs.npy",
+        "stagecraft_images.json",
+        "targets.npy",
+    ], text
     # Nothing that another wrote is removed: arrays of one's own have the same names.
     shutil.copytree("made", "mine", ignore=shutil.ignore_patterns("*.json"))
     code, text = images("train", "--size", 8, "--replace", "-o", "mine")
@@ -97,9 +123,22 @@ with tempfile.TemporaryDirectory() as folder:
         with open(f"more/{name}", "w") as file:
             file.write("no image")
     code, text = images("more", "--size", 8, "-o", "made_more")
-    assert code == 0 and "6 images of 3 classes" in text and "left out: 4 files that are no images by their names (2 of .heic, 1 of .txt, 1 of no ending)" in text, text
+    assert (
+        code == 0
+        and "6 images of 3 classes" in text
+        and "left out: 4 files that are no images by their names (2 of .heic, 1 of .txt, 1 of no ending)"
+        in text
+    ), text
     expected = [(9, 0), (2, 0), (1, 0), (3, 1), (4, 1), (4, 2)]
-    assert list(zip(numpy.load("made_more/inputs.npy")[:, 0, 0, 0].tolist(), numpy.load("made_more/targets.npy").tolist())) == expected
+    assert (
+        list(
+            zip(
+                numpy.load("made_more/inputs.npy")[:, 0, 0, 0].tolist(),
+                numpy.load("made_more/targets.npy").tolist(),
+            )
+        )
+        == expected
+    )
     try:
         from torchvision.datasets import ImageFolder
     except ImportError as error:
@@ -110,9 +149,13 @@ with tempfile.TemporaryDirectory() as folder:
     # What it refuses, and what would be lost in silence.
     def bomb(folder):
         header = struct.pack(">IIBBBBB", 30000, 30000, 8, 2, 0, 0, 0)
-        chunk = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        chunk = lambda kind, data: (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
         with open(f"{folder}/bomb.png", "wb") as file:
-            file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b""))
+            file.write(
+                b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+            )
 
     def cut(folder):
         whole = open("train/dog/deep/0.jpg", "rb").read()
@@ -122,16 +165,44 @@ with tempfile.TemporaryDirectory() as folder:
 
     for name, break_, *whys in (
         ("an empty class", lambda folder: os.mkdir("odd/empty"), "odd/empty has no images"),
-        ("a class of other files", lambda folder: shutil.copytree("more/a", "odd/b", ignore=lambda *_: ["deep", "deep-2", "z.pgm"]), "odd/b has no images"),
-        ("a line break", lambda folder: draw("odd/two\nlines/1.png", 8, 8, 0), "'two\\nlines' has a line break"),
-        ("a loop of links", lambda folder: os.symlink("..", "odd/a/up"), "odd/a/up is a link to a folder that it lies in"),
-        ("a decompression bomb", bomb, "odd/a/bomb.png cannot be decoded: DecompressionBombError", "1 of 2 images cannot be decoded"),
-        ("many cut ones", cut, "odd/a/00.jpg cannot be", "odd/a/19.jpg cannot be", "20 images cannot be decoded, and more may be"),
+        (
+            "a class of other files",
+            lambda folder: shutil.copytree("more/a", "odd/b", ignore=lambda *_: ["deep", "deep-2", "z.pgm"]),
+            "odd/b has no images",
+        ),
+        (
+            "a line break",
+            lambda folder: draw("odd/two\nlines/1.png", 8, 8, 0),
+            "'two\\nlines' has a line break",
+        ),
+        (
+            "a loop of links",
+            lambda folder: os.symlink("..", "odd/a/up"),
+            "odd/a/up is a link to a folder that it lies in",
+        ),
+        (
+            "a decompression bomb",
+            bomb,
+            "odd/a/bomb.png cannot be decoded: DecompressionBombError",
+            "1 of 2 images cannot be decoded",
+        ),
+        (
+            "many cut ones",
+            cut,
+            "odd/a/00.jpg cannot be",
+            "odd/a/19.jpg cannot be",
+            "20 images cannot be decoded, and more may be",
+        ),
     ):
         draw("odd/a/whole.png", 8, 8, (0, 0, 0))
         break_("odd/a")
         code, text = images("odd", "--size", 8, "-o", "x")
-        assert code == 2 and all(why in text for why in whys) and "Traceback" not in text and not os.path.exists("x"), (name, text)
+        assert (
+            code == 2
+            and all(why in text for why in whys)
+            and "Traceback" not in text
+            and not os.path.exists("x")
+        ), (name, text)
         assert all(line.startswith("stagecraft-images: ") for line in text.strip().splitlines()), text
         shutil.rmtree("odd")
 
@@ -139,13 +210,40 @@ with tempfile.TemporaryDirectory() as folder:
         with open(f"train/cat/{i}.png", "w") as file:
             file.write("no image")
     code, text = images("train", "--size", 8, "-o", "x")
-    assert code == 2 and "train/cat/3.png cannot be decoded" in text and "train/cat/9.png cannot be decoded" in text, text
+    assert (
+        code == 2
+        and "train/cat/3.png cannot be decoded" in text
+        and "train/cat/9.png cannot be decoded" in text
+    ), text
     assert "2 of 17 images cannot be decoded" in text, text
-    assert sorted(os.listdir(".")) == ["elsewhere", "made", "made_more", "made_val", "more", "train", "val"], os.listdir(".")
+    assert sorted(os.listdir(".")) == [
+        "elsewhere",
+        "made",
+        "made_more",
+        "made_val",
+        "more",
+        "train",
+        "val",
+    ], os.listdir(".")
 
     with open("run.json", "w") as file:
         model = {"family": "sequential", "layers": [{"type": "flatten"}, {"type": "linear", "features": 2}]}
-        json.dump({"model": model, "data": {**data, "validation_path": "made_val"}, "loss": {"type": "cross_entropy"}, "optimizer": {"type": "SGD", "params": {"lr": 0.1}}, "train_batch_size": 8, "train_micro_batch_size_per_gpu": 4, "train_steps": 12, "validation": {"every_steps": 12}, "pipeline": {"stages": 1}, "profiler": {"repeats": 1}, "run_dir": "run"}, file)
+        json.dump(
+            {
+                "model": model,
+                "data": {**data, "validation_path": "made_val"},
+                "loss": {"type": "cross_entropy"},
+                "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
+                "train_batch_size": 8,
+                "train_micro_batch_size_per_gpu": 4,
+                "train_steps": 12,
+                "validation": {"every_steps": 12},
+                "pipeline": {"stages": 1},
+                "profiler": {"repeats": 1},
+                "run_dir": "run",
+            },
+            file,
+        )
     done = subprocess.run([STAGECRAFT, "train", "run.json"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr + done.stdout
     with open("run/metrics.jsonl") as file:

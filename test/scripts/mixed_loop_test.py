@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""As eager_loop_test.py: training in mixed precision beside the loop that is written by hand for it, and a model of recurrent layers.
+"""As eager_loop_test.py: training in mixed precision beside the loop that is written by hand for it, and a
+model of recurrent layers.
 
     mixed_loop_test.py SOURCE_DIR STAGECRAFT MODEL...
 """
@@ -8,13 +9,48 @@ import json
 import subprocess
 from dataclasses import dataclass
 
-from eager_loop_test import BERT, ENVIRONMENT, GPT2, LLAMA, MICRO_BATCHES, ONE_BLOCK, ONE_LAYER, OPTIMIZERS, SAMPLES, STAGECRAFT, STEPS, T5, TORCHVISION
-from eager_loop_test import apart, capture, compare, config_of, eager, exported, ours, padded, safetensors, sum_of_copies, tokens, torch, transformers, try_models, two_texts, units, untied_copies
+from eager_loop_test import (
+    BERT,
+    ENVIRONMENT,
+    GPT2,
+    LLAMA,
+    MICRO_BATCHES,
+    ONE_BLOCK,
+    ONE_LAYER,
+    OPTIMIZERS,
+    SAMPLES,
+    STAGECRAFT,
+    STEPS,
+    T5,
+    TORCHVISION,
+)
+from eager_loop_test import (
+    apart,
+    capture,
+    compare,
+    config_of,
+    eager,
+    exported,
+    ours,
+    padded,
+    safetensors,
+    sum_of_copies,
+    tokens,
+    torch,
+    transformers,
+    try_models,
+    two_texts,
+    units,
+    untied_copies,
+)
 
 
 def batches(data):
     """Of each step its micro-batches."""
-    rows = [{name: array[i : i + SAMPLES] for name, array in data.items()} for i in range(0, STEPS * MICRO_BATCHES * SAMPLES, SAMPLES)]
+    rows = [
+        {name: array[i : i + SAMPLES] for name, array in data.items()}
+        for i in range(0, STEPS * MICRO_BATCHES * SAMPLES, SAMPLES)
+    ]
     return [rows[step * MICRO_BATCHES : (step + 1) * MICRO_BATCHES] for step in range(STEPS)]
 
 
@@ -41,8 +77,8 @@ class Mixed:
 
 
 def eager_mixed(full, mixed, loss_of, data, make_optimizer, weight=equal_shares, holders=()):
-    """The same in mixed precision, as it is written by hand. `holders`: names of the narrow module's copies of one weight of `full`, in the
-    order of their layers."""
+    """The same in mixed precision, as it is written by hand. `holders`: names of the narrow module's copies
+    of one weight of `full`, in the order of their layers."""
     masters = {name: p.detach().clone().requires_grad_() for name, p in full.named_parameters()}
     names = {id(p): name for name, p in full.named_parameters()}
     master_of = lambda name: masters[names[id(full.get_parameter(name))]]  # which may have several names
@@ -75,7 +111,10 @@ def eager_mixed(full, mixed, loss_of, data, make_optimizer, weight=equal_shares,
         losses.append(total)
     assert optimizer.state, "no step was made"
     of_parameter = {id(parameter): master_of(name) for name, parameter in module.named_parameters()}
-    return losses, {name: of_parameter.get(id(tensor), tensor).detach() for name, tensor in module.state_dict(keep_vars=True).items()}
+    return losses, {
+        name: of_parameter.get(id(tensor), tensor).detach()
+        for name, tensor in module.state_dict(keep_vars=True).items()
+    }
 
 
 def refused_run(folder, model, precision, said):
@@ -83,13 +122,24 @@ def refused_run(folder, model, precision, said):
     with open(f"{folder}/AdamW_1.json") as file:
         config = {key: value for key, value in json.load(file).items() if key not in ("bf16", "fp16")}
     with open(f"{folder}/other.json", "w") as file:
-        json.dump({**config, **precision, "model": {"family": "captured", "path": model}, "run_dir": f"{folder}/other"}, file)
-    done = subprocess.run([STAGECRAFT, "train", f"{folder}/other.json"], capture_output=True, text=True, env=ENVIRONMENT)
+        json.dump(
+            {
+                **config,
+                **precision,
+                "model": {"family": "captured", "path": model},
+                "run_dir": f"{folder}/other",
+            },
+            file,
+        )
+    done = subprocess.run(
+        [STAGECRAFT, "train", f"{folder}/other.json"], capture_output=True, text=True, env=ENVIRONMENT
+    )
     assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
 def in_precision(mixed, build, full=lambda path, part: False):
-    """The Mixed of a model's settings. `build` makes a module of a type; modules that `full` is true of stay float32."""
+    """The Mixed of a model's settings. `build` makes a module of a type; modules that `full` is true of stay
+    float32."""
 
     def narrow(module):
         made = build(getattr(torch, mixed["dtype"]))
@@ -106,31 +156,65 @@ def causal(folder, sequence, config, mixed, holders=()):
     """A language model of transformers, with an untied head, or a tied one whose `holders` are named."""
 
     def build(dtype=torch.float32):
-        return transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config), dtype=dtype)
+        return transformers.AutoModelForCausalLM.from_config(
+            transformers.AutoConfig.for_model(**config), dtype=dtype
+        )
 
     copies = apart(build, holders or ["lm_head.weight"])
     mixed = in_precision(mixed, copies)
-    capture("--hf", config_of(folder, config), *([] if holders else ["--untie"]), "--sequence", sequence, *mixed.arguments(), "-o", f"{folder}/model")
+    capture(
+        "--hf",
+        config_of(folder, config),
+        *([] if holders else ["--untie"]),
+        "--sequence",
+        sequence,
+        *mixed.arguments(),
+        "-o",
+        f"{folder}/model",
+    )
     data = tokens(config["vocab_size"], sequence)
-    loss_of = lambda module, batch: module(input_ids=batch["input_ids"], labels=batch["input_ids"], use_cache=False).loss
+    loss_of = lambda module, batch: (
+        module(input_ids=batch["input_ids"], labels=batch["input_ids"], use_cache=False).loss
+    )
     if holders:
         return check(folder, build, loss_of, data, TIED, mixed=mixed, holders=holders)
     capture("--hf", config_of(folder, config), "--untie", "--sequence", sequence, "-o", f"{folder}/plain")
-    check(folder, copies, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}], mixed=mixed)
+    check(
+        folder,
+        copies,
+        loss_of,
+        data,
+        [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}],
+        mixed=mixed,
+    )
     refused_run(folder, f"{folder}/model", {}, "was captured in other types")
-    refused_run(folder, f"{folder}/plain", mixed.config(), f"the run computes in {mixed.dtype}, and no layer does")
+    refused_run(
+        folder, f"{folder}/plain", mixed.config(), f"the run computes in {mixed.dtype}, and no layer does"
+    )
 
 
 def masked(folder, config, mixed, holders=()):
-    """Fields of the batch on every stage, and micro-batches that weigh by their labels, as transformers' num_items_in_batch has it."""
+    """Fields of the batch on every stage, and micro-batches that weigh by their labels, as transformers'
+    num_items_in_batch has it."""
 
     def build(dtype=torch.float32):
-        return transformers.AutoModelForMaskedLM.from_config(transformers.AutoConfig.for_model(**config), dtype=dtype)
+        return transformers.AutoModelForMaskedLM.from_config(
+            transformers.AutoConfig.for_model(**config), dtype=dtype
+        )
 
     copies = apart(build, holders or ["cls.predictions.decoder.weight"])
     mixed = in_precision(mixed, copies)
     fields = ["--fields", "labels,attention_mask,token_type_ids", *mixed.arguments()]
-    capture("--hf", config_of(folder, config), *([] if holders else ["--untie"]), "--sequence", 16, *fields, "-o", f"{folder}/model")
+    capture(
+        "--hf",
+        config_of(folder, config),
+        *([] if holders else ["--untie"]),
+        "--sequence",
+        16,
+        *fields,
+        "-o",
+        f"{folder}/model",
+    )
     data = padded(config["type_vocab_size"], whole=bool(holders))
 
     def loss_of(module, batch):
@@ -139,14 +223,24 @@ def masked(folder, config, mixed, holders=()):
     weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))
     if holders:
         return check(folder, build, loss_of, data, TIED, weight, mixed=mixed, holders=holders)
-    check(folder, copies, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}], weight, mixed=mixed)
+    check(
+        folder,
+        copies,
+        loss_of,
+        data,
+        [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}],
+        weight,
+        mixed=mixed,
+    )
 
 
 def translation(folder, config, mixed, holders=()):
     """A text and its translation: what the encoder makes goes through all layers of the decoder."""
 
     def build(dtype=torch.float32):
-        return transformers.AutoModelForSeq2SeqLM.from_config(transformers.AutoConfig.for_model(**config), dtype=dtype)
+        return transformers.AutoModelForSeq2SeqLM.from_config(
+            transformers.AutoConfig.for_model(**config), dtype=dtype
+        )
 
     def untied(*dtype):
         module = build(*dtype)
@@ -155,16 +249,33 @@ def translation(folder, config, mixed, holders=()):
 
     # transformers keeps these in float32 beside float16.
     half = mixed["dtype"] == "float16"
-    mixed = in_precision(mixed, apart(build, holders) if holders else untied, lambda path, part: half and path.endswith(".wo"))
+    mixed = in_precision(
+        mixed, apart(build, holders) if holders else untied, lambda path, part: half and path.endswith(".wo")
+    )
     fields = ["--fields", "labels,attention_mask", *mixed.arguments()]
-    capture("--hf", config_of(folder, config), *([] if holders else ["--untie"]), "--sequence", 12, "--target-sequence", 10, *fields, "-o", f"{folder}/model")
+    capture(
+        "--hf",
+        config_of(folder, config),
+        *([] if holders else ["--untie"]),
+        "--sequence",
+        12,
+        "--target-sequence",
+        10,
+        *fields,
+        "-o",
+        f"{folder}/model",
+    )
     data = two_texts()
 
     weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))
     loss_of = lambda module, batch: module(**batch, use_cache=False).loss
     if holders:
         return check(folder, build, loss_of, data, TIED, weight, mixed=mixed, holders=holders)
-    pipelines = [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 4}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}]
+    pipelines = [
+        {"schedule": "1f1b", "stages": 1},
+        {"schedule": "zb_h1", "stages": 4},
+        {"schedule": "1f1b", "stages": 3, "recompute": "all"},
+    ]
     check(folder, untied, loss_of, data, pipelines, weight, mixed=mixed)
 
 
@@ -175,14 +286,37 @@ def images(folder, source, size, mixed):
     names = {}
     exec(source, names)
     full = mixed.get("full", "none")
-    mixed = in_precision(mixed, lambda dtype: names["build"]().to(dtype), lambda path, part: type(part).__name__ == full)
-    capture(f"{folder}/classifier.py:build", "--input", f"3,{size},{size}", "--loss", "cross_entropy", *mixed.arguments(), "-o", f"{folder}/model")
+    mixed = in_precision(
+        mixed, lambda dtype: names["build"]().to(dtype), lambda path, part: type(part).__name__ == full
+    )
+    capture(
+        f"{folder}/classifier.py:build",
+        "--input",
+        f"3,{size},{size}",
+        "--loss",
+        "cross_entropy",
+        *mixed.arguments(),
+        "-o",
+        f"{folder}/model",
+    )
     generator = torch.Generator().manual_seed(7)
     count = STEPS * MICRO_BATCHES * SAMPLES
-    data = {"inputs": torch.randn((count, 3, size, size), generator=generator), "targets": torch.randint(10, (count,), generator=generator)}
+    data = {
+        "inputs": torch.randn((count, 3, size, size), generator=generator),
+        "targets": torch.randint(10, (count,), generator=generator),
+    }
     given = lambda batch: batch["inputs"].to(getattr(torch, mixed.dtype))
-    loss_of = lambda module, batch: torch.nn.functional.cross_entropy(module(given(batch)).float(), batch["targets"])
-    check(folder, names["build"], loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 2}], mixed=mixed)
+    loss_of = lambda module, batch: torch.nn.functional.cross_entropy(
+        module(given(batch)).float(), batch["targets"]
+    )
+    check(
+        folder,
+        names["build"],
+        loss_of,
+        data,
+        [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 2}],
+        mixed=mixed,
+    )
 
 
 def recurrent(folder, source):
@@ -191,10 +325,34 @@ def recurrent(folder, source):
         file.write(source)
     names = {}
     exec(source, names)
-    capture(f"{folder}/recurrent.py:build", "--sequence", 12, "--vocabulary", 64, "--field", "labels=i64[6]<32", "--loss", f"{folder}/recurrent.py:loss", "-o", f"{folder}/model")
-    data = tokens(64, 12, labels=torch.randint(32, (STEPS * MICRO_BATCHES * SAMPLES, 6), generator=torch.Generator().manual_seed(9)))
+    capture(
+        f"{folder}/recurrent.py:build",
+        "--sequence",
+        12,
+        "--vocabulary",
+        64,
+        "--field",
+        "labels=i64[6]<32",
+        "--loss",
+        f"{folder}/recurrent.py:loss",
+        "-o",
+        f"{folder}/model",
+    )
+    data = tokens(
+        64,
+        12,
+        labels=torch.randint(
+            32, (STEPS * MICRO_BATCHES * SAMPLES, 6), generator=torch.Generator().manual_seed(9)
+        ),
+    )
     loss_of = lambda module, batch: names["loss"](module(batch["input_ids"]), batch)
-    check(folder, names["build"], loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}])
+    check(
+        folder,
+        names["build"],
+        loss_of,
+        data,
+        [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}],
+    )
 
 
 def check(folder, build, loss_of, data, pipelines, *weight, mixed=None, holders=()):
@@ -202,15 +360,29 @@ def check(folder, build, loss_of, data, pipelines, *weight, mixed=None, holders=
     inputs = next(iter(data))
     for name, (optimizer, make) in list(OPTIMIZERS.items())[: 1 if holders else None]:
         torch.manual_seed(0)
-        expected = eager_mixed(build(), mixed, loss_of, data, make, *weight, holders=holders) if mixed else eager(build(), loss_of, data, make, *weight)
+        expected = (
+            eager_mixed(build(), mixed, loss_of, data, make, *weight, holders=holders)
+            if mixed
+            else eager(build(), loss_of, data, make, *weight)
+        )
         for pipeline in map(dict, pipelines):
             recompute = {"activation_checkpointing": {"recompute": pipeline.pop("recompute", "none")}}
-            found = ours(folder, f"{folder}/model", optimizer, f"{name}_{pipeline['stages']}", inputs=inputs, pipeline=pipeline, **recompute, **(mixed.config() if mixed else {}))
+            found = ours(
+                folder,
+                f"{folder}/model",
+                optimizer,
+                f"{name}_{pipeline['stages']}",
+                inputs=inputs,
+                pipeline=pipeline,
+                **recompute,
+                **(mixed.config() if mixed else {}),
+            )
             compare(f"{name}, {pipeline['schedule']} with {pipeline['stages']} stages", expected, found)
     compare("exported", expected, (found[0], exported(f"{folder}/{name}_{pipeline['stages']}")))
 
 
-# PipeDream's GNMT in small: the decoder begins with the encoder's states, and all its layers read one attention.
+# PipeDream's GNMT in small: the decoder begins with the encoder's states, and all its layers read one
+# attention.
 TRANSLATOR = """
 import torch
 from torch import nn
@@ -253,29 +425,73 @@ def build():
 
 BF16, FP16 = {"dtype": "bfloat16"}, {"dtype": "float16", "scale": 12}
 FULL_NORMS = {"full": "BatchNorm2d"}
-TIED = [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3, "recompute": "all"}, {"schedule": "zb_v", "stages": 4}]
-GPT2_SMALL = {"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 32, "vocab_size": 64, **GPT2}
+TIED = [
+    {"schedule": "1f1b", "stages": 1},
+    {"schedule": "zb_h1", "stages": 3, "recompute": "all"},
+    {"schedule": "zb_v", "stages": 4},
+]
+GPT2_SMALL = {
+    "model_type": "gpt2",
+    "n_embd": 32,
+    "n_layer": 1,
+    "n_head": 4,
+    "n_positions": 32,
+    "vocab_size": 64,
+    **GPT2,
+}
 QWEN3_SMALL = {"model_type": "qwen3", "head_dim": 8, **LLAMA, "tie_word_embeddings": True}
 
 MODELS = {
     "translator": lambda folder: recurrent(folder, TRANSLATOR),
     "llama_bf16": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA, **ONE_BLOCK}, BF16),
-    "llama_fp16": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA, **ONE_BLOCK}, {"dtype": "float16", "scale": 22}),
+    "llama_fp16": lambda folder: causal(
+        folder, 16, {"model_type": "llama", **LLAMA, **ONE_BLOCK}, {"dtype": "float16", "scale": 22}
+    ),
     "bert_bf16": lambda folder: masked(folder, {"model_type": "bert", **BERT, **ONE_BLOCK}, BF16),
     "bert_fp16": lambda folder: masked(folder, {"model_type": "bert", **BERT, **ONE_BLOCK}, FP16),
     "resnet18_bf16": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32, BF16),
-    "resnet18_bf16_full": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32, BF16 | FULL_NORMS),
+    "resnet18_bf16_full": lambda folder: images(
+        folder, TORCHVISION.format("resnet18(num_classes=10)"), 32, BF16 | FULL_NORMS
+    ),
     "narrow_resnet_fp16": lambda folder: images(folder, NARROW_RESNET, 32, FP16 | FULL_NORMS | {"scale": 6}),
     # By hand, a minute:
-    "resnet18_fp16": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 64, FP16 | FULL_NORMS | {"scale": 6}),
+    "resnet18_fp16": lambda folder: images(
+        folder, TORCHVISION.format("resnet18(num_classes=10)"), 64, FP16 | FULL_NORMS | {"scale": 6}
+    ),
     "t5_fp16": lambda folder: translation(folder, {"model_type": "t5", **T5}, FP16),
-    "gpt2_tied_bf16": lambda folder: causal(folder, 16, GPT2_SMALL, BF16, ["transformer.wte.weight", "lm_head.weight"]),
-    "gpt2_tied_fp16": lambda folder: causal(folder, 16, GPT2_SMALL, FP16 | {"scale": 20}, ["transformer.wte.weight", "lm_head.weight"]),
-    "qwen3_tied_bf16": lambda folder: causal(folder, 16, QWEN3_SMALL, BF16, ["model.embed_tokens.weight", "lm_head.weight"]),
-    "bert_tied_bf16": lambda folder: masked(folder, {"model_type": "bert", **BERT}, BF16, ["bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"]),
-    "bert_tied_fp16": lambda folder: masked(folder, {"model_type": "bert", **BERT}, FP16, ["bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"]),
-    "t5_tied_bf16": lambda folder: translation(folder, {"model_type": "t5", **T5}, BF16, ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"]),
-    "t5_tied_fp16": lambda folder: translation(folder, {"model_type": "t5", **T5, **ONE_LAYER}, FP16, ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"]),
+    "gpt2_tied_bf16": lambda folder: causal(
+        folder, 16, GPT2_SMALL, BF16, ["transformer.wte.weight", "lm_head.weight"]
+    ),
+    "gpt2_tied_fp16": lambda folder: causal(
+        folder, 16, GPT2_SMALL, FP16 | {"scale": 20}, ["transformer.wte.weight", "lm_head.weight"]
+    ),
+    "qwen3_tied_bf16": lambda folder: causal(
+        folder, 16, QWEN3_SMALL, BF16, ["model.embed_tokens.weight", "lm_head.weight"]
+    ),
+    "bert_tied_bf16": lambda folder: masked(
+        folder,
+        {"model_type": "bert", **BERT},
+        BF16,
+        ["bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"],
+    ),
+    "bert_tied_fp16": lambda folder: masked(
+        folder,
+        {"model_type": "bert", **BERT},
+        FP16,
+        ["bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"],
+    ),
+    "t5_tied_bf16": lambda folder: translation(
+        folder,
+        {"model_type": "t5", **T5},
+        BF16,
+        ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"],
+    ),
+    "t5_tied_fp16": lambda folder: translation(
+        folder,
+        {"model_type": "t5", **T5, **ONE_LAYER},
+        FP16,
+        ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"],
+    ),
 }
 
 if __name__ == "__main__":

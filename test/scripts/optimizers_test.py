@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Holds every optimizer and schedule of the learning rate against PyTorch's own (and transformers') over 50 steps.
+"""Holds every optimizer and schedule of the learning rate against PyTorch's own (and transformers') over 50
+steps.
 
     optimizers_test.py PROJECT test_optimizer_steps
 
-test_optimizer_steps writes initial parameters, random gradients, rates and what its optimizer made of them; here torch.optim gets
-the same gradients. Where both call the same kernels the bits must be equal, and they are everywhere: optimizers in foreach form
-call the operators that ours call.
+test_optimizer_steps writes initial parameters, random gradients, rates and what its optimizer made of them;
+here torch.optim gets the same gradients. Where both call the same kernels the bits must be equal, and they
+are everywhere: optimizers in foreach form call the operators that ours call.
 """
 
 import json
@@ -20,9 +21,14 @@ import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 STEPS = 50
-SHAPE = {"model": {"family": "convnet", "groups": [[3], [5]], "classifier": [12, 9]},
-         "data": {"type": "synthetic", "samples": 16, "shape": [1, 8, 8], "classes": 4},
-         "loss": {"type": "cross_entropy"}, "train_batch_size": 8, "train_micro_batch_size_per_gpu": 8, "train_steps": STEPS}
+SHAPE = {
+    "model": {"family": "convnet", "groups": [[3], [5]], "classifier": [12, 9]},
+    "data": {"type": "synthetic", "samples": 16, "shape": [1, 8, 8], "classes": 4},
+    "loss": {"type": "cross_entropy"},
+    "train_batch_size": 8,
+    "train_micro_batch_size_per_gpu": 8,
+    "train_steps": STEPS,
+}
 # What the classifier has between the model's first matrix, a convolution, and its last.
 HIDDEN = ("classifier0", "classifier1")
 
@@ -31,7 +37,9 @@ class Sgdw:
     """Decoupled decay in front of SGD: algorithm 1 of arXiv 1711.05101 without its schedule multiplier."""
 
     def __init__(self, groups, lr, weight_decay, **options):
-        self.inner = torch.optim.SGD([{**group, "weight_decay": 0} for group in groups], lr=lr, fused=True, **options)
+        self.inner = torch.optim.SGD(
+            [{**group, "weight_decay": 0} for group in groups], lr=lr, fused=True, **options
+        )
         self.decays = [group.get("weight_decay", weight_decay) for group in groups]
         self.param_groups = self.inner.param_groups
 
@@ -43,7 +51,8 @@ class Sgdw:
 
 
 class Lion:
-    """Program 1 of arXiv 2302.06675, as its authors' PyTorch code has it (google/automl, lion/lion_pytorch.py)."""
+    """Program 1 of arXiv 2302.06675, as its authors' PyTorch code has it (google/automl,
+    lion/lion_pytorch.py)."""
 
     def __init__(self, groups, lr, betas, weight_decay):
         self.param_groups = [{"lr": lr, "weight_decay": weight_decay, **group} for group in groups]
@@ -82,8 +91,10 @@ def groups_of(named, config):
         return [{"params": list(named.values())}]
     few = {key: ours[0][key] for key in ("lr", "weight_decay") if key in ours[0]}
     most = ours[0]["most_dimensions"]
-    return [{"params": [p for p in named.values() if p.dim() <= most], **few},
-            {"params": [p for p in named.values() if p.dim() > most]}]
+    return [
+        {"params": [p for p in named.values() if p.dim() <= most], **few},
+        {"params": [p for p in named.values() if p.dim() > most]},
+    ]
 
 
 def reference(config, named):
@@ -118,14 +129,22 @@ def torch_rates(scheduler, lr):
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=lr)
     given = dict(scheduler["params"])
     if scheduler["type"] == "OneCycleLR":
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, total_steps=given.pop("total_num_steps", STEPS),
-                                                       cycle_momentum=False, **given)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, total_steps=given.pop("total_num_steps", STEPS), cycle_momentum=False, **given
+        )
     elif scheduler["type"] == "InverseSqrtLR":
-        schedule = hugging_face.get_inverse_sqrt_schedule(optimizer, given.get("warmup_num_steps", 0), given.get("timescale"))
+        schedule = hugging_face.get_inverse_sqrt_schedule(
+            optimizer, given.get("warmup_num_steps", 0), given.get("timescale")
+        )
     elif scheduler["type"] == "WarmupStableDecayLR":
         schedule = hugging_face.get_wsd_schedule(
-            optimizer, given.get("warmup_num_steps", 0), given["decay_num_steps"], given.get("total_num_steps", STEPS),
-            decay_type=given.get("decay_type", "cosine"), min_lr_ratio=given.get("min_lr_ratio", 0))
+            optimizer,
+            given.get("warmup_num_steps", 0),
+            given["decay_num_steps"],
+            given.get("total_num_steps", STEPS),
+            decay_type=given.get("decay_type", "cosine"),
+            min_lr_ratio=given.get("min_lr_ratio", 0),
+        )
     else:
         schedule = getattr(torch.optim.lr_scheduler, scheduler["type"])(optimizer, **given)
     rates = []
@@ -142,6 +161,7 @@ def run_ours(program, config, folder):
     out.unlink(missing_ok=True)
     subprocess.run([program, folder / "config.json", out], check=True)
     from pytorch_reference import read_safetensors  # of scripts/
+
     return read_safetensors(out)
 
 
@@ -188,30 +208,68 @@ OPTIMIZERS = [
     {"type": "SGD", "params": {"lr": 0.05, "momentum": 0.9, "dampening": 0.1}, "groups": FEW},
     {"type": "SGDW", "params": {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.1}, "groups": FEW},
     {"type": "Adam", "params": {"lr": 0.01, "weight_decay": 0.1}},
-    {"type": "AdamW", "params": {"lr": 0.01, "betas": [0.9, 0.95], "weight_decay": 0.1}, "groups": FEW, "ema_decay": 0.9},
+    {
+        "type": "AdamW",
+        "params": {"lr": 0.01, "betas": [0.9, 0.95], "weight_decay": 0.1},
+        "groups": FEW,
+        "ema_decay": 0.9,
+    },
     {"type": "NAdam", "params": {"lr": 0.01}},
     {"type": "NAdam", "params": {"lr": 0.01, "weight_decay": 0.1}, "groups": FEW},
-    {"type": "NAdam", "params": {"lr": 0.01, "betas": [0.99, 0.999], "weight_decay": 0.1, "decoupled_weight_decay": True},
-     "ema_decay": 0.99},
+    {
+        "type": "NAdam",
+        "params": {"lr": 0.01, "betas": [0.99, 0.999], "weight_decay": 0.1, "decoupled_weight_decay": True},
+        "ema_decay": 0.99,
+    },
     {"type": "Lion", "params": {"lr": 0.002, "betas": [0.9, 0.99], "weight_decay": 0.1}, "groups": FEW},
     {"type": "Adafactor", "params": {"lr": 0.05, "weight_decay": 0.1}},
-    {"type": "Adafactor", "params": {"lr": 0.05, "d": 1.5, "beta2_decay": -0.7, "eps": [1e-6, 1e-4]}, "ema_decay": 0.5},
-    {"type": "Muon", "params": {"lr": 0.02, "weight_decay": 0.1, "adam_lr": 0.005, "adam_betas": [0.9, 0.95]}},
-    {"type": "Muon", "params": {"lr": 0.02, "nesterov": False, "ns_steps": 3, "adjust_lr_fn": "match_rms_adamw",
-                                "adam_weight_decay": 0}, "ema_decay": 0.9},
+    {
+        "type": "Adafactor",
+        "params": {"lr": 0.05, "d": 1.5, "beta2_decay": -0.7, "eps": [1e-6, 1e-4]},
+        "ema_decay": 0.5,
+    },
+    {
+        "type": "Muon",
+        "params": {"lr": 0.02, "weight_decay": 0.1, "adam_lr": 0.005, "adam_betas": [0.9, 0.95]},
+    },
+    {
+        "type": "Muon",
+        "params": {
+            "lr": 0.02,
+            "nesterov": False,
+            "ns_steps": 3,
+            "adjust_lr_fn": "match_rms_adamw",
+            "adam_weight_decay": 0,
+        },
+        "ema_decay": 0.9,
+    },
 ]
 SCHEDULERS = [
     {"type": "LinearLR", "params": {"start_factor": 0.25, "end_factor": 0.75, "total_iters": 31}},
     {"type": "CosineAnnealingWarmRestarts", "params": {"T_0": 9, "T_mult": 2, "eta_min": 1e-3}},
     {"type": "CosineAnnealingWarmRestarts", "params": {"T_0": 7}},
     {"type": "OneCycleLR", "params": {"max_lr": 0.03, "pct_start": 0.25}},
-    {"type": "OneCycleLR", "params": {"max_lr": 0.03, "three_phase": True, "anneal_strategy": "linear", "div_factor": 10}},
+    {
+        "type": "OneCycleLR",
+        "params": {"max_lr": 0.03, "three_phase": True, "anneal_strategy": "linear", "div_factor": 10},
+    },
     {"type": "InverseSqrtLR", "params": {"warmup_num_steps": 8}},
     {"type": "InverseSqrtLR", "params": {"timescale": 20}},
     {"type": "WarmupStableDecayLR", "params": {"warmup_num_steps": 5, "decay_num_steps": 20}},
-    {"type": "WarmupStableDecayLR", "params": {"decay_num_steps": 10, "decay_type": "1-sqrt", "min_lr_ratio": 0.1}},
-    {"type": "WarmupStableDecayLR", "params": {"warmup_num_steps": 5, "decay_num_steps": 15, "decay_type": "linear",
-                                               "total_num_steps": 40, "min_lr_ratio": 0.2}},
+    {
+        "type": "WarmupStableDecayLR",
+        "params": {"decay_num_steps": 10, "decay_type": "1-sqrt", "min_lr_ratio": 0.1},
+    },
+    {
+        "type": "WarmupStableDecayLR",
+        "params": {
+            "warmup_num_steps": 5,
+            "decay_num_steps": 15,
+            "decay_type": "linear",
+            "total_num_steps": 40,
+            "min_lr_ratio": 0.2,
+        },
+    },
 ]
 
 
@@ -225,14 +283,20 @@ def main():
         for optimizer in OPTIMIZERS:
             worst = compare(program, folder, optimizer, CONSTANT)
             failures += worst != 0
-            print(f"{optimizer['type']:<10} largest difference {worst:.1e}   {json.dumps(optimizer['params'])}")
+            print(
+                f"{optimizer['type']:<10} largest difference {worst:.1e}   {json.dumps(optimizer['params'])}"
+            )
         for scheduler in SCHEDULERS:
             adamw = {"type": "AdamW", "params": {"lr": 0.01}}
-            ours = run_ours(program, {**SHAPE, "optimizer": adamw, "scheduler": scheduler}, folder)["rates"].tolist()
+            ours = run_ours(program, {**SHAPE, "optimizer": adamw, "scheduler": scheduler}, folder)[
+                "rates"
+            ].tolist()
             theirs = torch_rates(scheduler, lr=0.01)
             worst = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
             failures += worst > 1e-12 or len(set(ours)) < 3
-            print(f"{scheduler['type']:<28} largest difference {worst:.1e}   {json.dumps(scheduler['params'])}")
+            print(
+                f"{scheduler['type']:<28} largest difference {worst:.1e}   {json.dumps(scheduler['params'])}"
+            )
     if failures:
         sys.exit(f"{failures} differ")
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What tools in Python write replaces nothing but their own, and is whole at every moment: killed at each call that changes the disk.
+"""What tools in Python write replaces nothing but their own, and is whole at every moment: killed at each
+call that changes the disk.
 
     output_test.py SOURCE_DIR          exits with 77 where numpy is missing
 """
@@ -52,7 +53,9 @@ def refusal_of(work):
 def tree(folder):
     found = {}
     for at, folders, names in os.walk(folder):
-        found.update({os.path.join(at, name): None for name in folders if not os.path.islink(os.path.join(at, name))})
+        found.update(
+            {os.path.join(at, name): None for name in folders if not os.path.islink(os.path.join(at, name))}
+        )
         for name in names + [name for name in folders if os.path.islink(os.path.join(at, name))]:
             path = os.path.join(at, name)
             found[path] = os.readlink(path) if os.path.islink(path) else open(path, "rb").read()
@@ -105,12 +108,28 @@ AT_OUTPUT = [
     ("a record of nothing", forged_record, "holds work.txt"),
     ("a record that is no record", lambda: put("x/stagecraft_capture.json", "[1]"), "did not make it"),
     ("ours with a note", ours(lambda: put("x/notes.txt")), "holds notes.txt, which"),
-    ("ours with a file among graphs", ours(lambda: put("x/graphs/mine.json")), "holds graphs/mine.json, which"),
+    (
+        "ours with a file among graphs",
+        ours(lambda: put("x/graphs/mine.json")),
+        "holds graphs/mine.json, which",
+    ),
     ("ours with a folder", ours(lambda: os.mkdir("x/runs")), "holds runs, which"),
-    ("ours with a file changed", ours(lambda: put("x/manifest.json", "fine-tuned by hand")), "holds manifest.json, which is not as"),
-    ("ours with a link for a file", ours(lambda: (os.remove("x/manifest.json"), os.symlink("../kept", "x/manifest.json"))), "holds manifest.json, which is not as"),
+    (
+        "ours with a file changed",
+        ours(lambda: put("x/manifest.json", "fine-tuned by hand")),
+        "holds manifest.json, which is not as",
+    ),
+    (
+        "ours with a link for a file",
+        ours(lambda: (os.remove("x/manifest.json"), os.symlink("../kept", "x/manifest.json"))),
+        "holds manifest.json, which is not as",
+    ),
     ("ours with a link for a folder", ours(linked_graphs), "holds graphs, which is not as"),
-    ("ours with a folder for a file", ours(lambda: (os.remove("x/manifest.json"), os.mkdir("x/manifest.json"))), "holds manifest.json, which is not as"),
+    (
+        "ours with a folder for a file",
+        ours(lambda: (os.remove("x/manifest.json"), os.mkdir("x/manifest.json"))),
+        "holds manifest.json, which is not as",
+    ),
     ("ours", ours(), None),
     ("ours with a file lost", ours(lambda: os.remove("x/graphs/a.json")), None),
     ("an empty folder", lambda: os.mkdir("x"), None),
@@ -122,7 +141,19 @@ def test_records_name_nothing_outside():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         put("./work.txt")
-        put("x/stagecraft_capture.json", json.dumps({"format": 1, "tool": TOOL, "files": [{"name": "../work.txt", "bytes": 4}, {"name": f"{folder}/work.txt", "bytes": 4}]}))
+        put(
+            "x/stagecraft_capture.json",
+            json.dumps(
+                {
+                    "format": 1,
+                    "tool": TOOL,
+                    "files": [
+                        {"name": "../work.txt", "bytes": 4},
+                        {"name": f"{folder}/work.txt", "bytes": 4},
+                    ],
+                }
+            ),
+        )
         write("x")
         assert open("work.txt").read() == "text" and sorted(os.listdir(".")) == ["work.txt", "x"]
 
@@ -134,7 +165,9 @@ def test_what_is_replaced():
             make()
             before, refused = tree("."), refusal_of(lambda: write("x"))
             if words is None:
-                assert refused is None and open("x/manifest.json").read() == "new" and os.listdir(".") == ["x"], (name, refused)
+                assert (
+                    refused is None and open("x/manifest.json").read() == "new" and os.listdir(".") == ["x"]
+                ), (name, refused)
             else:
                 assert refused and words in refused and tree(".") == before, (name, refused)
             # What comes while the tool works is seen too.
@@ -142,14 +175,24 @@ def test_what_is_replaced():
                 with OutputFolder(TOOL, "x") as output:
                     put("x/notes.txt")
                     assert "notes.txt" in refusal_of(output.publish), name
-                assert open("x/manifest.json").read() == "new" and open("x/notes.txt").read() == "text" and os.listdir(".") == ["x"], name
+                assert (
+                    open("x/manifest.json").read() == "new"
+                    and open("x/notes.txt").read() == "text"
+                    and os.listdir(".") == ["x"]
+                ), name
 
 
 def test_where_nothing_can_be_written():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         put("./file")
-        for path, words in (("no/such/folder/x", "there is no folder"), ("file/x", "there is no folder"), ("", "expected the name"), ("/proc/x", "nothing can be written in /proc"), ("n" * 300, "nothing can be written")):
+        for path, words in (
+            ("no/such/folder/x", "there is no folder"),
+            ("file/x", "there is no folder"),
+            ("", "expected the name"),
+            ("/proc/x", "nothing can be written in /proc"),
+            ("n" * 300, "nothing can be written"),
+        ):
             refused = refusal_of(lambda: OutputFolder(TOOL, path))
             assert refused and words in refused, (path, refused)
         assert os.listdir(".") == ["file"]
@@ -188,13 +231,22 @@ def test_kills_of_folders():
             os.chdir(folder)
             write("x", "old")
             killed = killed_at(kills, lambda: write("x"))
-            whole = [f for f in ("x", *leftovers("x")) if recorded_in(f, TOOL) and strange_in(f, TOOL) is None and os.path.exists(f"{f}/graphs/a.json") and os.path.exists(f"{f}/manifest.json")]
+            whole = [
+                f
+                for f in ("x", *leftovers("x"))
+                if recorded_in(f, TOOL)
+                and strange_in(f, TOOL) is None
+                and os.path.exists(f"{f}/graphs/a.json")
+                and os.path.exists(f"{f}/manifest.json")
+            ]
             assert whole, f"killed at call {kills}: nothing whole is left of {tree('.')}"
             assert os.path.isdir("x") or len(whole) == 2, "the old and the new, where neither has its name"
             left, said = leftovers("x"), io.StringIO()
             with contextlib.redirect_stderr(said):
                 write("x", "newer")
-            assert open("x/manifest.json").read() == "newer" and all(f"note: {os.path.abspath(f)} is " in said.getvalue() for f in left), said.getvalue()
+            assert open("x/manifest.json").read() == "newer" and all(
+                f"note: {os.path.abspath(f)} is " in said.getvalue() for f in left
+            ), said.getvalue()
             if not killed:
                 assert not left
                 break
@@ -223,10 +275,16 @@ def test_kills_of_tokens():
             killed = killed_at(kills, lambda: tokens(5))
             found = lambda name: [open(f, "rb").read() for f in (name, *leftovers(name)) if os.path.exists(f)]
             count = lambda index: int.from_bytes(index[34:38], "little") if len(index) > 38 else None
-            there = [value for value in (3, 5) if pair(value)[0] in found("t.bin") and value in map(count, found("t.idx"))]
+            there = [
+                value
+                for value in (3, 5)
+                if pair(value)[0] in found("t.bin") and value in map(count, found("t.idx"))
+            ]
             assert there, f"killed at call {kills}: {tree('.')}"
             if os.path.exists("t.idx"):
-                assert open("t.bin", "rb").read() == pair(count(open("t.idx", "rb").read()))[0], "an index beside other tokens"
+                assert open("t.bin", "rb").read() == pair(count(open("t.idx", "rb").read()))[0], (
+                    "an index beside other tokens"
+                )
             if not killed:
                 assert sorted(os.listdir(".")) == ["t.bin", "t.idx"]
                 break

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs a schedule that `stagecraft convert` wrote in PyTorch's runtime, one gloo process per rank, and compares the gradients with one
-process's.
+"""Runs a schedule that `stagecraft convert` wrote in PyTorch's runtime, one gloo process per rank, and
+compares the gradients with one process's.
 
     pytorch_runs_ours.py FILE.csv compute_only|compute_comms [FILE.csv FORM ...]
 
@@ -46,7 +46,9 @@ def worker(rank, stages_of, micro_batches, path, form, port):
     model, own = layers(count), stages_of[rank]
     inputs, targets = batch(micro_batches)
     stages = [PipelineStage(model[index], index, count, torch.device("cpu")) for index in own]
-    schedule = _PipelineScheduleRuntime(stages, micro_batches, loss_fn=nn.functional.mse_loss, scale_grads=False)
+    schedule = _PipelineScheduleRuntime(
+        stages, micro_batches, loss_fn=nn.functional.mse_loss, scale_grads=False
+    )
     schedule._load_csv(path, format=form)
     schedule.step(*([inputs] if 0 in own else []), **({"target": targets} if count - 1 in own else {}))
     right = reference(count, micro_batches)
@@ -64,7 +66,9 @@ def run(path, form):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     # Not by spawn: every process would import PyTorch again, which takes longer than the run.
-    processes.start_processes(worker, (stages_of, micro_batches, path, form, port), nprocs=len(stages_of), start_method="fork")
+    processes.start_processes(
+        worker, (stages_of, micro_batches, path, form, port), nprocs=len(stages_of), start_method="fork"
+    )
     print(f"{path}: {len(stages_of)} ranks, {micro_batches} micro-batches: gradients agree")
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Captures a PyTorch model, profiles and plans it, and splits the model where docs/guides/pytorch.md says: PyTorch's own pipeline() must take the
-split and make the plan's stages.
+"""Captures a PyTorch model, profiles and plans it, and splits the model where docs/guides/pytorch.md says:
+PyTorch's own pipeline() must take the split and make the plan's stages.
 
     pytorch_split_test.py SOURCE_DIR STAGECRAFT          exits with 77 where safetensors is missing
 """
@@ -34,7 +34,12 @@ RUN = {
 
 
 def run(*command):
-    subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    subprocess.run(
+        list(map(str, command)),
+        check=True,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
 
 
 def snippet():
@@ -43,12 +48,29 @@ def snippet():
 
 
 def main():
-    done = stagecraft_capture(f"{SOURCE}/test/scripts/torch_model.py:convnet", "--input", "1,28,28", "-o", "mine.model")
+    done = stagecraft_capture(
+        f"{SOURCE}/test/scripts/torch_model.py:convnet", "--input", "1,28,28", "-o", "mine.model"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     with open("run.json", "w") as file:
         json.dump(RUN, file)
     run(STAGECRAFT, "profile", "run.json", "-o", "profile.json")
-    run(STAGECRAFT, "plan", "--profile", "profile.json", "--cluster", f"{SOURCE}/configs/clusters/one-machine-4-pcie.json", "--micro-batch-size", 4, "--micro-batches", 4, "--stages", 3, "-o", "plan.json")
+    run(
+        STAGECRAFT,
+        "plan",
+        "--profile",
+        "profile.json",
+        "--cluster",
+        f"{SOURCE}/configs/clusters/one-machine-4-pcie.json",
+        "--micro-batch-size",
+        4,
+        "--micro-batches",
+        4,
+        "--stages",
+        3,
+        "-o",
+        "plan.json",
+    )
     said = {}
     exec(snippet(), said)
     with open("plan.json") as plan, open("mine.model/manifest.json") as manifest:
@@ -57,7 +79,11 @@ def main():
     assert pipe.num_stages == len(stages) == 3
     for i, stage in enumerate(stages):
         made = {name for name, _ in pipe.get_stage_module(i).named_parameters()}
-        wanted = {name for layer in layers[stage["first_layer"] : stage["last_layer"]] for name in layer["parameters"]}
+        wanted = {
+            name
+            for layer in layers[stage["first_layer"] : stage["last_layer"]]
+            for name in layer["parameters"]
+        }
         assert made == wanted and wanted, (i, made, wanted)
     print(f"split before {', '.join(said['split_spec'])}: the stages have the plan's parameters")
 

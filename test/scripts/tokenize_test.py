@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""stagecraft-tokenize on real text: its file is what a tokenizer makes of the text, and `stagecraft train` reads it.
+"""stagecraft-tokenize on real text: its file is what a tokenizer makes of the text, and `stagecraft train`
+reads it.
 
     tokenize_test.py SOURCE_DIR STAGECRAFT          exits with 77 where tokenizers is missing
 """
@@ -38,7 +39,15 @@ def command(*arguments, code=0):
 def learned():
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.train([TEXT], trainers.BpeTrainer(vocab_size=600, special_tokens=["<end>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
+    tokenizer.train(
+        [TEXT],
+        trainers.BpeTrainer(
+            vocab_size=600,
+            special_tokens=["<end>"],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
     tokenizer.save("tokenizer.json")
     return tokenizer
 
@@ -51,14 +60,25 @@ def test_text_and_training(tokenizer):
     assert f"1 document, {len(expected):,} tokens of 600" in said
     data = json.loads("{" + said.splitlines()[-1] + "}")["data"]
     config = {
-        "model": {"family": "gpt", "blocks": 1, "width": 16, "heads": 2}, "loss": {"type": "token_cross_entropy"},
-        "data": {**data, "sequence": 32}, "optimizer": {"type": "AdamW", "params": {"lr": 0.003}}, "train_batch_size": 8,
-        "train_micro_batch_size_per_gpu": 4, "train_steps": 40, "threads_per_rank": 1, "pipeline": {"schedule": "1f1b", "stages": 2}, "run_dir": "run",
+        "model": {"family": "gpt", "blocks": 1, "width": 16, "heads": 2},
+        "loss": {"type": "token_cross_entropy"},
+        "data": {**data, "sequence": 32},
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.003}},
+        "train_batch_size": 8,
+        "train_micro_batch_size_per_gpu": 4,
+        "train_steps": 40,
+        "threads_per_rank": 1,
+        "pipeline": {"schedule": "1f1b", "stages": 2},
+        "run_dir": "run",
     }
     with open("run.json", "w") as file:
         json.dump(config, file)
     subprocess.run([STAGECRAFT, "train", "run.json"], check=True, capture_output=True, env=ENVIRONMENT)
-    losses = [record["loss"] for record in map(json.loads, open("run/metrics.jsonl")) if "loss" in record and "step" in record]
+    losses = [
+        record["loss"]
+        for record in map(json.loads, open("run/metrics.jsonl"))
+        if "loss" in record and "step" in record
+    ]
     print("losses", losses[0], losses[-2])
     assert losses[-2] < losses[0] - 0.2
 
@@ -94,14 +114,28 @@ def test_refusals():
         (["none.txt", "--tokenizer", "."], "none.txt: No such file"),
         (["d.jsonl", "--tokenizer", "."], "d.jsonl, line 2: has no text under 'text'; it has txt (--key)"),
         (["d.jsonl", "--tokenizer", "nope"], "--tokenizer nope: expected a tokenizer.json"),
-        (["d.jsonl", "--tokenizer", "null.jsonl"], "--tokenizer null.jsonl: expected a tokenizer.json of Hugging Face, and this file is none: "),
-        ([TEXT, "--tokenizer", ".", "--end", "</s>"], "--end </s>: the tokenizer has no such token; it has <end>"),
+        (
+            ["d.jsonl", "--tokenizer", "null.jsonl"],
+            "--tokenizer null.jsonl: expected a tokenizer.json of Hugging Face, and this file is none: ",
+        ),
+        (
+            [TEXT, "--tokenizer", ".", "--end", "</s>"],
+            "--end </s>: the tokenizer has no such token; it has <end>",
+        ),
         ([sys.executable, "--tokenizer", "."], "is no UTF-8 at byte"),
     ):
         assert message in command(*arguments, "-o", "e", code=2), message
         assert not [name for name in os.listdir() if name.startswith("e.")], "nothing is left half-written"
-    limited = subprocess.run([*TOKENIZE, TEXT, "--tokenizer", ".", "-o", "e"], capture_output=True, text=True, env=ENVIRONMENT, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
-    assert limited.returncode == 2 and re.fullmatch(r"stagecraft-tokenize: e\.bin\.[0-9a-f]{16}\.part: File too large\n", limited.stderr), limited.stderr
+    limited = subprocess.run(
+        [*TOKENIZE, TEXT, "--tokenizer", ".", "-o", "e"],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
+    )
+    assert limited.returncode == 2 and re.fullmatch(
+        r"stagecraft-tokenize: e\.bin\.[0-9a-f]{16}\.part: File too large\n", limited.stderr
+    ), limited.stderr
     assert not [name for name in os.listdir() if name.startswith("e.")], "nothing is left half-written"
     assert "d.bin: is there already" in command(TEXT, "--tokenizer", ".", "-o", "d", code=2)
     command(TEXT, "--tokenizer", ".", "-o", "d", "--replace")
@@ -109,7 +143,9 @@ def test_refusals():
 
 def test_interrupted():
     os.mkfifo("pipe.txt")
-    process = subprocess.Popen([*TOKENIZE, "pipe.txt", "--tokenizer", ".", "-o", "i"], env=ENVIRONMENT, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [*TOKENIZE, "pipe.txt", "--tokenizer", ".", "-o", "i"], env=ENVIRONMENT, stderr=subprocess.PIPE
+    )
     with open("pipe.txt", "w"):
         while not glob.glob("i.bin.*.part"):
             time.sleep(0.05)

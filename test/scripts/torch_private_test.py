@@ -1,4 +1,5 @@
-"""Each private interface of PyTorch that the capture uses, tried as it is used. With the next torch, this says what broke, and what for.
+"""Each private interface of PyTorch that the capture uses, tried as it is used. With the next torch, this
+says what broke, and what for.
 
     torch_private_test.py SOURCE_DIR          exits with 77 where torch is missing
 """
@@ -47,7 +48,10 @@ def fake():
 
 @canary("fake_kernels", "meta_table", "decomposition_table")
 def tables():
-    assert all(isinstance(op, private.OpOverload) for op in list(private.meta_table)[:9] + list(private.decomposition_table)[:9])
+    assert all(
+        isinstance(op, private.OpOverload)
+        for op in list(private.meta_table)[:9] + list(private.decomposition_table)[:9]
+    )
     from stagecraft_capture.real_strides import OPERATORS, real_strides
 
     before = dict(private.fake_kernels), dict(private.meta_table)
@@ -65,10 +69,22 @@ def strides():
     assert tuple(private.make_contiguous_strides_for((2, 1, 3))) == (3, 3, 1)
 
 
-@canary("OpOverload", "OpOverload._schema", "OpOverload.py_kernels", "OpOverload._dispatch_cache", "HigherOrderOperator")
+@canary(
+    "OpOverload",
+    "OpOverload._schema",
+    "OpOverload.py_kernels",
+    "OpOverload._dispatch_cache",
+    "HigherOrderOperator",
+)
 def operators():
-    assert isinstance(ADD, private.OpOverload) and isinstance(torch.ops.higher_order.cond, private.HigherOrderOperator)
-    assert [a.name for a in ADD._schema.arguments] == ["self", "other", "alpha"] and not ADD._schema.is_mutable
+    assert isinstance(ADD, private.OpOverload) and isinstance(
+        torch.ops.higher_order.cond, private.HigherOrderOperator
+    )
+    assert [a.name for a in ADD._schema.arguments] == [
+        "self",
+        "other",
+        "alpha",
+    ] and not ADD._schema.is_mutable
     assert ADD._schema.name == "aten::add" and ADD._schema.overload_name == "Tensor"
     assert private.DispatchKey.CompositeImplicitAutograd in torch.ops.aten.upsample_bilinear2d.vec.py_kernels
     ADD._dispatch_cache.clear()
@@ -81,7 +97,9 @@ def joint():
 
     layer = torch.nn.Linear(3, 2)
     with contextlib.ExitStack() as stack:
-        module = private.aot_export_joint(stack, layer, (torch.ones(4, 3),), _disable_torch_fn_metadata_mode=True).graph_module
+        module = private.aot_export_joint(
+            stack, layer, (torch.ones(4, 3),), _disable_torch_fn_metadata_mode=True
+        ).graph_module
     called = {str(node.target) for node in module.graph.nodes if node.op == "call_function"}
     assert {"aten.addmm.default", "aten.mm.default", "aten.sum.dim_IntList"} <= called, called
 
@@ -110,7 +128,10 @@ def dynamo():
 def trees():
     x = torch.ones(1)
     flat, about = private.pytree.tree_flatten({"a": (x, 2), "b": [x]})
-    assert private.pytree.tree_unflatten(flat, about) == {"a": (x, 2), "b": [x]} and len(private.pytree.tree_leaves((x, [x]))) == 2
+    assert (
+        private.pytree.tree_unflatten(flat, about) == {"a": (x, 2), "b": [x]}
+        and len(private.pytree.tree_leaves((x, [x]))) == 2
+    )
     assert private.pytree.tree_map_only(torch.Tensor, lambda t: t + 1, (x, 1))[0] == 2
 
 
@@ -170,8 +191,19 @@ class Tripled(torch.autograd.Function):
         return gradient * 3
 
 
-@canary("SingleLevelFunction", "call_custom_function", "fetch_proxies", "track_tensor_tree", "pre_dispatch_mode", "ModeKey", "DispatchKey", "DispatchKeySet",
-        "included_keys", "excluded_keys", "ForceDispatchKeyGuard")
+@canary(
+    "SingleLevelFunction",
+    "call_custom_function",
+    "fetch_proxies",
+    "track_tensor_tree",
+    "pre_dispatch_mode",
+    "ModeKey",
+    "DispatchKey",
+    "DispatchKeySet",
+    "included_keys",
+    "excluded_keys",
+    "ForceDispatchKeyGuard",
+)
 def functions():
     from stagecraft_capture.custom_functions import as_operators
 
@@ -195,8 +227,14 @@ def functions():
 @canary("aot_compile", "cpp_builder", "cpu_vec_isa", "inductor_errors", "CompiledCode")
 def compiled():
     assert private.cpp_builder._get_optimization_cflags and private.inductor_errors.InductorError
-    assert private.cpu_vec_isa.VecAVX2 and private.cpu_vec_isa.VecAVX512 and private.cpu_vec_isa.pick_vec_isa and isinstance(private.cpu_vec_isa.supported_vec_isa_list, list)
-    assert "options" in inspect.signature(private.aot_compile).parameters and private.CompiledCode.run  # scripts.capture_compile runs them
+    assert (
+        private.cpu_vec_isa.VecAVX2
+        and private.cpu_vec_isa.VecAVX512
+        and private.cpu_vec_isa.pick_vec_isa
+        and isinstance(private.cpu_vec_isa.supported_vec_isa_list, list)
+    )
+    # scripts.capture_compile runs them
+    assert "options" in inspect.signature(private.aot_compile).parameters and private.CompiledCode.run
 
 
 def stray():
@@ -205,7 +243,11 @@ def stray():
         if path.name == "torch_private.py":
             continue
         for number, line in enumerate(path.read_text().splitlines(), 1):
-            if re.search(r"\btorch\._[a-zA-Z]|from torch\.?[\w.]* import .*\b_[a-zA-Z]|from torch(\.\w+)*\._|mock.patch.object\(torch", line):
+            if re.search(
+                r"\btorch\._[a-zA-Z]|from torch\.?[\w.]* import .*\b_[a-zA-Z]|from"
+                r" torch(\.\w+)*\._|mock.patch.object\(torch",
+                line,
+            ):
                 yield f"{path}:{number}: {line.strip()}: torch_private.py is the place for it"
 
 
@@ -218,7 +260,10 @@ for function in dict.fromkeys(CANARIES.values()):
         function()
     except BaseException as error:
         names = [name for name, its in CANARIES.items() if its is function]
-        uses = {name: private.TABLE[name].use if name in private.TABLE else private.OF_OBJECTS[name] for name in names}
+        uses = {
+            name: private.TABLE[name].use if name in private.TABLE else private.OF_OBJECTS[name]
+            for name in names
+        }
         traceback.print_exc()
         failures.append(f"torch {torch.__version__}: {type(error).__name__}: {error}; of {uses}")
 print(*failures, sep="\n")

@@ -1,4 +1,5 @@
-"""Imported before PyTorch: none of its thousands of modules is garbage, and looking for some makes a process start and end a second later."""
+"""Imported before PyTorch: none of its thousands of modules is garbage, and looking for some makes a process
+start and end a second later."""
 
 import atexit
 import gc

@@ -1,7 +1,8 @@
-# The module of columns/: categories that are looked up in tables of several sizes, one column of the input in each; a number made of
-# two columns; a field in a table of two rows; classes whose first no label names.
+# The module of columns/: categories that are looked up in tables of several sizes, one column of the input in
+# each; a number made of two columns; a field in a table of two rows; classes whose first no label names.
 #
-#   stagecraft-capture columns.py:Columns --sequence 3 --vocabulary 5 --field 'kind=i64[]<2' --field 'labels=i64[]<3' --loss columns.py:loss -o columns
+#   stagecraft-capture columns.py:Columns --sequence 3 --vocabulary 5 --field 'kind=i64[]<2' --field
+#   'labels=i64[]<3' --loss columns.py:loss -o columns
 
 import torch
 from torch import nn
@@ -15,7 +16,9 @@ class Columns(nn.Module):
         self.hidden, self.head = nn.Linear(4, 8), nn.Linear(8, 4)
 
     def forward(self, x, kind):
-        of_all = self.colours(x[:, 0]) + self.shapes(x[:, 1]) + self.pairs(x[:, 0] + x[:, 2]) + self.kinds(kind)
+        of_all = (
+            self.colours(x[:, 0]) + self.shapes(x[:, 1]) + self.pairs(x[:, 0] + x[:, 2]) + self.kinds(kind)
+        )
         return self.head(torch.tanh(self.hidden(of_all)))
 
 

@@ -1,10 +1,12 @@
-# The module of mixed/: padding masks read on several stages, dropout, batch norm's buffers, a loss over labels, tensors whose samples are
-# their second dimension, and between its layers all that can go on besides the one tensor of a chain: a value that every block reads, one
-# that is made of weights alone, one that passes blocks by, and one of integers.
+# The module of mixed/: padding masks read on several stages, dropout, batch norm's buffers, a loss over
+# labels, tensors whose samples are their second dimension, and between its layers all that can go on besides
+# the one tensor of a chain: a value that every block reads, one that is made of weights alone, one that
+# passes blocks by, and one of integers.
 #
 # mixed_bf16/ is the same with `--dtype bfloat16 --full BatchNorm1d`.
 #
-#   stagecraft-capture mixed.py:Mixed --input 4,8 --field 'mask=i64[4]<2' --field 'labels=i64[4]<5' --loss mixed.py:loss -o mixed
+#   stagecraft-capture mixed.py:Mixed --input 4,8 --field 'mask=i64[4]<2' --field 'labels=i64[4]<5' --loss
+#   mixed.py:loss -o mixed
 
 import torch
 from torch import nn

@@ -1,9 +1,10 @@
-# The module of tied/: one weight that its first, a middle and its last layer hold, and another that two neighbours do; the other
-# parameters are one layer's alone. Dropout and a padding mask between them.
+# The module of tied/: one weight that its first, a middle and its last layer hold, and another that two
+# neighbours do; the other parameters are one layer's alone. Dropout and a padding mask between them.
 #
 # tied_bf16/ and tied_fp16/ are the same with `--dtype bfloat16` and `--dtype float16`.
 #
-#   stagecraft-capture tied.py:Tied --input 4,8 --field 'mask=i64[4]<2' --field 'labels=i64[4]<5' --loss tied.py:loss -o tied
+#   stagecraft-capture tied.py:Tied --input 4,8 --field 'mask=i64[4]<2' --field 'labels=i64[4]<5' --loss
+#   tied.py:loss -o tied
 
 import torch
 from torch import nn

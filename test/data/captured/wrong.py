@@ -1,4 +1,5 @@
-# Modules that a capture refuses, or unwraps, and losses of the kind: capture_refusals_test.py has what it says of each.
+# Modules that a capture refuses, or unwraps, and losses of the kind: capture_refusals_test.py has what it
+# says of each.
 
 import random
 
@@ -207,7 +208,9 @@ def max_norm():
 
 
 def normed_convolution():
-    return nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Conv1d(3, 8, 3)), nn.ReLU(), nn.Flatten(), nn.Linear(80, 5))
+    return nn.Sequential(
+        nn.utils.parametrizations.weight_norm(nn.Conv1d(3, 8, 3)), nn.ReLU(), nn.Flatten(), nn.Linear(80, 5)
+    )
 
 
 def writes_input():
