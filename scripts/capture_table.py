@@ -21,7 +21,7 @@ import time
 
 SOURCE = os.path.abspath(f"{os.path.dirname(__file__)}/..")
 sys.path.insert(0, f"{SOURCE}/python")
-from capture_table_classes import CLASSES
+from capture_table_classes import CLASSES  # noqa: E402
 
 # transformers: "class": settings of its config. Everything is small, so that it is a matter of seconds.
 TEXT = dict(
@@ -251,6 +251,7 @@ def torchvision_model(name):
 
 def numbers(name, *shape):
     import torch
+
     from stagecraft_capture.batch import Batch, Field
 
     return Batch([Field(name, list(shape), torch.float32)])
@@ -265,6 +266,7 @@ def tokens(vocabulary, count=12, labels=()):
 def transformers_model(name):
     """ "name": the type of a config, with the task before it: causal:llama."""
     import transformers
+
     from stagecraft_capture import hugging_face
     from stagecraft_capture.tasks import TASKS, class_names
 
@@ -329,17 +331,17 @@ def one(name, gigabytes):
         row.update(
             layers=len(layers),
             graphs=len({graph_name(layer.graph) for layer in layers}),
-            kept=sum(l.kept for l in layers),
-            kept_all=sum(l.kept_all for l in layers),
+            kept=sum(layer.kept for layer in layers),
+            kept_all=sum(layer.kept_all for layer in layers),
         )
         row.update(
             check(module, model, batch.at(4)),
             operators=sorted(
                 {
                     step[0]
-                    for l in layers
+                    for layer in layers
                     for part in ("forward", "backward_input", "backward_weight", "evaluate")
-                    for step in l.graph[part]["steps"]
+                    for step in layer.graph[part]["steps"]
                 }
             ),
         )
@@ -403,7 +405,8 @@ def main():
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        return one(arguments.names[0], arguments.memory)
+        one(arguments.names[0], arguments.memory)
+        return
     for name in names_of(arguments):
         begin = time.monotonic()
         try:
@@ -412,6 +415,7 @@ def main():
                 capture_output=True,
                 text=True,
                 timeout=arguments.seconds,
+                check=False,
             )
             lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
             row = (

@@ -28,6 +28,7 @@ def tracked(root):
         ["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard"],
         capture_output=True,
         text=True,
+        check=False,
     )
     names = (
         listed.stdout.splitlines()

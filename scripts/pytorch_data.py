@@ -51,12 +51,9 @@ def shuffled(size, seed, epoch, shuffle=True):
 
 def read(path):
     """All bytes of `path`, or of `path`.gz where only that exists."""
-    if os.path.exists(path):
-        opened = gzip.open(path) if str(path).endswith(".gz") else open(path, "rb")
-    else:
-        opened = gzip.open(f"{path}.gz")
-    with opened as file:
-        return file.read()
+    there = Path(path) if os.path.exists(path) else Path(f"{path}.gz")
+    found = there.read_bytes()
+    return gzip.decompress(found) if there.name.endswith(".gz") else found
 
 
 class Text:

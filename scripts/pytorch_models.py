@@ -84,7 +84,7 @@ def mlp_layers(sample_shape, classes, hidden):
     for i, width in enumerate(hidden):
         layers += [(f"hidden{i}.linear", nn.Linear(inputs, width)), (f"hidden{i}.relu", nn.ReLU())]
         inputs = width
-    return layers + [("output", nn.Linear(inputs, classes))]
+    return [*layers, ("output", nn.Linear(inputs, classes))]
 
 
 def convnet_layers(sample_shape, classes, groups, classifier):
@@ -107,4 +107,4 @@ def convnet_layers(sample_shape, classes, groups, classifier):
     for i, width in enumerate(classifier):
         layers += [(f"classifier{i}.linear", nn.Linear(inputs, width)), (f"classifier{i}.relu", nn.ReLU())]
         inputs = width
-    return layers + [("output", nn.Linear(inputs, classes))]
+    return [*layers, ("output", nn.Linear(inputs, classes))]

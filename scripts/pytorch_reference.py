@@ -21,9 +21,10 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from torch import nn
+
 from pytorch_data import mini_batches, open_data
 from pytorch_models import convnet_layers, gpt_layers, mlp_layers
-from torch import nn
 
 DTYPES = {"F32": torch.float32, "F64": torch.float64}
 

@@ -7,7 +7,10 @@ from torch import nn
 class UNet(nn.Module):
     def __init__(self):
         super().__init__()
-        step = lambda i, o: nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU())
+
+        def step(i, o):
+            return nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU())
+
         self.down = nn.ModuleList([step(3, 8), step(8, 16), step(16, 16)])
         self.bottom = step(16, 16)
         self.up = nn.ModuleList([step(32, 16), step(32, 8), step(16, 8)])

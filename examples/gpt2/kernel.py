@@ -26,7 +26,10 @@ def tokenizer_of(ranks):
     """Of tokens as bytes, in the order in which they are merged; a pair that makes an earlier token is merged
     first."""
     letters = bytes_to_unicode()
-    text = lambda token: "".join(letters[byte] for byte in token)
+
+    def text(token):
+        return "".join(letters[byte] for byte in token)
+
     known, merges = set(ranks), []
     for token in ranks:
         pairs = [(token[:i], token[i:]) for i in range(1, len(token))]
@@ -46,14 +49,22 @@ def ranks_in(path):
     return [base64.b64decode(token) for token, _ in rows]
 
 
+def text_of(path):
+    with gzip.open(path, "rt", encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
 def main(data, out):
     data, out = Path(data), Path(out)
     out.mkdir(parents=True, exist_ok=True)
     tokenizer_of(ranks_in(data / "gpt2.tiktoken")).save(str(out / "tokenizer.json"))
-    is_text = lambda path: path.name.endswith((".rst.gz", ".txt.gz")) and "translations" not in path.parts
+
+    def is_text(path):
+        return path.name.endswith((".rst.gz", ".txt.gz")) and "translations" not in path.parts
+
     files = sorted(filter(is_text, (data / "Documentation").rglob("*.gz")))
     random.Random(0).shuffle(files)
-    documents = [gzip.open(path, "rt", encoding="utf-8", errors="replace").read() for path in files]
+    documents = list(map(text_of, files))
     for name, part in (
         ("train", [t for i, t in enumerate(documents) if i % EACH]),
         ("validation", documents[::EACH]),

@@ -31,7 +31,7 @@ class Translator(nn.Module):
         for layer in self.encoder:
             made, state = layer(memory)
             memory = made + memory
-        y = self.target(target)
+        y, context = self.target(target), None
         for i, layer in enumerate(self.decoder):
             made, _ = layer(y, state) if i == 0 else layer(torch.cat([y, context], -1))
             y = made + y

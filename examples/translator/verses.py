@@ -78,7 +78,7 @@ def row_of(english, spanish):
     if len(english) > SOURCE or len(spanish) + 1 > TARGET:
         return None
     inputs = english + [PAD] * (SOURCE - len(english)) + [BEGIN] + spanish
-    labels = spanish + [END]
+    labels = [*spanish, END]
     return inputs + [PAD] * (SOURCE + TARGET - len(inputs)), labels + [-100] * (TARGET - len(labels))
 
 

@@ -3,11 +3,11 @@
 import argparse
 import contextlib
 import re
-import sys
 import tempfile
 import time
 
 import torch
+
 from stagecraft_tools.console import Progress, add_traceback
 from stagecraft_tools.output import OutputFolder
 
@@ -249,25 +249,31 @@ def table(layers):
             print(f"  {row[0]}")
             continue
         line = (
-            f"  {row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]:>{widths[3]}} "
-            f" {row[4]:<{widths[4]}}  {row[5]}"
+            f"  {row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}"
+            f"  {row[3]:>{widths[3]}}  {row[4]:<{widths[4]}}  {row[5]}"
         )
         print(line.rstrip())
 
 
 def size(count):
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            break
+    units = ["B", "KiB", "MiB", "GiB"]
+    while count >= 1024 and units[1:]:
         count /= 1024
-    else:
-        unit = "GiB"
-    return f"{count:.4g} {unit}"
+        del units[0]
+    return f"{count:.4g} {units[0]}"
+
+
+def some(names):
+    """The first five, and how many more."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if names[5:] else "")
 
 
 def strip_prefix(layers, prefix):
     """The wrapper's prefix out of all names."""
-    cut = lambda name: name.removeprefix(prefix)
+
+    def cut(name):
+        return name.removeprefix(prefix)
+
     for layer in layers:
         layer.name = "model" if layer.name in ("", prefix.removesuffix(".")) else cut(layer.name)
         layer.tensors.names = {
@@ -379,13 +385,20 @@ def captured_at(length, module, batch, has_loss, captured, prefix):
 def compiled_for(arguments, parts, folder):
     """What --compile asks for, and the lines that say what it made."""
     progress, begin = Progress(), time.monotonic()
-    show = lambda done, of: progress.show(lambda: f"compiling {done + 1} of {of} stretches")
+
+    def show(done, of):
+        return progress.show(lambda: f"compiling {done + 1} of {of} stretches")
+
     made = compile_graphs([part.graph for part in parts], arguments.compile, arguments.threads, folder, show)
     progress.clear()
     sizes, of = ", ".join(map(str, arguments.compile)), made.stretches + made.interpreted
     threads = f"{arguments.threads} thread{'s' if arguments.threads > 1 else ''}"
-    return made, [f"compiled for micro-batches of {sizes}, {made.capability}, {threads}, in {time.monotonic() - begin:.0f} s: {made.stretches} of {of} stretches gain, in {len(made.files)} libraries"
-                  f" (largest difference from their steps {made.difference:.1g})"]  # fmt: skip
+    line = (
+        f"compiled for micro-batches of {sizes}, {made.capability}, {threads}, in"
+        f" {time.monotonic() - begin:.0f} s: {made.stretches} of {of} stretches gain, in {len(made.files)}"
+        f" libraries (largest difference from their steps {made.difference:.1g})"
+    )
+    return made, [line]
 
 
 def main():
@@ -398,7 +411,10 @@ def capture_into(output, arguments):
     torch.set_num_threads(1)
     begin = time.monotonic()
     module, batch, has_loss = load(arguments)
-    captured = lambda *given: capture(*given, budget=BUDGET[arguments.keep], choice=arguments.layers)
+
+    def captured(*given):
+        return capture(*given, budget=BUDGET[arguments.keep], choice=arguments.layers)
+
     model = captured(module, batch, has_loss)
     layers, prefix = model.layers, getattr(module, "PREFIX", "")
     if arguments.no_weights:
@@ -439,18 +455,15 @@ def capture_into(output, arguments):
     )
     table(layers)
     if joined := model.joined:
+        held = some([name.removeprefix(prefix) for name in joined])
         print(
-            f"{layers[0].name} holds"
-            f" {', '.join(name.removeprefix(prefix) for name in joined[:5])}{f' and {len(joined) - 5} more' if joined[5:] else ''}"
-            " too: no gradient comes back between them (frozen weights, torch.no_grad(), .detach())"
+            f"{layers[0].name} holds {held} too: no gradient comes back between them (frozen weights,"
+            " torch.no_grad(), .detach())"
         )
     print("\n".join([*lines, *said_of_code]))
     if left_out := model.changes.left_out:
         names = sorted({re.split(r"[\[]", path.removeprefix(prefix))[0] for path in left_out})
-        print(
-            "left out, since no forward reads it before it sets it:"
-            f" {', '.join(names[:5])}{f' and {len(names) - 5} more' if names[5:] else ''}"
-        )
+        print(f"left out, since no forward reads it before it sets it: {some(names)}")
     if narrow := narrow_statistics(module):
         print(
             f"running statistics of {narrow} batch norms are {arguments.dtype}: --full '*BatchNorm*' keeps"

@@ -83,12 +83,19 @@ def written_back(graph, names, placeholder_of):
         [n for n in graph.nodes if n.op == "call_function"],
         [n for n in graph.nodes if n.op == "placeholder"][-1],
     )
-    touches = lambda n, memory: any(storage(r) == memory for r in n.all_input_nodes)
-    writes = lambda n, memory: any(storage(w) == memory for w in written_by(n))
-    behind = lambda value, own: max(
-        [first, value, *(n for n in operators if touches(n, own) or writes(n, storage(value)))],
-        key=position.get,
-    )
+
+    def touches(n, memory):
+        return any(storage(r) == memory for r in n.all_input_nodes)
+
+    def writes(n, memory):
+        return any(storage(w) == memory for w in written_by(n))
+
+    def behind(value, own):
+        return max(
+            [first, value, *(n for n in operators if touches(n, own) or writes(n, storage(value)))],
+            key=position.get,
+        )
+
     anchors = {name: behind(value, storage(buffers[name])) for name, value in values.items()}
     of_others = {storage(n) for n in graph.nodes if n.op == "placeholder"}
     for group in exchanged(names, buffers, values, of_others):  # all are read before the first is written

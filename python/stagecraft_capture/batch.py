@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass, replace
 
 import torch
+
 from stagecraft_tools.console import first_line
 
 from .errors import CaptureError
@@ -69,7 +70,10 @@ class Batch:
     def at(self, b):
         """More than were drawn are zeros, which take no memory until they are read: what exports does not
         read them."""
-        zeros = lambda like: torch.zeros((b, *like.shape[1:]), dtype=like.dtype)
+
+        def zeros(like):
+            return torch.zeros((b, *like.shape[1:]), dtype=like.dtype)
+
         return {
             name: drawn[:b].clone() if b <= SAMPLES else zeros(drawn) for name, drawn in self.drawn.items()
         }

@@ -79,7 +79,10 @@ def cut_and_fitted(module, batch, has_loss, exports, changes, budget, choice):
     for composite in (c for at in exported.values() for c in at.values()):
         composite.changing = changing  # evaluation reads what training changes
     blocks = blocks_of(module)
-    given_gradients = lambda composite, pieces: gradients_between(composite, pieces, exports.given(RUN))
+
+    def given_gradients(composite, pieces):
+        return gradients_between(composite, pieces, exports.given(RUN))
+
     try:
         with fake or contextlib.nullcontext():
             cuts, gradients, joined = cut_alike(
@@ -192,9 +195,15 @@ def made_again(joint, nodes, budget, chosen):
 
 def kept_per_sample(joints, again):
     few, many = min(joints), max(joints)
-    bytes_at = lambda b, places: kept_bytes(
-        split(joints[b][True], frozenset(n for i, n in enumerate(joints[b][True].graph.nodes) if i in places))
-    )
+
+    def bytes_at(b, places):
+        return kept_bytes(
+            split(
+                joints[b][True],
+                frozenset(n for i, n in enumerate(joints[b][True].graph.nodes) if i in places),
+            )
+        )
+
     return [(bytes_at(many, places) - bytes_at(few, places)) // (many - few) for places in (again, ())]
 
 

@@ -82,9 +82,12 @@ def without_fast_path():
 def drawing_as_eager(unread, b):
     """Between the draws of layers, those whose results nothing reads. `unread`: of Model."""
     (few, first), (more, second) = sorted(unread.items())[:2]
-    sizes = lambda x, y: [
-        n + (m - n) // (more - few) * (b - few) for n, m in zip(x.meta["val"].shape, y.meta["val"].shape)
-    ]
+
+    def sizes(x, y):
+        return [
+            n + (m - n) // (more - few) * (b - few) for n, m in zip(x.meta["val"].shape, y.meta["val"].shape)
+        ]
+
     left = [(place, draw_of(x), sizes(x, y)) for (place, x), (_, y) in zip(first, second)]
     count = 0
 
@@ -114,9 +117,9 @@ class Layers:
         """The output, and the loss. Each layer reads what others have left, and what goes through it is its
         own output from then on. `run`: of Replayed."""
         values = {MODEL_INPUT: next(iter(batch.values()))}
-        for layer, replay in zip(self.model.layers, self.replayed):
+        for layer, replayed in zip(self.model.layers, self.replayed):
             try:
-                made = run(replay)([values.pop(n) for n in layer.reads], batch)
+                made = run(replayed)([values.pop(n) for n in layer.reads], batch)
             except CaptureError as error:
                 raise CaptureError(f"module {layer.name.removeprefix('wrapped.')!r}: {error}") from error
             values.update(zip(layer.makes, made))
@@ -168,7 +171,10 @@ def check(module, model, batch):
 
 def compared(module, model, batch, start):
     compare, layers, model.changes.in_evaluation = Comparison(), Layers(model), []
-    results = lambda made: (handed_to_loss(made[0]), made[1]) if model.loss else (made, None)
+
+    def results(made):
+        return (handed_to_loss(made[0]), made[1]) if model.loss else (made, None)
+
     words, equal, of_both = {}, None, set()
 
     def note(part, is_equal):
@@ -178,7 +184,7 @@ def compared(module, model, batch, start):
         with torch.no_grad(), without_fast_path():
             expected = results(module.eval()(**batch))
             found = layers.outputs(lambda layer: layer.evaluate, batch)
-        note("evaluation", all([compare.equal(f, e) for f, e in zip(found, expected) if e is not None]))
+        note("evaluation", all(compare.equal(f, e) for f, e in zip(found, expected) if e is not None))
 
     in_evaluation = Snapshot(module.eval(), model.changes.parameters)
     note_evaluation()
@@ -312,10 +318,12 @@ def plain_name(path, module):
 
 def refuse_unheld(start, module, model, kept, batch):
     """What eager changed is held by a layer, which then compares it."""
-    line_of = lambda path: (
-        model.changes.lines.get(path)
-        or line_that_changes(lambda: state_at(path, module), lambda: module(**batch))
-    )
+
+    def line_of(path):
+        return model.changes.lines.get(path) or line_that_changes(
+            lambda: state_at(path, module), lambda: module(**batch)
+        )
+
     for path, (before, after) in changed_since(start, module, model).items():
         if not is_followed(before, after):
             raise refusal(path, before, after, line_of(path), module)

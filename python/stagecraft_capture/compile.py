@@ -48,14 +48,19 @@ VIEWS = {
 FUSED = {
     *(f"{op}.{kind}" for op in ("add", "sub", "mul", "div", "rsub") for kind in ("Tensor", "Scalar")),
     *(f"{op}.{kind}" for op in ("eq", "ne", "lt", "le", "gt", "ge") for kind in ("Tensor", "Scalar")),
-    "neg", "abs", "sign", "reciprocal", "pow.Tensor_Scalar", "square", "rsqrt", "sqrt", "exp", "log", "log1p", "sin", "cos", "erf", "maximum", "minimum", "clamp", "clamp_min",
-    "tanh", "tanh_backward", "sigmoid", "sigmoid_backward", "silu", "silu_backward", "gelu", "gelu_backward", "relu", "threshold_backward", "hardtanh", "hardtanh_backward",
-    "hardswish", "hardswish_backward", "hardsigmoid", "hardsigmoid_backward", "leaky_relu", "leaky_relu_backward", "elu", "elu_backward", "softplus", "softplus_backward",
-    "_softmax", "_safe_softmax", "_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data", "mean", "mean.dim", "sum", "sum.dim_IntList", "var.correction", "var_mean.correction", "amax", "amin",
-    "where.self", "masked_fill.Scalar", "logical_not", "logical_and", "logical_or", "full_like", "zeros_like", "ones_like", "_to_copy", "clone", "cat",
-    "native_layer_norm", "native_layer_norm_backward", "native_group_norm", "native_batch_norm_backward", "_native_batch_norm_legit_functional", "_native_batch_norm_legit.no_stats",
-    "_native_batch_norm_legit_no_training", "_fused_rms_norm",
-}  # fmt: skip
+    *"""
+    neg abs sign reciprocal pow.Tensor_Scalar square rsqrt sqrt exp log log1p sin cos erf maximum minimum
+    clamp clamp_min tanh tanh_backward sigmoid sigmoid_backward silu silu_backward gelu gelu_backward relu
+    threshold_backward hardtanh hardtanh_backward hardswish hardswish_backward hardsigmoid
+    hardsigmoid_backward leaky_relu leaky_relu_backward elu elu_backward softplus softplus_backward
+    _softmax _safe_softmax _softmax_backward_data _log_softmax _log_softmax_backward_data mean mean.dim
+    sum sum.dim_IntList var.correction var_mean.correction amax amin where.self masked_fill.Scalar
+    logical_not logical_and logical_or full_like zeros_like ones_like _to_copy clone cat native_layer_norm
+    native_layer_norm_backward native_group_norm native_batch_norm_backward
+    _native_batch_norm_legit_functional _native_batch_norm_legit.no_stats
+    _native_batch_norm_legit_no_training _fused_rms_norm
+    """.split(),
+}
 LEAST = 2  # steps that compute
 # inductor's vectors, and the compiler's -march
 MARCH = {"AVX2": ("VecAVX2", "x86-64-v3"), "AVX512": ("VecAVX512", "x86-64-v4")}

@@ -15,16 +15,16 @@ from torch import fx
 from .as_eager import as_eager
 from .assignments import data_as_detached, returned, written_back
 from .custom_functions import as_operators
-from .eager_kernels import eager_kernels
 from .differences import Listed
+from .eager_kernels import eager_kernels
 from .errors import CaptureError, place_of
 from .export_errors import BY_TENSORS, explained, refuse_dependent, with_place
 from .gru import grus_by_steps
 from .hugging_face import eager_masks
 from .in_place import out_of_place, storage, without_out, written_by
+from .lstm import lstms_by_layers
 from .noise import is_random
 from .pooling import pool_by_means
-from .lstm import lstms_by_layers
 from .quick import quick
 from .reach import Snapshot
 from .real_strides import real_strides
@@ -76,11 +76,11 @@ def inline_regions(module):
         with module.graph.inserting_before(node):
             for inner in body.graph.nodes:
                 if inner.op == "call_function":
-                    known[inner] = module.graph.node_copy(inner, lambda n: known[n])
+                    known[inner] = module.graph.node_copy(inner, known.__getitem__)
                     if "set_grad_enabled" in str(node.target):
                         known[inner].meta.setdefault("differentiable", about[0])
                 elif inner.op == "output":
-                    results = fx.map_arg(inner.args[0], lambda n: known[n])
+                    results = fx.map_arg(inner.args[0], known.__getitem__)
         for user in list(node.users) if not isinstance(results, fx.Node) else []:
             user.replace_all_uses_with(results[user.args[1]])
             module.graph.erase_node(user)
@@ -96,7 +96,10 @@ def is_numbers(node):
 
 def detach_regions(graph):
     """What a no_grad region made has no gradient outside of it."""
-    under_no_grad = lambda node: not node.meta.get("differentiable", True)
+
+    def under_no_grad(node):
+        return not node.meta.get("differentiable", True)
+
     for node in [n for n in graph.nodes if under_no_grad(n)]:
         readers = {user for user in node.users if not under_no_grad(user)}
         if readers and is_numbers(node):
@@ -254,8 +257,13 @@ def copied(composite):
     """The same graph with nodes of its own."""
     graph, known = fx.Graph(), {}
     graph.output(graph.graph_copy(composite.graph, known))
-    of = lambda node: None if node is None else known[node]
-    named = lambda about: {known[node]: value for node, value in about.items()}
+
+    def of(node):
+        return None if node is None else known[node]
+
+    def named(about):
+        return {known[node]: value for node, value in about.items()}
+
     return Composite(
         graph,
         of(composite.input),
@@ -276,7 +284,9 @@ def same_graph(a, b):
             for n in composite.graph.nodes
         ]
 
-    held = lambda composite: {n.name: about for n, about in composite.tensors.items()}
+    def held(composite):
+        return {n.name: about for n, about in composite.tensors.items()}
+
     x, y = held(a), held(b)
     same_tensors = x.keys() == y.keys() and all(
         x[n][:2] == y[n][:2] and (x[n][2] is y[n][2] or torch.equal(x[n][2], y[n][2])) for n in x

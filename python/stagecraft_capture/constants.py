@@ -18,7 +18,9 @@ def digest(tensor):
 
 
 def computed(node, values):
-    read = lambda n: values[n]
+    def read(n):
+        return values[n]
+
     with torch.no_grad():
         return node.target(*fx.map_arg(node.args, read), **fx.map_arg(node.kwargs, read))
 
@@ -160,6 +162,6 @@ def settle_constants(composites, cuts):
             add_constants(piece, unsettled, needs, composite)
     for composite in composites.values():
         settled = constant_only(composite, dependencies(composite))
-        for node, (kind, name, tensor) in list(composite.tensors.items()):
+        for node, (kind, _name, tensor) in list(composite.tensors.items()):
             if kind == "constant" or (kind == "buffer" and node in settled):
                 composite.tensors[node] = ("constant", "constant/" + digest(tensor), tensor)

@@ -211,9 +211,9 @@ def cut(composite, choice="auto", prefix="", blocks=frozenset(), forbidden=froze
         candidates = [(i, live) for i, live in candidates if seams[i] not in forbidden]
     ends = [i for i, _ in chosen(candidates, order, choice, modules_of, prefix, blocks)]
 
-    holds = lambda nodes: any(
-        composite.tensors.get(n, ("",))[0] in HELD for node in nodes for n in node.all_input_nodes
-    )
+    def holds(nodes):
+        return any(composite.tensors.get(n, ("",))[0] in HELD for node in nodes for n in node.all_input_nodes)
+
     groups, begin = [], 0
     for end in [*ends, len(order) - 1]:
         nodes = order[begin : end + 1]

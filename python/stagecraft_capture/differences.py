@@ -3,7 +3,6 @@ one whose model it is."""
 
 import re
 
-import torch
 from torch import fx
 
 from .errors import CaptureError, place_of
@@ -60,7 +59,10 @@ def follows(values, numbers):
 
 def difference_at(nodes, listed, numbers):
     """In words, or None. `nodes`: by size, None where the graph has no more."""
-    text = lambda values: ", ".join(map(str, values.values()))
+
+    def text(values):
+        return ", ".join(map(str, values.values()))
+
     targets = {b: target_of(node) if node is not None else "nothing more" for b, node in nodes.items()}
     if len(set(targets.values())) > 1:
         return f"the operator is {text(targets)}"

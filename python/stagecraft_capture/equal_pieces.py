@@ -30,7 +30,10 @@ def description(piece, composite, tensors):
         if node in used and node not in piece.inputs:
             known[node] = tensors.role("field", name, None)
             given.append((known[node], type_of(node.meta["val"])))
-    value = lambda n: fx.Node.__repr__(n) if n not in known else known[n]
+
+    def value(n):
+        return fx.Node.__repr__(n) if n not in known else known[n]
+
     lines = []
     for i, node in enumerate(nodes):
         lines.append(

@@ -29,12 +29,17 @@ def names_between(layers):
     only one has the layer's name."""
     if all(len(layer.reads) == 1 and len(layer.makes) == 1 for layer in layers):
         return {}
-    first_made = lambda i: [value for value in layers[i].makes if value[0] == i]
-    name = lambda value: (
-        "input"
-        if value[0] < 0
-        else layers[value[0]].name + (f":{value[1]}" if len(first_made(value[0])) > 1 else "")
-    )
+
+    def first_made(i):
+        return [value for value in layers[i].makes if value[0] == i]
+
+    def name(value):
+        return (
+            "input"
+            if value[0] < 0
+            else layers[value[0]].name + (f":{value[1]}" if len(first_made(value[0])) > 1 else "")
+        )
+
     return {id(layer): ([name(v) for v in layer.reads], [name(v) for v in layer.makes]) for layer in layers}
 
 

@@ -121,7 +121,10 @@ def arguments(node, names):
 def made_again(node, names, read):
     """The step that makes a node's results again from what is kept, where it is another than the node's own;
     or None."""
-    result = lambda n: f"{names.new(n)} {type_text(n.meta['val'])}"
+
+    def result(n):
+        return f"{names.new(n)} {type_text(n.meta['val'])}"
+
     elements = {u.args[1]: u for u in node.users if u.target is operator.getitem and u in read}
     if name_of(node) == "native_dropout":
         given = [names[node.args[0]], names[mask_of(node)], node.args[1]]
@@ -145,7 +148,7 @@ def made_again(node, names, read):
 def steps(nodes, names, read, streams, again=frozenset(), draws=True):
     """The nodes as steps. `read`: nodes whose results something reads; the others' results are null. `again`:
     nodes that are made again. Without `draws` none may draw random numbers."""
-    out, taken = [], {n for n in nodes}
+    out, taken = [], set(nodes)
     for node in nodes:
         if node.target is operator.getitem:
             continue
@@ -222,7 +225,10 @@ def field_types(training, evaluation, tensors):
 def graph_json(joint, parts, evaluation, tensors):
     """The graph file's contents at one micro-batch size. `evaluation`: joint and nodes of the graph in
     evaluation."""
-    ordered = lambda letter: [type_text(tensors.values[name]) for name in tensors.names[letter]]
+
+    def ordered(letter):
+        return [type_text(tensors.values[name]) for name in tensors.names[letter]]
+
     names, streams = Names(joint.roles), {}
     kept = [
         *joint.outputs,
@@ -234,7 +240,10 @@ def graph_json(joint, parts, evaluation, tensors):
         *parts.hand_weight,
     ]
     read = readers(parts.forward + parts.backward_input + parts.backward_weight, kept)
-    text = lambda n: None if n is None else names[n]
+
+    def text(n):
+        return None if n is None else names[n]
+
     node_of = {role: n for n, role in joint.roles.items()}
     inputs = [node_of[f"in{i}"] for i in range(len(joint.grad_inputs))]
     forward = steps(parts.forward, names, read, streams)

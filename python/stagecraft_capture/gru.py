@@ -54,7 +54,10 @@ def by_steps(given, hidden, weights, biased, layers, dropout, train, bidirection
 def grus_by_steps():
     """torch.nn.GRU takes these steps in place of ATen's operator."""
     plain = VF.gru
-    packed = lambda given: isinstance(given[3], (list, tuple))
+
+    def packed(given):
+        return isinstance(given[3], (list, tuple))
+
     VF.gru = lambda *given: plain(*given) if packed(given) else by_steps(*given)
     try:
         yield

@@ -47,9 +47,9 @@ def refuse_backward_hooks(module):
     for path, part in module.named_modules():
         hooks = {**part._backward_hooks, **part._backward_pre_hooks}
         if hooks:
-            path = f"{path}.".removeprefix(prefix).rstrip(".")
+            name = f"{path}.".removeprefix(prefix).rstrip(".")
             raise CaptureError(
-                f"module {path!r} has a hook of its backward ({called(next(iter(hooks.values())))}); {REMEDY}"
+                f"module {name!r} has a hook of its backward ({called(next(iter(hooks.values())))}); {REMEDY}"
             )
 
 

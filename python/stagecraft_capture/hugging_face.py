@@ -109,10 +109,15 @@ def load(arguments, numbers=True, about=None):
     task = task_of(about)
     if task is None:
         kind = named_class(path, about)
-        make = lambda **how: kind._from_config(config, **how)
+
+        def make(**how):
+            return kind._from_config(config, **how)
     else:
         kind, config.architectures = getattr(transformers, task.auto), class_names(task, about)
-        make = lambda **how: kind.from_config(config, **how)
+
+        def make(**how):
+            return kind.from_config(config, **how)
+
     choose_experts(config)
     torch.manual_seed(arguments.seed)
     if weights:

@@ -122,13 +122,14 @@ def out_of_place(graph, lasting):
         written = node.args[0]
         if storage(written) in lasting:
             continue
-        later = lambda n: any(position[user] > position[node] for user in n.users)
         # Results of earlier writes to the same tensor are itself, renamed already.
+        at = position[node]
         if any(
-            later(n)
+            position[user] > at
             for n in of_storage[storage(written)]
-            if n not in (written, node) and position[n] < position[node]
+            if n not in (written, node) and position[n] < at
+            for user in n.users
         ):
             continue
         node.target = found
-        written.replace_all_uses_with(node, delete_user_cb=lambda user: position[user] > position[node])
+        written.replace_all_uses_with(node, delete_user_cb=lambda user, at=at: position[user] > at)

@@ -51,7 +51,10 @@ def module_of_piece(piece, named, orders):
     for node in piece.constant_nodes + piece.nodes:
         copies[node] = graph.node_copy(node, lambda n: copies[n])
     shared = sharing(piece, named)
-    clone = lambda n: graph.call_function(CLONE, (copies[n],))
+
+    def clone(n):
+        return graph.call_function(CLONE, (copies[n],))
+
     graph.output(
         tuple(
             through(n, piece, graph, copies) if n in piece.inputs else clone(n) if n in shared else copies[n]
@@ -108,9 +111,9 @@ def trace(piece, composite, examples, tensors, training=True):
         named.append(node)
         role_names.append(tensors.role(kind, name, tensor))
         value = tensor.detach().clone()
-        if not value.is_contiguous() and name not in composite.changing:
-            if (order := memory_order(value)) is not None:
-                orders[node], value = order, value.contiguous()
+        keeps_order = value.is_contiguous() or name in composite.changing
+        if not keeps_order and (order := memory_order(value)) is not None:
+            orders[node], value = order, value.contiguous()
         arguments.append(value.requires_grad_() if kind == "parameter" else value)
     for node, name in composite.fields.items():
         if node in used and node not in piece.inputs:
@@ -158,7 +161,10 @@ def trace(piece, composite, examples, tensors, training=True):
     simplify(graph)
     real_types(graph)
     results = next(n for n in graph.nodes if n.op == "output")
-    none = lambda things: [None] * len(things)
+
+    def none(things):
+        return [None] * len(things)
+
     joint = Joint(
         graph,
         roles,

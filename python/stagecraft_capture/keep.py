@@ -82,7 +82,10 @@ def price(node):
 
 def multiply_adds(node):
     op, args = name_of(node), node.args
-    size = lambda n: n.meta["val"].shape
+
+    def size(n):
+        return n.meta["val"].shape
+
     if op == "addmm":
         return elements(node) * size(args[1])[-1]
     if op in ("mm", "bmm"):
@@ -130,7 +133,8 @@ class Chooser:
             if node in steps or (is_view(node) and node.args[0] in again):
                 again.add(node)
             elif is_element(node) and node.args[0] in again:
-                if not (name_of(node.args[0]) == "native_dropout" and node.args[1] == 1):
+                step, which = node.args
+                if (name_of(step), which) != ("native_dropout", 1):
                     again.add(node)
         return frozenset(again)
 

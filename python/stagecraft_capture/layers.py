@@ -60,8 +60,13 @@ def chosen(candidates, order, choice, paths_of, prefix, blocks=frozenset()):
     """Of `candidates`, (index of the last node before the cut, the values that go on), those to cut at.
     `paths_of`: a node's modules, outermost first. `blocks`: of blocks_of()."""
     if choice == "auto":
-        block = lambda i: next((path for path in paths_of(order[i]) if path in blocks), None)
-        between = lambda i: paths_of(order[i])[-1:] != paths_of(order[i + 1])[-1:]
+
+        def block(i):
+            return next((path for path in paths_of(order[i]) if path in blocks), None)
+
+        def between(i):
+            return paths_of(order[i])[-1:] != paths_of(order[i + 1])[-1:]
+
         return [
             (i, live)
             for i, live in candidates
@@ -140,7 +145,10 @@ def multiply_adds(node):
     """Of a composite operator, forward."""
     op, args = name_of(node), node.args
     made = node.meta.get("val")
-    size = lambda n: n.meta["val"].shape
+
+    def size(n):
+        return n.meta["val"].shape
+
     if op in ("linear", "matmul", "mm", "bmm"):
         return made.numel() * size(args[0])[-1]
     if op in ("addmm", "baddbmm"):

@@ -32,7 +32,10 @@ def order_between(value):
 
 def replace_between(pieces, maker, value, handed):
     """Behind piece `maker`, `handed` goes on in place of `value`. Who reads it must say so."""
-    swap = lambda nodes: [handed if n is value else n for n in nodes]
+
+    def swap(nodes):
+        return [handed if n is value else n for n in nodes]
+
     pieces[maker].outputs = swap(pieces[maker].outputs)
     for piece in pieces[maker + 1 :]:
         piece.inputs, piece.outputs = swap(piece.inputs), swap(piece.outputs)
@@ -132,11 +135,14 @@ def gradients_between(composite, pieces, inputs):
     None where that is the value's own or none at all; of each piece's inputs, whether it requires a gradient
     in eager mode; and the values that get one. The graph is run once for that. `inputs`: the fields of a
     batch."""
-    copy = lambda kind, name, tensor: (
-        tensor.detach().clone()
-        if kind == "buffer" or name in composite.changing
-        else tensor.detach().requires_grad_(kind == "parameter")
-    )
+
+    def copy(kind, name, tensor):
+        return (
+            tensor.detach().clone()
+            if kind == "buffer" or name in composite.changing
+            else tensor.detach().requires_grad_(kind == "parameter")
+        )
+
     values = {node: copy(*about) for node, about in composite.tensors.items()}
     values.update({node: inputs[name] for node, name in composite.fields.items()})
     with torch.random.fork_rng(devices=[]):

@@ -91,7 +91,10 @@ def units_of(piece, values_of, batch):
         or given["weight"] is not None
     ):
         return None, "mean"
-    counted = lambda fields: int(values_of(fields)[given["target"]].ne(ignore).sum())
+
+    def counted(fields):
+        return int(values_of(fields)[given["target"]].ne(ignore).sum())
+
     for name, field in batch.items():
         if field.dtype != torch.int64:
             continue

@@ -120,7 +120,10 @@ def lstms_by_layers():
     plain = VF.lstm
     # torch.export disables it
     enabled = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
-    packed = lambda given: isinstance(given[3], (list, tuple))
+
+    def packed(given):
+        return isinstance(given[3], (list, tuple))
+
     VF.lstm = lambda *given: (
         by_layers(*given) if enabled and not packed(given) and by_one_dnn(*given[:3]) else plain(*given)
     )

@@ -2,8 +2,6 @@
 
 import operator
 
-import torch
-
 from .torch_private import OpOverload
 
 # Operators whose result shares its first argument's memory.

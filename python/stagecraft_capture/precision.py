@@ -64,7 +64,10 @@ def kept_by_transformers(module, dtype):
     names = list(getattr(module, "_keep_in_fp32_modules_strict", None) or [])
     if dtype == torch.float16:
         names += getattr(module, "_keep_in_fp32_modules", None) or []
-    inside = lambda path: any(f".{name}." in f".{path}." for name in names)
+
+    def inside(path):
+        return any(f".{name}." in f".{path}." for name in names)
+
     return {
         id(parameter) for path, parameter in module.named_parameters(remove_duplicate=False) if inside(path)
     }

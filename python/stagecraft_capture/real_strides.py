@@ -44,7 +44,10 @@ def by_real_kernel(mode, operator, *args, **kwargs):
             return NotImplemented
         with mode:
             return decomposition_table.get(operator, operator.decompose)(*args, **kwargs)
-    zeros = lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype).zero_()
+
+    def zeros(t):
+        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype).zero_()
+
     with torch.no_grad(), unset_fake_temporarily():
         made = operator(
             *pytree.tree_map_only(torch.Tensor, zeros, args),

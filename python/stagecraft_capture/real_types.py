@@ -32,12 +32,16 @@ def real_types(graph):
 
 def correct(node):
     """The dtypes of its results. Sizes and strides are right."""
-    real = lambda n: torch.zeros(n.meta["val"].shape, dtype=n.meta["val"].dtype)
+
+    def real(n):
+        return torch.zeros(n.meta["val"].shape, dtype=n.meta["val"].dtype)
+
     with torch.no_grad(), unset_fake_temporarily():
         made = node.target(*torch.fx.map_arg(node.args, real), **torch.fx.map_arg(node.kwargs, real))
-    typed = lambda fake, found: (
-        fake if fake is None or found is None or fake.dtype == found.dtype else fake.to(found.dtype)
-    )
+
+    def typed(fake, found):
+        return fake if fake is None or found is None or fake.dtype == found.dtype else fake.to(found.dtype)
+
     node.meta["val"] = tuple(map(typed, node.meta["val"], made))
     for user in node.users:
         if user.target is operator.getitem:

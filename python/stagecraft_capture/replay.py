@@ -27,6 +27,7 @@ def samples_of(tensors, types):
             return next(
                 b for b in range(1, tensor.shape[at] + 1) if sizes_at(type_of, b)[at] == tensor.shape[at]
             )
+    return None
 
 
 def draw(name, result, arguments, b):

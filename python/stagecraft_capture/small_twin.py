@@ -37,8 +37,11 @@ def small_config(about):
     """The config, a dictionary, with two layers, heads of 16 numbers and 256 tokens; as many heads per shared
     one as before."""
     small = dict(about)
+
     # two where encoder and decoder have their own
-    named = lambda what: [name for name in NAMES[what] if isinstance(about.get(name), int)]
+    def named(what):
+        return [name for name in NAMES[what] if isinstance(about.get(name), int)]
+
     heads = next(iter(named("heads")), None)
     if heads is None:
         return None
@@ -90,7 +93,10 @@ def text_of(value, known):
 
 def same_structure(large, small):
     """None where every layer of the large model has the operators of one of the small one's; else why not."""
-    parts = lambda model: [*model.layers, *([model.loss] if model.loss else [])]
+
+    def parts(model):
+        return [*model.layers, *([model.loss] if model.loss else [])]
+
     known = {layer.structure for layer in parts(small)}
     other = next((layer.name for layer in parts(large) if layer.structure not in known), None)
     return other and f"layer {other!r} has other operators in the same config in small"

@@ -131,7 +131,10 @@ def load(arguments):
     refuse_unusual(module)
     fields = [input_field(module, arguments), *map(parse_field, arguments.field)]
     require_arguments(module, {field.name for field in fields})
-    samples = lambda: {name: mode.from_tensor(t) if mode else t for name, t in drawn(fields).at(2).items()}
+
+    def samples():
+        return {name: mode.from_tensor(t) if mode else t for name, t in drawn(fields).at(2).items()}
+
     example = first_look(WithLoss(module, None), samples())
     refuse_result(example, module)
     if not arguments.loss and len(fields) == 1:

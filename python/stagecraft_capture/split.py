@@ -104,10 +104,13 @@ class Splitter:
         from_outside |= {g for g in joint.gradients if g is not None and g not in backward_weight}
         wanted = {n for n in from_outside if n in again}
         backward_input, of_input = self.reads(self.backward_input | wanted, "pc", again)
-        in_order = lambda found: sorted(found, key=self.order.get)
-        is_kept = lambda n: (
-            (n in forward and n not in again) if n.op == "call_function" else joint.roles[n][0] in "if"
-        )
+
+        def in_order(found):
+            return sorted(found, key=self.order.get)
+
+        def is_kept(n):
+            return (n in forward and n not in again) if n.op == "call_function" else joint.roles[n][0] in "if"
+
         again = frozenset(n for n in backward_input if n in again)
         return Parts(
             forward=[n for n in self.nodes if n in forward],

@@ -31,9 +31,10 @@ class UsersFrames:
             if code.co_name == "forward":
                 modules.append(frame)
             frame = frame.f_back
-        of = lambda frame: traceback.FrameSummary(
-            frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
-        )
+
+        def of(frame):
+            return traceback.FrameSummary(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
         return traceback.StackSummary.from_list([of(frame) for frame in reversed(users or modules)])
 
 

@@ -253,7 +253,7 @@ def examined(module, batch, b=2):
             reset_dynamo()  # torch.cond compiles in eager mode, and torch.export would take that
     for what, state in python_draws().items():
         if state != draws[what]:
-            place = line_that_changes(lambda: python_draws()[what], lambda: module(**batch.at(b)))
+            place = line_that_changes(lambda what=what: python_draws()[what], lambda: module(**batch.at(b)))
             start.restore()
             raise CaptureError(
                 f"{f'{place}: ' if place else ''}the forward draws from {what}: a graph has one draw for"
@@ -304,9 +304,10 @@ def changes_of(module, one, two, start, lines):
         [pair for leaves in rest.values() for leaf in leaves if leaf is not None for pair in leaf.of]
     ) as accesses:
         run(module, two, 2)
-    is_set_first = lambda leaf: (
-        leaf is None or any(accesses.get((id(part), name)) == "set" for part, name in leaf.of)
-    )
+
+    def is_set_first(leaf):
+        return leaf is None or any(accesses.get((id(part), name)) == "set" for part, name in leaf.of)
+
     changes.left_out = {
         path
         for path, (before, after) in rest.items()

@@ -2,6 +2,7 @@
 loss reads."""
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +16,7 @@ class Wrapped(torch.nn.Module):
     """Its names lose this wrapper's prefix in the model folder."""
 
     PREFIX = "wrapped."
-    FIXED = {}  # arguments besides the batch
+    FIXED: Mapping[str, object] = {}  # arguments besides the batch
     LABELS = ("labels",)
 
     def __init__(self, model):
@@ -43,7 +44,7 @@ class Wrapped(torch.nn.Module):
 class Logits(Wrapped):
     """A language model, or a classifier of texts, from tokens to logits."""
 
-    FIXED = {"use_cache": False}
+    FIXED: Mapping[str, object] = {"use_cache": False}
 
 
 class Translation(Logits):
@@ -88,7 +89,7 @@ class Answers(Wrapped):
 class Named(Wrapped):
     """Any other class, which the config names. What it reads and what it returns, it says itself."""
 
-    FIXED = {"use_cache": False}
+    FIXED: Mapping[str, object] = {"use_cache": False}
 
     def forward(self, **batch):
         """Its first result; (its first result, its loss) where it has one of such fields."""

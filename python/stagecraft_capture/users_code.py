@@ -4,6 +4,7 @@ anything is traced."""
 import contextlib
 
 import torch
+
 from stagecraft_tools.console import first_line
 
 from .errors import CaptureError, place_in
@@ -31,14 +32,14 @@ def running(what, module=None):
 def unwrapped(module):
     """Without what torch.compile, DataParallel and DistributedDataParallel put around modules: a run compiles
     and replicates by itself."""
-    around = lambda part: (
-        getattr(part, "_orig_mod", None)
-        or (
+
+    def around(part):
+        return getattr(part, "_orig_mod", None) or (
             part.module
             if isinstance(part, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel))
             else None
         )
-    )
+
     while (inner := around(module)) is not None:
         module = inner
     for part in list(module.modules()):

@@ -55,11 +55,11 @@ def state_of(module, layers, prefix):
         if first is not None:
             state.same_as[name] = first
             continue
-        tensor = master_of(tensor)
-        state.untrained[name] = type_text(tensor)
+        master = master_of(tensor)
+        state.untrained[name] = type_text(master)
         # The graphs may hold what was made of a buffer's values: they must be these.
         read = name not in parameters and constants
-        (state.fixed if read else state.weights)[name] = tensor
+        (state.fixed if read else state.weights)[name] = master
     for name, (_, tensor) in held.items():
         if name not in state.weights:
             state.fixed[name] = tensor

@@ -119,10 +119,9 @@ def decoded(path, size, mode):
     try:
         with warnings.catch_warnings(record=True) as warned, Image.open(path) as image:
             warnings.simplefilter("always")
-            image = ImageOps.exif_transpose(image).convert(mode)
-            return numpy.asarray(ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)), [
-                str(warning.message) for warning in warned
-            ]
+            upright = ImageOps.exif_transpose(image).convert(mode)
+            pixels = numpy.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BILINEAR))
+            return pixels, [str(warning.message) for warning in warned]
     except Exception as error:  # Pillow's decoders have many types of their own
         raise ImagesError(f"{path} cannot be decoded: {first_line(error)}") from error
 
@@ -163,7 +162,9 @@ def write(options, folder):
         try:
             for i, (path, _) in enumerate(rows):
                 progress.show(
-                    lambda: f"decoded {100 * (i + 1) / len(rows):5.1f} %  {i + 1:,} of {len(rows):,} images"
+                    lambda i=i: (
+                        f"decoded {100 * (i + 1) / len(rows):5.1f} %  {i + 1:,} of {len(rows):,} images"
+                    )
                 )
                 try:
                     image, warned = decoded(path, options.size, "L" if options.gray else "RGB")

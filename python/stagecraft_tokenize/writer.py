@@ -6,6 +6,7 @@ import struct
 import sys
 
 import numpy
+
 from stagecraft_tools.files import aside_of, leftovers, put_in_place
 
 from .errors import TokenizeError
@@ -70,7 +71,7 @@ class Writer:
         self.part, self.index_part = aside_of(self.tokens_name), aside_of(self.index_name)
         try:
             os.makedirs(os.path.dirname(os.path.abspath(stem)), exist_ok=True)
-            self.file = open(self.part, "xb")
+            self.file = open(self.part, "xb")  # noqa: SIM115  # finish() or give_up() closes it
         except OSError as error:
             raise TokenizeError(f"{self.part}: {error.strerror}") from None
 
@@ -87,8 +88,10 @@ class Writer:
         begins = (numpy.cumsum(lengths, dtype=numpy.int64) - lengths) * numpy.dtype(self.type).itemsize
         with named(self.index_part), open(self.index_part, "xb") as index:
             index.write(MAGIC + HEADER.pack(1, TYPES[self.type], len(lengths), len(lengths) + 1))
-            for array in (lengths, begins, numpy.arange(len(lengths) + 1, dtype=numpy.int64)):
-                index.write(array.tobytes())
+            index.writelines(
+                array.tobytes()
+                for array in (lengths, begins, numpy.arange(len(lengths) + 1, dtype=numpy.int64))
+            )
             close_synced(index)
         # The index goes first and comes last: it never stands beside tokens of another file.
         for before in put_in_place([(self.part, self.tokens_name), (self.index_part, self.index_name)]):

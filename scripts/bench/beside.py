@@ -32,7 +32,11 @@ from finite_check import ratios
 from measuring import ENVIRONMENT, ROOT, Table, Turns, Workbench, describe_machine, ranks_of
 from planner_growth import FIXED, cluster, profile
 
-SIMULATOR = r"^(generate|lower|check|prepare|run)/p:(8|64)/m:64/v:1$|^(run|lower)/p:8/m:64/v:4$|^(run_shared|lost_time)/p:8/m:64/v:1$"
+SIMULATOR = (
+    r"^(generate|lower|check|prepare|run)/p:(8|64)/m:64/v:1$"
+    r"|^(run|lower)/p:8/m:64/v:4$"
+    r"|^(run_shared|lost_time)/p:8/m:64/v:1$"
+)
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 PLANS = {  # what differs from planner_growth's fixed point, and the options
     "1f1b, 128 layers": ({"layers": 128}, ("--schedule", "1f1b", "--no-replicate")),

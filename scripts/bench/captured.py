@@ -195,7 +195,7 @@ def peer(rank, world, model, compiled, schedule_name, data, lines, port):
         else:
             schedule = pipelining.Schedule1F1B(staged[0], MICRO_BATCHES, loss_fn=loss_of)
     last, before, step = rank + 1 == world, time.perf_counter(), 0
-    out = open(lines, "w", buffering=1) if last else None
+    out = open(lines, "w", buffering=1) if last else None  # noqa: SIM115  # until the process ends
     while True:
         at = step * samples % len(data["inputs"])
         inputs, targets = (data[name][at : at + samples] for name in ("inputs", "targets"))

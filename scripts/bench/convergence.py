@@ -195,7 +195,11 @@ def train(arguments, case):
         f"run_dir={folder}",
     ]
     run = subprocess.run(
-        command(arguments, settings, "--resume"), capture_output=True, text=True, cwd=PROJECT
+        command(arguments, settings, "--resume"),
+        capture_output=True,
+        text=True,
+        cwd=PROJECT,
+        check=False,
     )
     if run.returncode == 2 and "not finite" in run.stdout + run.stderr:
         (folder / DIVERGED).write_text(run.stdout + run.stderr)

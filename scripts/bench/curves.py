@@ -30,8 +30,13 @@ def draw(lines, across, title, span=2):
     last = max(at[-1] for _, _, at in lines)
     low = math.floor(min(min(losses) for _, losses, _ in lines) * 5) / 5
     high = low + span
-    x_of = lambda at: left + at / last * (width - left - 16)
-    y_of = lambda loss: top + (high - loss) / (high - low) * (height - top - foot)
+
+    def x_of(at):
+        return left + at / last * (width - left - 16)
+
+    def y_of(loss):
+        return top + (high - loss) / (high - low) * (height - top - foot)
+
     out = [
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width}'

@@ -255,8 +255,8 @@ def main():
             return [ROOT / "scripts/bench/netns.sh", str(ranks), str(arguments.mbit)]
 
     load = os.getloadavg()[0]
-    F, I, W = arguments.times
-    print(f"{os.cpu_count()} processors, load average {load:.2f}; F, I, W {F:g}, {I:g}, {W:g} ms")
+    f, i, w = arguments.times
+    print(f"{os.cpu_count()} processors, load average {load:.2f}; F, I, W {f:g}, {i:g}, {w:g} ms")
     rows = []
     for ranks in arguments.ranks:
         link = measured_link(arguments, launcher(ranks))
@@ -265,19 +265,21 @@ def main():
             f" {link['bytes_per_second'] / 1e6:.1f} MB/s"
         )
         print(
-            f"{'schedule':<18}{'m':>4}{'transfer ms':>13}{'simulated ms':>14}{'measured ms':>13}{'error':>9}{'smallest':>10}{'largest':>9}{'cpu s':>8}"
+            f"{'schedule':<18}{'m':>4}{'transfer ms':>13}{'simulated ms':>14}{'measured ms':>13}"
+            f"{'error':>9}{'smallest':>10}{'largest':>9}{'cpu s':>8}"
         )
         for transfer in arguments.slow_links or [None]:
             features = arguments.features
             if transfer is not None:
                 features = max(
-                    1, round(1e-3 * (transfer * F - link["latency_ms"]) * link["bytes_per_second"] / 4)
+                    1, round(1e-3 * (transfer * f - link["latency_ms"]) * link["bytes_per_second"] / 4)
                 )
             for schedule in schedules:
                 row = measure(ranks, schedule, features, arguments, link, launcher)
                 rows.append(row)
                 print(
-                    f"{schedule:<18}{row['micro_batches']:>4}{row['transfer_ms']:>13.2f}{row['simulated_ms']:>14.1f}{row['measured_ms']:>13.1f}{100 * row['error']:>+7.1f}"
+                    f"{schedule:<18}{row['micro_batches']:>4}{row['transfer_ms']:>13.2f}"
+                    f"{row['simulated_ms']:>14.1f}{row['measured_ms']:>13.1f}{100 * row['error']:>+7.1f}"
                     f" %{min(row['steps_ms']):>10.1f}{max(row['steps_ms']):>9.1f}{row['cpu_s']:>8.1f}",
                     flush=True,
                 )

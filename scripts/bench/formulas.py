@@ -43,15 +43,17 @@ def zero_bubble(c):
     return (c.p - 1) * (c.f + max(0, c.i - c.w)) / c.v
 
 
-FILL_AND_DRAIN = lambda c: (c.p - 1) * c.work / c.v
+def fill_and_drain(c):
+    return (c.p - 1) * c.work / c.v
+
 
 # name, stages per rank, placement, and formulas of the first bubble, the steady one and kept (None: there is
 # none).
 SCHEDULES = [
-    ("fill_drain", 1, straight, FILL_AND_DRAIN, None, lambda c: c.m),
-    ("1f1b", 1, straight, FILL_AND_DRAIN, None, lambda c: min(c.m, c.p)),
-    ("interleaved_1f1b", 2, straight, FILL_AND_DRAIN, None, lambda c: min(c.m, c.p + (c.p - 1) / c.v)),
-    ("looped_bfs", 2, straight, FILL_AND_DRAIN, None, lambda c: c.m),
+    ("fill_drain", 1, straight, fill_and_drain, None, lambda c: c.m),
+    ("1f1b", 1, straight, fill_and_drain, None, lambda c: min(c.m, c.p)),
+    ("interleaved_1f1b", 2, straight, fill_and_drain, None, lambda c: min(c.m, c.p + (c.p - 1) / c.v)),
+    ("looped_bfs", 2, straight, fill_and_drain, None, lambda c: c.m),
     ("zb_h1", 1, straight, zero_bubble, None, lambda c: c.p),
     ("zb_h2", 1, straight, None, lambda c: (c.p - 1) * max(0, c.f + c.i - 2 * c.w), lambda c: 2 * c.p - 1),
     ("interleaved_zb", 2, straight, zero_bubble, None, lambda c: c.p),

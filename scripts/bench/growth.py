@@ -80,8 +80,10 @@ def draw(rows):
             'font-family="sans-serif" font-size="12">'
         ),
         f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="{LEFT}" y="22" font-size="15">CPU time of each phase of 1f1b; fixed where not varied: '
-        f"p = {FIXED['p']}, m = {FIXED['m']}, v = {FIXED['v']}</text>",
+        (
+            f'<text x="{LEFT}" y="22" font-size="15">CPU time of each phase of 1f1b; fixed where not varied: '
+            f"p = {FIXED['p']}, m = {FIXED['m']}, v = {FIXED['v']}</text>"
+        ),
     ]
     for n, (axis, title) in enumerate(AXES.items()):
         left = LEFT + n * (WIDTH + GAP)
@@ -89,7 +91,7 @@ def draw(rows):
         values = sorted({x for points in lines.values() for x, _ in points})
         first, last = math.log2(values[0]), math.log2(values[-1])
 
-        def x_of(value):
+        def x_of(value, left=left, first=first, last=last):
             return left + (math.log2(value) - first) / max(last - first, 1e-9) * WIDTH
 
         def y_of(seconds):
@@ -141,10 +143,8 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build-planner/growth"))
     parser.add_argument("--from", dest="measured", type=pathlib.Path, help="figures measured before")
     arguments = parser.parse_args()
-    if arguments.measured:
-        rows = json.loads(arguments.measured.read_text())
-    else:
-        rows = measure(arguments.binary)
+    known = arguments.measured
+    rows = json.loads(known.read_text()) if known else measure(arguments.binary)
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "growth.json").write_text(json.dumps(rows, indent=1) + "\n")
     (arguments.out / "growth.svg").write_text(draw(rows))

@@ -98,7 +98,7 @@ def write(path, contents):
 
 
 def run(*command, code=0):
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, cwd=ROOT, check=False)
     if code is not None and done.returncode != code:
         raise SystemExit(f"{' '.join(map(str, command))}\n{done.stderr}")
     return done

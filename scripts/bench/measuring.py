@@ -1,5 +1,6 @@
 """What the measurements of this folder share: running stagecraft, runs that take turns, tables, medians."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -246,10 +247,8 @@ class Turns:
     def signal(self, number, leader=True):
         for pid in self.members():
             if leader or pid != self.process.pid:
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
-                except ProcessLookupError:
-                    pass
 
     def records(self):
         """All so far. Only what is new is read: this runs beside what is measured."""

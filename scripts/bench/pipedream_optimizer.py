@@ -14,6 +14,7 @@ graph.py, as its README asks for; ours does that itself. A run of theirs is ende
 
 import argparse
 import json
+import math
 import pathlib
 import re
 import resource
@@ -48,7 +49,7 @@ def run(command, timeout=None, folder=None):
     begin = processor_seconds()
     try:
         output = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout, cwd=folder
+            command, capture_output=True, text=True, timeout=timeout, cwd=folder, check=False
         )
     except subprocess.TimeoutExpired:
         return None, processor_seconds() - begin
@@ -82,14 +83,16 @@ def theirs(arguments, profile, machines, bandwidths, priced, folder):
     # outermost first; each lists the splits of its stretches
     levels = re.split(r"Level \d+\n=+\n", output)[1:]
     spans = [
-        [(int(a), int(b), int(m)) for a, b, m in re.findall(r"^\((\d+), (\d+)\) \S+ (\d+)$", level, re.M)]
+        [
+            (int(a), int(b), int(m))
+            for a, b, m in re.findall(r"^\((\d+), (\d+)\) \S+ (\d+)$", level, re.MULTILINE)
+        ]
         for level in levels
     ]
     widths = []
     for first, last, replicas in spans[-1]:
-        for outer in spans[:-1]:
-            replicas *= next(m for a, b, m in outer if a <= first and last <= b)
-        widths.append(replicas)
+        around = [next(m for a, b, m in outer if a <= first and last <= b) for outer in spans[:-1]]
+        widths.append(math.prod([replicas, *around]))
     return "-".join(map(str, widths)), bottleneck, seconds
 
 

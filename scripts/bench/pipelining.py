@@ -176,7 +176,9 @@ def train(rank, world, arguments, port):
     if arguments.precision == "bf16":
         prepared = [(x.bfloat16() if x.is_floating_point() else x, y) for x, y in prepared]
     speaks = trainer.losses_here and (kind is Pipelined or rank == 0)
-    out = open(arguments.out, "w", encoding="utf-8", buffering=1) if speaks and arguments.out else None
+    out = None
+    if speaks and arguments.out:
+        out = open(arguments.out, "w", encoding="utf-8", buffering=1)  # noqa: SIM115  # until the process ends
     if arguments.device == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = arguments.tf32
         prepared = [(x.pin_memory(), y.pin_memory()) for x, y in prepared]

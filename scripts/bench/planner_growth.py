@@ -84,9 +84,9 @@ def plan(binary, point, options, folder):
             str(point["micro_batches"]),
             *options,
         ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
+        check=False,
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if result.returncode != 0:

@@ -128,11 +128,8 @@ def print_summary(results):
         models[one["config"]].append(one)
     for config, ones in models.items():
         if len(ones) > 1:
-            print(
-                f"{config}: rank correlation"
-                f" {spearman([one['predicted_ms'] for one in ones], [one['measured_ms'] for one in ones]):.2f}"
-                f" over {len(ones)} settings"
-            )
+            predicted, measured = ([one[what] for one in ones] for what in ("predicted_ms", "measured_ms"))
+            print(f"{config}: rank correlation {spearman(predicted, measured):.2f} over {len(ones)} settings")
 
 
 def main():

@@ -29,15 +29,23 @@ from pathlib import Path
 
 import numpy as np
 import torch
+
 from measuring import ENVIRONMENT, ROOT, Table, describe_machine, overrides, spread, text
 
 SIZES = {"10 MB": 10 * 10**6, "10 GB": 10 * 10**9}  # bytes, of tokens of 16 bits
 VOCABULARY, SEQUENCE, BATCH = 50257, 1024, 12  # nanoGPT's for GPT-2
 CONFIG = {
-    "model": {"family": "gpt", "blocks": 1, "width": 16, "heads": 1}, "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
-    "loss": {"type": "token_cross_entropy"}, "train_batch_size": 1, "train_micro_batch_size_per_gpu": 1, "train_steps": 1, "threads_per_rank": 1, "steps_per_print": 0,
-    "pipeline": {"stages": 1}, "profiler": {"repeats": 1, "warmup_ms": 0},
-}  # fmt: skip
+    "model": {"family": "gpt", "blocks": 1, "width": 16, "heads": 1},
+    "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
+    "loss": {"type": "token_cross_entropy"},
+    "train_batch_size": 1,
+    "train_micro_batch_size_per_gpu": 1,
+    "train_steps": 1,
+    "threads_per_rank": 1,
+    "steps_per_print": 0,
+    "pipeline": {"stages": 1},
+    "profiler": {"repeats": 1, "warmup_ms": 0},
+}
 
 
 def write_files(folder):
@@ -155,7 +163,10 @@ def read_batches(arguments, files):
     )
     for name, path in files.items():
         with Ours(arguments.bench, path) as ours:
-            turns = [lambda: ours.turn(arguments.batches), lambda: their_turn(path, arguments.batches)]
+            turns = [
+                lambda ours=ours: ours.turn(arguments.batches),
+                lambda path=path: their_turn(path, arguments.batches),
+            ]
             pairs = []
             for pair in range(arguments.pairs + 1):
                 figures = [None, None]

@@ -45,7 +45,7 @@ def torch_folder(facts):
     except (OSError, ValueError) as error:
         refuse(f"{folder}/version.py: {error}; {needed}")
     version, built_for = (
-        re.search(rf"^{name}\b[^=\n]*= *'([^']*)'", text, re.M) for name in ("__version__", "cuda")
+        re.search(rf"^{name}\b[^=\n]*= *'([^']*)'", text, re.MULTILINE) for name in ("__version__", "cuda")
     )
     version, built_for = (
         version.group(1) if version else "of unknown version",
@@ -116,10 +116,8 @@ def not_reached(host):
         return None
     lines = done.stderr.decode(errors="replace").strip().splitlines()
     if done.returncode == 255 or not lines:
-        return (
-            f"{host}:"
-            f" {lines[-1] if lines else 'ssh failed' if done.returncode == 255 else f'another bundle is in {ROOT}'}"
-        )
+        without = "ssh failed" if done.returncode == 255 else f"another bundle is in {ROOT}"
+        return f"{host}: {lines[-1] if lines else without}"
     return f"{host}: this bundle is not in {ROOT}: {lines[-1]}"
 
 

@@ -25,7 +25,7 @@ def some(names):
 
 def wrong():
     """Text, or None."""
-    if sys.version_info < (3, 10):
+    if sys.version_info < (3, 10):  # noqa: UP036  # this machine's Python may be any
         return (
             f"{sys.executable} is Python {sys.version.split()[0]}, and torch needs 3.10 or newer; PYTHON=..."
             " names another"

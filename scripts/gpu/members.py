@@ -3,6 +3,7 @@
 members.py MARK     waits until its standard input is closed, then ends what carries MARK
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -46,10 +47,8 @@ class Members:
             if not left:
                 return
             for pid in left:
-                try:
+                with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
-                except OSError:
-                    pass
             time.sleep(0.1)
 
 

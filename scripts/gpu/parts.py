@@ -312,23 +312,24 @@ def second():
             )
         )
     for turn in (1, 2):
-        for graphs in ("false", "true"):
-            parts.append(
-                Part(
-                    f"small_layers_graphs_{graphs}_{turn}",
-                    60,
-                    "layers so small that launching counts; in turns",
-                    train(
-                        "bench_gpt",
-                        "bench_gpt_narrow.1",
-                        f"small_{graphs}_{turn}",
-                        f"cuda.graphs={graphs}",
-                        "model.width=128",
-                        "train_steps=60",
-                    ),
-                )
+        parts += [
+            Part(
+                f"small_layers_graphs_{graphs}_{turn}",
+                60,
+                "layers so small that launching counts; in turns",
+                train(
+                    "bench_gpt",
+                    "bench_gpt_narrow.1",
+                    f"small_{graphs}_{turn}",
+                    f"cuda.graphs={graphs}",
+                    "model.width=128",
+                    "train_steps=60",
+                ),
             )
-    return parts + [
+            for graphs in ("false", "true")
+        ]
+    return [
+        *parts,
         Part(
             "gpt_nccl",
             60,
@@ -428,17 +429,18 @@ def machine(count):
             drill("stop", count=4, plan="bench_gpt.4", own_host=False),
         ),
     ]
-    for blocks in (1, 2, 8, 16):
-        parts.append(
-            Part(
-                f"1f1b_blocks_{blocks}",
-                90,
-                "blocks of each NCCL kernel",
-                gpt2_medium(f"1f1b_blocks_{blocks}", count),
-                {"NCCL_MIN_CTAS": "1", "NCCL_MAX_CTAS": str(blocks)},
-            )
+    parts += [
+        Part(
+            f"1f1b_blocks_{blocks}",
+            90,
+            "blocks of each NCCL kernel",
+            gpt2_medium(f"1f1b_blocks_{blocks}", count),
+            {"NCCL_MIN_CTAS": "1", "NCCL_MAX_CTAS": str(blocks)},
         )
-    return parts + [
+        for blocks in (1, 2, 8, 16)
+    ]
+    return [
+        *parts,
         Part(
             "1f1b_clusters",
             90,

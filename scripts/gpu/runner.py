@@ -61,7 +61,7 @@ class Runner:
         try:
             out.mkdir(parents=True, exist_ok=True)
             self.lock()
-            self.results = open(out / "results.jsonl", "a+b")
+            self.results = open(out / "results.jsonl", "a+b")  # noqa: SIM115  # until the process ends
             if self.results.tell() > 0 and not self.whole_lines():
                 self.results.write(b"\n")  # behind what a killed runner left of a line
         except FileExistsError:
@@ -88,7 +88,7 @@ class Runner:
         return self.results.read(1) == b"\n"
 
     def lock(self):
-        self.locked = open(self.out / "lock", "a+", encoding="utf-8")
+        self.locked = open(self.out / "lock", "a+", encoding="utf-8")  # noqa: SIM115  # as long as it is locked
         try:
             fcntl.flock(self.locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -177,7 +177,7 @@ class Runner:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=end_with_parent,
+                preexec_fn=end_with_parent,  # noqa: PLW1509  # this process has one thread
             )
 
     def run(self, part):

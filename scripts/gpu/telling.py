@@ -4,7 +4,7 @@ import re
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-_]")
 # Open MPI's own, between two lines of dashes: that a process has ended, seldom why.
-BANNER = re.compile(r"^-{20,}\n((?:(?!-{20,}$).*\n)*?)-{20,}$", re.M)
+BANNER = re.compile(r"^-{20,}\n((?:(?!-{20,}$).*\n)*?)-{20,}$", re.MULTILINE)
 OF_MPI = re.compile(r"\b(MPI|MPI_ABORT|PRTE|PMIx|prterun|prted?|mpirun)\b")
 NO_DEVICE = re.compile(r"no device|no CUDA device|skipped: no |has no NVIDIA driver|Found no NVIDIA driver")
 # Those that tell most come first.

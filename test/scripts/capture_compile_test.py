@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-import uncollected  # noqa: F401: before PyTorch
+import uncollected  # noqa: F401  # before PyTorch
 
 # Of each library this is a second's work less of the compiler: what calls the kernels. The kernels are
 # compiled as ever.
@@ -22,7 +22,7 @@ os.environ["AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL"] = "O0"
 try:
     import safetensors.torch
     import torch
-    import transformers  # noqa: F401
+    import transformers
 except ImportError as error:
     print(f"skipped: {error}; scripts/setup.sh --models installs it")
     sys.exit(77)
@@ -64,9 +64,15 @@ def train(folder, name, changes=(), launcher=(), **model):
     """Losses of a run and its exit code, and what it said."""
     model = model if "family" in model else {"family": "captured", "path": f"{folder}/gpt2.model", **model}
     config = {
-        "model": model, "data": {"type": "arrays", "path": f"{folder}/text.safetensors", "shuffle": False}, "optimizer": {"type": "AdamW"},
-        "train_batch_size": 16, "train_micro_batch_size_per_gpu": SAMPLES, "train_steps": 3, "threads_per_rank": 1, "profiler": {"repeats": 1, "warmup_ms": 0},
-    }  # fmt: skip
+        "model": model,
+        "data": {"type": "arrays", "path": f"{folder}/text.safetensors", "shuffle": False},
+        "optimizer": {"type": "AdamW"},
+        "train_batch_size": 16,
+        "train_micro_batch_size_per_gpu": SAMPLES,
+        "train_steps": 3,
+        "threads_per_rank": 1,
+        "profiler": {"repeats": 1, "warmup_ms": 0},
+    }
     with open(f"{folder}/{name}.json", "w") as file:
         json.dump(config, file)
     settings = [part for setting in (f"run_dir={folder}/{name}", *changes) for part in ("--set", setting)]
@@ -75,6 +81,7 @@ def train(folder, name, changes=(), launcher=(), **model):
         capture_output=True,
         text=True,
         env=ENVIRONMENT,
+        check=False,
     )
     lines = f"{folder}/{name}/metrics.jsonl"
     losses = (
@@ -93,9 +100,13 @@ def refused(folder, name, *said, **model):
 def test_stretches():
     """A view of a result that another step reads stays a step; one that only the stretch reads does not."""
     steps = [
-        ["aten::mul.Tensor", ["%0 f32[b,4]"], ["in0", "in0"]], ["aten::view", ["%1 f32[4*b]"], ["%0", [-1]]], ["aten::tanh", ["%2 f32[4*b]"], ["%1"]],
-        ["aten::view", ["%3 f32[b,4]"], ["%2", [-1, 4]]], ["aten::mm", ["%4 f32[b,4]"], ["%3", "p0"]], ["aten::relu", ["%5 f32[b,4]"], ["%4"]],
-    ]  # fmt: skip
+        ["aten::mul.Tensor", ["%0 f32[b,4]"], ["in0", "in0"]],
+        ["aten::view", ["%1 f32[4*b]"], ["%0", [-1]]],
+        ["aten::tanh", ["%2 f32[4*b]"], ["%1"]],
+        ["aten::view", ["%3 f32[b,4]"], ["%2", [-1, 4]]],
+        ["aten::mm", ["%4 f32[b,4]"], ["%3", "p0"]],
+        ["aten::relu", ["%5 f32[b,4]"], ["%4"]],
+    ]
     (found,) = stretches_of(
         {
             "forward": {
@@ -124,8 +135,10 @@ def test_runs(folder):
     assert len(one) >= 3 and one != plain, "nothing ran compiled"
     assert all(abs(a[0] - b[0]) < 1e-4 * abs(b[0]) for a, b in zip(one, plain)), (one, plain)
     for name, *changes in (
-        ("zb", "pipeline.stages=2", "pipeline.schedule=zb_h1"), ("again", "pipeline.stages=2", "activation_checkpointing.recompute=all"), ("three", "pipeline.stages=3", "pipeline.schedule=fill_drain"),
-    ):  # fmt: skip
+        ("zb", "pipeline.stages=2", "pipeline.schedule=zb_h1"),
+        ("again", "pipeline.stages=2", "activation_checkpointing.recompute=all"),
+        ("three", "pipeline.stages=3", "pipeline.schedule=fill_drain"),
+    ):
         found, code, text = train(folder, name, changes, compiled="require")
         assert code == 0 and found == one, (name, text, found, one)
     found, code, text = train(
@@ -163,7 +176,10 @@ def test_refusals(folder):
         refused(folder, name, "index.json", *said, **model)
 
     graph = next(i for i, g in enumerate(index["graphs"]) if g["runs"])
-    run = lambda i: i["graphs"][graph]["runs"][0]
+
+    def run(i):
+        return i["graphs"][graph]["runs"][0]
+
     at = f"/graphs/{graph}/runs/0"
     changed(lambda i: i.update(format=2), "format", "/format")
     changed(lambda i: i.update(more=1), "more", "more")

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-import uncollected  # noqa: F401: before PyTorch
+import uncollected  # noqa: F401  # before PyTorch
 
 try:
     import safetensors.torch
@@ -80,7 +80,10 @@ def said(done, code=0):
 
 def run(*command, code=0):
     return said(
-        subprocess.run([str(c) for c in command], capture_output=True, text=True, env=ENVIRONMENT), code
+        subprocess.run(
+            [str(c) for c in command], capture_output=True, text=True, env=ENVIRONMENT, check=False
+        ),
+        code,
     )
 
 

@@ -9,11 +9,11 @@ import os
 import sys
 import tempfile
 
-import uncollected  # noqa: F401: before PyTorch
+import uncollected  # noqa: F401  # before PyTorch
 
 sys.path.insert(0, f"{os.path.abspath(sys.argv[1])}/python")
 try:
-    import safetensors.torch  # noqa: F401
+    import safetensors.torch
     import torch
 except ImportError as error:
     print(f"skipped: {error}; scripts/setup.sh --models installs it")
@@ -52,7 +52,7 @@ def files():
 def line_of(text):
     """Where wrong.py has it, as refusals say it; it has it once."""
     with open(WRONG) as file:
-        before, after = file.read().split(text)
+        before, _ = file.read().split(text)
     return f"line {before.count(chr(10)) + 1}"
 
 
@@ -401,9 +401,8 @@ def test_captured(only):
             f"{name}: {done.stderr}{done.stdout}"
         )
         with safetensors.safe_open("made/weights.safetensors", "pt") as weights:
-            assert not [n for n in weights.keys() if "_orig_mod" in n or n.startswith("module.")], list(
-                weights.keys()
-            )
+            names = list(weights.keys())
+        assert not [n for n in names if "_orig_mod" in n or n.startswith("module.")], names
 
 
 def test_without_traceback(only):

@@ -6,7 +6,7 @@ capture_rounding_test.py SOURCE_DIR          exits with 77 where torch is missin
 
 import sys
 
-import uncollected  # noqa: F401: before PyTorch
+import uncollected  # noqa: F401  # before PyTorch
 
 from capture_cases import equal, nn, numbers, refused, torch
 

@@ -10,7 +10,7 @@ import json
 import sys
 import tempfile
 
-import uncollected  # noqa: F401: before PyTorch
+import uncollected  # noqa: F401  # before PyTorch
 
 from capture_cases import capture, equal, equal_model, nn, numbers, refused, tokens
 from forked import stagecraft_capture

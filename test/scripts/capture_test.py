@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-import uncollected  # noqa: F401: before PyTorch
+import uncollected  # noqa: F401  # before PyTorch
 
 try:
     import safetensors.torch
@@ -181,7 +181,10 @@ def test_own_models():
         len({graph_name(layer.graph) for layer in layers if layer.name.startswith("transformer.h.")})
         == len(layers) // 3 - 1
     ), [l.name for l in layers]
-    encoder = lambda **how: nn.TransformerEncoderLayer(16, 4, 32, dropout=0.1, batch_first=True, **how)
+
+    def encoder(**how):
+        return nn.TransformerEncoderLayer(16, 4, 32, dropout=0.1, batch_first=True, **how)
+
     stack = nn.Sequential(
         nn.Linear(8, 16),
         encoder(),
@@ -375,10 +378,13 @@ def test_cuts():
         tie_word_embeddings=False,
     )
     llama = Logits(transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2)))
-    names = lambda choice, module=llama, batch=tokens(96): [
-        layer.name.removeprefix("wrapped.") for layer in capture(module, batch, choice=choice).layers
-    ]
-    by_size = lambda choice: names(choice, sequential(), numbers(8, name="input"))
+
+    def names(choice, module=llama, batch=tokens(96)):
+        return [layer.name.removeprefix("wrapped.") for layer in capture(module, batch, choice=choice).layers]
+
+    def by_size(choice):
+        return names(choice, sequential(), numbers(8, name="input"))
+
     assert names("model.layers.*,lm_head") == [
         "model.embed_tokens",
         "model.layers.0",
@@ -526,11 +532,16 @@ class Around(nn.Module):
 def test_custom_functions():
     """A backward that the user wrote is the one that runs."""
     torch.manual_seed(0)
-    blocks = lambda function: nn.Sequential(
-        Around(function), Around(function), Around(function), nn.Linear(8, 4)
-    )
-    both = lambda x: sum(ProductAndSum.apply(x, x.tanh()))
-    checkpointed = lambda x: torch.utils.checkpoint.checkpoint(lambda y: y.tanh() * y, x, use_reentrant=False)
+
+    def blocks(function):
+        return nn.Sequential(Around(function), Around(function), Around(function), nn.Linear(8, 4))
+
+    def both(x):
+        return sum(ProductAndSum.apply(x, x.tanh()))
+
+    def checkpointed(x):
+        return torch.utils.checkpoint.checkpoint(lambda y: y.tanh() * y, x, use_reentrant=False)
+
     for name, function in (
         ("straight through", Rounded.apply),
         ("two results", both),
@@ -596,7 +607,10 @@ class Half(nn.Linear):
 
 def test_gradients_of_parts():
     torch.manual_seed(0)
-    around = lambda module: nn.Sequential(nn.Linear(8, 8), module, nn.Linear(8, 4))
+
+    def around(module):
+        return nn.Sequential(nn.Linear(8, 8), module, nn.Linear(8, 4))
+
     equal("no_grad within a forward", around(Parts()), numbers(8, name="input"), 3)
     equal("writes to slices", around(Slices()), numbers(8, name="input"), 3)
     frozen = around(nn.Linear(8, 8))
@@ -630,7 +644,10 @@ def test_fields_and_losses():
     their means count."""
     torch.manual_seed(0)
     labels = {task.ending: task.labels for task in TASKS}
-    of = lambda model, *names: [FIELDS[name](model.wrapped.config, 12) for name in names]
+
+    def of(model, *names):
+        return [FIELDS[name](model.wrapped.config, 12) for name in names]
+
     sizes = dict(
         vocab_size=96,
         hidden_size=32,
@@ -810,7 +827,9 @@ class Pair(nn.Module):
 
 
 def test_refusals():
-    inside = lambda module: nn.Sequential(nn.Linear(8, 8), module, nn.Linear(8, 4))
+    def inside(module):
+        return nn.Sequential(nn.Linear(8, 8), module, nn.Linear(8, 4))
+
     refused(
         "a branch on data",
         inside(Branches()),
@@ -858,6 +877,7 @@ def in_a_process(*arguments, before=""):
         capture_output=True,
         text=True,
         env=environment,
+        check=False,
     )
 
 
@@ -928,6 +948,7 @@ def train(stagecraft, folder, config, run, *settings):
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     with open(f"{folder}/{run}/metrics.jsonl") as file:

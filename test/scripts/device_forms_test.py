@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 sys.path.insert(0, f"{Path(sys.argv[1]).absolute()}/python")
-from stagecraft_tools.torch_versions import VERSIONS  # noqa: E402
+from stagecraft_tools.torch_versions import VERSIONS
 
 aten = torch.ops.aten
 FLASH, EFFICIENT, PLAIN = range(3)
@@ -295,7 +295,7 @@ def determinism(source):
     for half, known in zip(halves, (BY_SETTING, REFUSED), strict=True):
         of_gpus = [
             entry
-            for entry in re.split(r"^        \* ", half, flags=re.M)[1:]
+            for entry in re.split(r"^        \* ", half, flags=re.MULTILINE)[1:]
             if "MPS" not in entry or "CUDA" in entry
         ]
         lines = {re.sub(r"[`~,]|:\w+:", "", entry.split()[0]) for entry in of_gpus}

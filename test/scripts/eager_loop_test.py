@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-import uncollected  # noqa: F401: before PyTorch
+import uncollected  # noqa: F401  # before PyTorch
 
 try:
     import safetensors.torch
@@ -52,7 +52,9 @@ OPTIMIZERS = {
 
 
 def run(*command):
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, env=ENVIRONMENT)
+    done = subprocess.run(
+        [str(c) for c in command], capture_output=True, text=True, env=ENVIRONMENT, check=False
+    )
     assert done.returncode == 0, f"{command}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -67,15 +69,19 @@ def in_buckets(data, lengths):
     """The rows by the shortest of `lengths` that holds them, and a function that cuts micro-batches of them:
     docs/guides/data.md, written again."""
     positions = data["attention_mask"].shape[1]
-    bucket_of = lambda mask: next(
-        i for i, length in enumerate([*lengths, positions]) if mask[length:].sum() == 0
-    )
+
+    def bucket_of(mask):
+        return next(i for i, length in enumerate([*lengths, positions]) if mask[length:].sum() == 0)
+
     buckets = [bucket_of(mask) for mask in data["attention_mask"]]
     order = sorted(range(len(buckets)), key=lambda row: buckets[row])
-    cut = lambda batch: {
-        name: rows[:, : [*lengths, positions][max(map(bucket_of, batch["attention_mask"]))]].contiguous()
-        for name, rows in batch.items()
-    }
+
+    def cut(batch):
+        return {
+            name: rows[:, : [*lengths, positions][max(map(bucket_of, batch["attention_mask"]))]].contiguous()
+            for name, rows in batch.items()
+        }
+
     return {name: rows[order] for name, rows in data.items()}, cut
 
 
@@ -222,11 +228,13 @@ def causal(folder, sequence, config, holders=()):
         f"{folder}/model",
     )
     data = tokens(config["vocab_size"], sequence)
-    loss_of = lambda module, batch: (
-        module(input_ids=batch["input_ids"], labels=batch["input_ids"], use_cache=False).loss
-    )
 
-    build = lambda: transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config))
+    def loss_of(module, batch):
+        return module(input_ids=batch["input_ids"], labels=batch["input_ids"], use_cache=False).loss
+
+    def build():
+        return transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config))
+
     if holders:
         return check_tied(folder, build, loss_of, data, holders)
     check(
@@ -236,6 +244,7 @@ def causal(folder, sequence, config, holders=()):
         data,
         [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}],
     )
+    return None
 
 
 def apart(build, names):
@@ -305,8 +314,12 @@ def masked(folder, config, holders=(), lengths=()):
     def loss_of(module, batch):
         return module(**batch).loss if units(batch) else sum(p.sum() for p in module.parameters()) * 0
 
-    build = lambda: transformers.AutoModelForMaskedLM.from_config(transformers.AutoConfig.for_model(**config))
-    weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))
+    def build():
+        return transformers.AutoModelForMaskedLM.from_config(transformers.AutoConfig.for_model(**config))
+
+    def weight(micro_batch, batch):
+        return units(micro_batch) / sum(map(units, batch))
+
     if holders:
         return check_tied(folder, build, loss_of, data, holders, weight)
     head = [
@@ -321,6 +334,7 @@ def masked(folder, config, holders=(), lengths=()):
         weight,
         lengths=lengths,
     )
+    return None
 
 
 def translation(folder, config, holders=()):
@@ -340,11 +354,15 @@ def translation(folder, config, holders=()):
     )
     data = two_texts()
 
-    build = lambda: transformers.AutoModelForSeq2SeqLM.from_config(
-        transformers.AutoConfig.for_model(**config)
-    )
-    weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))
-    loss_of = lambda module, batch: module(**batch, use_cache=False).loss
+    def build():
+        return transformers.AutoModelForSeq2SeqLM.from_config(transformers.AutoConfig.for_model(**config))
+
+    def weight(micro_batch, batch):
+        return units(micro_batch) / sum(map(units, batch))
+
+    def loss_of(module, batch):
+        return module(**batch, use_cache=False).loss
+
     if holders:
         return check_tied(folder, build, loss_of, data, holders, weight)
     pipelines = [
@@ -359,6 +377,7 @@ def translation(folder, config, holders=()):
         return module
 
     check(folder, untied, loss_of, data, pipelines, weight)
+    return None
 
 
 def images(folder, source, size, pipelines=({"schedule": "1f1b", "stages": 2},)):
@@ -380,9 +399,10 @@ def images(folder, source, size, pipelines=({"schedule": "1f1b", "stages": 2},))
         "inputs": torch.randn((count, 3, size, size), generator=generator),
         "targets": torch.randint(10, (count,), generator=generator),
     }
-    loss_of = lambda module, batch: torch.nn.functional.cross_entropy(
-        module(batch["inputs"]), batch["targets"]
-    )
+
+    def loss_of(module, batch):
+        return torch.nn.functional.cross_entropy(module(batch["inputs"]), batch["targets"])
+
     names = {}
     exec(source, names)
     check(folder, names["build"], loss_of, data, [{"schedule": "1f1b", "stages": 1}, *pipelines])

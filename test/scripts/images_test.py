@@ -33,6 +33,7 @@ def images(*arguments):
         capture_output=True,
         text=True,
         env=ENVIRONMENT,
+        check=False,
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -78,6 +79,7 @@ with tempfile.TemporaryDirectory() as folder:
         text=True,
         env=ENVIRONMENT,
         preexec_fn=small_files,
+        check=False,
     )
     assert done.returncode == 2 and done.stderr == "stagecraft-images: full: File too large\n", done.stderr
     assert not [name for name in os.listdir() if name.startswith("full")]
@@ -149,9 +151,10 @@ with tempfile.TemporaryDirectory() as folder:
     # What it refuses, and what would be lost in silence.
     def bomb(folder):
         header = struct.pack(">IIBBBBB", 30000, 30000, 8, 2, 0, 0, 0)
-        chunk = lambda kind, data: (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
+
+        def chunk(kind, data):
+            return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
         with open(f"{folder}/bomb.png", "wb") as file:
             file.write(
                 b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
@@ -244,7 +247,7 @@ with tempfile.TemporaryDirectory() as folder:
             },
             file,
         )
-    done = subprocess.run([STAGECRAFT, "train", "run.json"], capture_output=True, text=True)
+    done = subprocess.run([STAGECRAFT, "train", "run.json"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
     with open("run/metrics.jsonl") as file:
         losses = [record["loss"] for record in map(json.loads, file) if "loss" in record]

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import uncollected  # noqa: F401: before PyTorch
+import uncollected  # noqa: F401  # before PyTorch
 
 import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -195,7 +195,7 @@ def compare(program, folder, optimizer, scheduler):
     assert moved == len(ours), "a parameter that no step changed compares nothing"
     averages = part(tensors, "state/ema/")
     assert (averaged is not None) == bool(averages)
-    for (name, average), expected in zip(averages.items(), averaged.module if averaged else []):
+    for (name, average), _expected in zip(averages.items(), averaged.module if averaged else []):
         assert not torch.equal(average, ours[name])
         worst = max(worst, (average - dict(zip(named, averaged.module))[name]).abs().max().item())
     return worst

@@ -15,7 +15,7 @@ import tempfile
 
 sys.path.insert(0, f"{os.path.abspath(sys.argv[1])}/python")
 try:
-    import numpy  # noqa: F401
+    import numpy
 except ImportError as error:
     print(f"skipped: {error}; scripts/setup.sh --models installs it")
     sys.exit(77)
@@ -266,15 +266,23 @@ def tokens(value, replace=True):
 
 def test_kills_of_tokens():
     """The index and the tokens belong together at every moment, and one whole pair is there."""
-    pair = lambda value: (bytes([value, 0]) * value, value)
+
+    def pair(value):
+        return (bytes([value, 0]) * value, value)
+
     kills = 0
     for kills in range(1, 100):
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
             tokens(3)
             killed = killed_at(kills, lambda: tokens(5))
-            found = lambda name: [open(f, "rb").read() for f in (name, *leftovers(name)) if os.path.exists(f)]
-            count = lambda index: int.from_bytes(index[34:38], "little") if len(index) > 38 else None
+
+            def found(name):
+                return [open(f, "rb").read() for f in (name, *leftovers(name)) if os.path.exists(f)]
+
+            def count(index):
+                return int.from_bytes(index[34:38], "little") if len(index) > 38 else None
+
             there = [
                 value
                 for value in (3, 5)

@@ -12,10 +12,10 @@ import subprocess
 import sys
 import tempfile
 
-import uncollected  # noqa: F401: before PyTorch
+import uncollected  # noqa: F401  # before PyTorch
 
 try:
-    import safetensors.torch  # noqa: F401
+    import safetensors.torch
 except ImportError as error:
     print(f"skipped: {error}; scripts/setup.sh --models installs it")
     sys.exit(77)
@@ -28,9 +28,16 @@ from torch_model import convnet
 SOURCE, STAGECRAFT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 sys.path.insert(0, f"{SOURCE}/python")
 RUN = {
-    "model": {"family": "captured", "path": "mine.model"}, "data": {"type": "synthetic", "samples": 64, "shape": [1, 28, 28], "classes": 10},
-    "loss": {"type": "cross_entropy"}, "optimizer": {"type": "AdamW"}, "train_batch_size": 16, "train_micro_batch_size_per_gpu": 4, "train_steps": 1, "threads_per_rank": 1, "profiler": {"repeats": 2, "warmup_ms": 0},
-}  # fmt: skip
+    "model": {"family": "captured", "path": "mine.model"},
+    "data": {"type": "synthetic", "samples": 64, "shape": [1, 28, 28], "classes": 10},
+    "loss": {"type": "cross_entropy"},
+    "optimizer": {"type": "AdamW"},
+    "train_batch_size": 16,
+    "train_micro_batch_size_per_gpu": 4,
+    "train_steps": 1,
+    "threads_per_rank": 1,
+    "profiler": {"repeats": 2, "warmup_ms": 0},
+}
 
 
 def run(*command):

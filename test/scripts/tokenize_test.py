@@ -31,7 +31,9 @@ TOKENIZE = [sys.executable, "-m", "stagecraft_tokenize"]
 
 
 def command(*arguments, code=0):
-    done = subprocess.run([*TOKENIZE, *map(str, arguments)], capture_output=True, text=True, env=ENVIRONMENT)
+    done = subprocess.run(
+        [*TOKENIZE, *map(str, arguments)], capture_output=True, text=True, env=ENVIRONMENT, check=False
+    )
     assert done.returncode == code, f"{arguments}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
 
@@ -55,7 +57,7 @@ def learned():
 def test_text_and_training(tokenizer):
     said = command(TEXT, "--tokenizer", ".", "--end", "<end>", "-o", "out/text")
     with open(TEXT, encoding="utf-8") as file:
-        expected = tokenizer.encode(file.read()).ids + [tokenizer.token_to_id("<end>")]
+        expected = [*tokenizer.encode(file.read()).ids, tokenizer.token_to_id("<end>")]
     assert numpy.fromfile("out/text.bin", dtype=numpy.uint16).tolist() == expected
     assert f"1 document, {len(expected):,} tokens of 600" in said
     data = json.loads("{" + said.splitlines()[-1] + "}")["data"]
@@ -132,6 +134,7 @@ def test_refusals():
         text=True,
         env=ENVIRONMENT,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
+        check=False,
     )
     assert limited.returncode == 2 and re.fullmatch(
         r"stagecraft-tokenize: e\.bin\.[0-9a-f]{16}\.part: File too large\n", limited.stderr

@@ -11,7 +11,7 @@ import sys
 import traceback
 from pathlib import Path
 
-import uncollected  # noqa: F401: before PyTorch
+import uncollected  # noqa: F401  # before PyTorch
 
 SOURCE = Path(sys.argv[1]).absolute()
 sys.path.insert(0, str(SOURCE / "python"))

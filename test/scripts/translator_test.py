@@ -13,7 +13,7 @@ import sys
 import tempfile
 import zlib
 
-import uncollected  # noqa: F401: before PyTorch
+import uncollected  # noqa: F401  # before PyTorch
 
 try:
     import safetensors.torch

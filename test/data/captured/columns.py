@@ -1,8 +1,8 @@
 # The module of columns/: categories that are looked up in tables of several sizes, one column of the input in
 # each; a number made of two columns; a field in a table of two rows; classes whose first no label names.
 #
-#   stagecraft-capture columns.py:Columns --sequence 3 --vocabulary 5 --field 'kind=i64[]<2' --field
-#   'labels=i64[]<3' --loss columns.py:loss -o columns
+#   stagecraft-capture columns.py:Columns --sequence 3 --vocabulary 5 --field 'kind=i64[]<2' \
+#     --field 'labels=i64[]<3' --loss columns.py:loss -o columns
 
 import torch
 from torch import nn

@@ -3,8 +3,8 @@
 # dropout, a value that goes past layers, a layer behind which no tensor has the length any more, and a loss
 # over labels.
 #
-#   stagecraft-capture lengths.py:Lengths --input 4,8 --field 'mask=i64[4]<2' --field 'labels=i64[4]<5' --loss
-#   lengths.py:loss --lengths 2,3 -o lengths
+#   stagecraft-capture lengths.py:Lengths --input 4,8 --field 'mask=i64[4]<2' --field 'labels=i64[4]<5' \
+#     --loss lengths.py:loss --lengths 2,3 -o lengths
 
 import torch
 from torch import nn

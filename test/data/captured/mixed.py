@@ -5,8 +5,8 @@
 #
 # mixed_bf16/ is the same with `--dtype bfloat16 --full BatchNorm1d`.
 #
-#   stagecraft-capture mixed.py:Mixed --input 4,8 --field 'mask=i64[4]<2' --field 'labels=i64[4]<5' --loss
-#   mixed.py:loss -o mixed
+#   stagecraft-capture mixed.py:Mixed --input 4,8 --field 'mask=i64[4]<2' --field 'labels=i64[4]<5' \
+#     --loss mixed.py:loss -o mixed
 
 import torch
 from torch import nn

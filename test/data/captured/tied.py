@@ -3,8 +3,8 @@
 #
 # tied_bf16/ and tied_fp16/ are the same with `--dtype bfloat16` and `--dtype float16`.
 #
-#   stagecraft-capture tied.py:Tied --input 4,8 --field 'mask=i64[4]<2' --field 'labels=i64[4]<5' --loss
-#   tied.py:loss -o tied
+#   stagecraft-capture tied.py:Tied --input 4,8 --field 'mask=i64[4]<2' --field 'labels=i64[4]<5' \
+#     --loss tied.py:loss -o tied
 
 import torch
 from torch import nn
