@@ -38,7 +38,7 @@ ModelInput read(const TrainingInputs& materials, std::int64_t first, std::int64_
   const Dataset& data = materials.data->uncut();
   ModelInput input;
   input.inputs = data.inputs(Split::train, samples);
-  if (materials.loss->fields().empty()) input.targets = data.targets(Split::train, samples);
+  if (materials.loss->reads_targets()) input.targets = data.targets(Split::train, samples);
   const Model& model = materials.model;
   input.fields =
       read_fields(data, Split::train,

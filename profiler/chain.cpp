@@ -49,7 +49,7 @@ Bundle Chain::begin(const ChainInput& data, ChainWork& work) const {
 Bundle Chain::forward(int row, const Bundle& input, ChainWork& work, std::uint64_t micro_batch) {
   Kept& kept = work.kept[static_cast<std::size_t>(row)];
   if (is_loss(row)) {
-    const LossData data = loss_.fields().empty() ? LossData(work.targets) : LossData(work.fields);
+    const LossData data = loss_.reads_targets() ? LossData(work.targets) : LossData(work.fields);
     (void)run_loss(loss_, input.front(), data, /*share=*/1, &kept, /*count_correct=*/false);
     work.targets.reset();
     work.fields.clear();

@@ -207,7 +207,7 @@ Tensors Stage::run(MicroBatchWork& work, StageGraphs::PartKind kind, Tensors inp
 
 LossValue Stage::loss_of(const at::Tensor& output, const FieldTensors& fields, const LossTask& task,
                          const at::Tensor& weights, Kept* kept, bool count_correct) const {
-  LossData data = loss_.fields().empty() ? LossData(task.targets) : LossData(fields);
+  LossData data = loss_.reads_targets() ? LossData(task.targets) : LossData(fields);
   data.weights = weights;
   return run_loss(loss_, output, data, task.share, kept, count_correct);
 }

@@ -222,7 +222,7 @@ struct Worker::Impl {
       its.fields = model.fields_of(stage.first_layer(), stage.last_layer(), last ? &loss : nullptr);
       if ((!first && !last && its.fields.empty()) || sources.contains(stage.id())) continue;
       its.inputs = first;
-      its.targets = last && loss.fields().empty();
+      its.targets = last && loss.reads_targets();
       auto loader = std::make_unique<Loader>(data, std::move(its));
       std::unique_ptr<BatchSource>& source = sources[stage.id()];
       if (copies) {

@@ -35,6 +35,8 @@ class CapturedLoss final : public Loss, public captured::OfGraphs {
   }
 
   std::vector<std::string> fields() const override { return loss_.fields; }
+  bool reads_targets() const override { return false; }
+  bool is_of_whole_batch() const override { return loss_.of_whole_batch; }
   std::vector<const captured::Graph*> graphs() const override {
     std::vector<const captured::Graph*> all;
     for (const Form& form : forms_) all.push_back(&form.graph());
@@ -122,7 +124,9 @@ class CapturedLoss final : public Loss, public captured::OfGraphs {
 
   /// For people: whether what it means over are tokens.
   Targets targets() const override {
-    const captured::ValueType& first = forms_.front().graph().fields.front();
+    const std::vector<captured::ValueType>& fields = forms_.front().graph().fields;
+    if (fields.empty()) return Targets::none;
+    const captured::ValueType& first = fields.front();
     if (c10::isFloatingType(first.dtype)) return Targets::values;
     return first.sizes.size() > 1 ? Targets::tokens : Targets::classes;
   }

@@ -182,7 +182,6 @@ class FolderMaker {
     if (!graph.parameters.empty() || !graph.buffers.empty() || graph.input_gradients[0] == kNoValue) {
       throw InputError(at("/loss/graph"), "a loss has neither parameters nor buffers, and a gradient");
     }
-    if (loss.fields.empty()) throw InputError(at("/loss/fields"), "a loss reads a field of the batch");
     check_fields(loss.fields, graph.fields, "/loss/fields");
     check_weights(loss.constants, graph.constants, "/loss/constants");
     if (loss.units) {
@@ -198,6 +197,7 @@ class FolderMaker {
       }
       made.units = {loss.units->field, loss.units->ignore, loss.units->from};
     }
+    made.of_whole_batch = loss.of_whole_batch;
     folder_.loss = std::move(made);
   }
 

@@ -57,6 +57,7 @@ struct FolderLoss {
   std::vector<std::string> fields, constants;
   Reduction reduction = Reduction::mean;
   std::optional<FolderUnits> units;  ///< absent: samples
+  bool of_whole_batch = false;       ///< as in Loss
 };
 
 struct ModelFolder {

@@ -45,7 +45,7 @@ class LossTrier {
 
  private:
   at::Tensor forward(const at::Tensor& output, double share, Kept* kept) const {
-    const LossData data = loss_.fields().empty() ? LossData(trial_.targets) : LossData(trial_.fields);
+    const LossData data = loss_.reads_targets() ? LossData(trial_.targets) : LossData(trial_.fields);
     return run_loss(loss_, output, data, share, kept, /*count_correct=*/false).loss;
   }
   double value(const at::Tensor& output, double share, Kept* kept) const {
@@ -118,7 +118,7 @@ class LossTrier {
 
   /// Other numbers are given beside: only those in memory may be used.
   void from_memory(double share, double scale) {
-    LossData data = loss_.fields().empty() ? LossData(trial_.targets) : LossData(trial_.fields);
+    LossData data = loss_.reads_targets() ? LossData(trial_.targets) : LossData(trial_.fields);
     data.weights = at::tensor({share, scale}, at::kDouble);
     Kept kept;
     const at::Tensor loss = run_loss(loss_, output_.clone(), data, 1, &kept, /*count_correct=*/false).loss;

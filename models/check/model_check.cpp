@@ -130,7 +130,7 @@ std::vector<LayerReport> check_layers(const Model& model, const Loss& loss, std:
     two.go_on(i, copies, trial.buffers, seed);
   }
   const LossTrial trial{one.input().inputs.front(), first.targets, first.fields,
-                        /*draws=*/loss.fields().empty()};
+                        /*draws=*/loss.reads_targets()};
   reports.push_back({"loss", "", {}, check_loss(loss, trial)});
   return reports;
 }

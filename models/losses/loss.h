@@ -74,6 +74,11 @@ class Loss {
 
   /// Fields of the batch that it reads, by the model's names, in place of the targets.
   [[nodiscard]] virtual std::vector<std::string> fields() const { return {}; }
+  /// Whether it reads the data's targets: one without fields may read the output alone.
+  [[nodiscard]] virtual bool reads_targets() const { return fields().empty(); }
+  /// Whether a batch's is another than what its micro-batches' add up to: it compares samples with each other,
+  /// or divides by what only the whole batch has.
+  [[nodiscard]] virtual bool is_of_whole_batch() const { return false; }
   /// What the micro-batch weighs, where samples weigh differently: targets that are not padding. Shares are
   /// then of units. `fields` are on the CPU.
   [[nodiscard]] virtual bool counts_units() const { return false; }

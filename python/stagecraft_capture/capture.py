@@ -17,7 +17,7 @@ from .joint import Tensors, trace
 from .keep import BUDGET, choose, kept_bytes
 from .layers import blocks_of, checked
 from .layouts import gradients_between
-from .losses import units_of
+from .losses import reduction_of, units_of
 from .memory import refuse_shared_with_parameters
 from .multiply_adds import multiply_adds
 from .no_weights import mode_of
@@ -46,7 +46,7 @@ class Model:
     layers: list
     loss: Layer = None
     units: dict = None  # what a mean counts, as the manifest has it; None: samples
-    reduction: str = "mean"
+    reduction: str = "mean"  # or "sum", or "whole": neither, of reduction_of
     unread: dict = None  # by micro-batch size, of composite.py
     changes: object = None  # of state.py
     # layers that are part of the first: no gradient goes further back
@@ -95,6 +95,8 @@ def cut_and_fitted(module, batch, has_loss, exports, changes, budget, choice):
         for b, pieces in at.items():
             finish(pieces, exported[mode][b], gradients if mode else None)
     units, reduction = loss_units(exported, cuts, batch, RUN) if has_loss else (None, "mean")
+    if has_loss and units is None and reduction == "mean" and not fake:
+        reduction = reduction_of(module, batch)
     for mode in (True, False):
         settle_constants(exported[mode], cuts[mode])
     layers, graphs, chosen = [], {}, {}

@@ -2,6 +2,7 @@
 PyTorch."""
 
 import inspect
+import math
 
 import torch
 
@@ -9,9 +10,12 @@ from .batch import Field
 from .errors import CaptureError
 from .nodes import name_of
 from .precision import wide
+from .users_code import state_kept
 
 USUAL = ("cross_entropy", "mse")
 COUNTING = ("cross_entropy_loss", "nll_loss", "nll_loss2d", "nll_loss_nd")  # means over labels that count
+
+SAME = 1e-3  # as close as narrow types come
 
 
 def cross_entropy(output, batch):
@@ -47,19 +51,21 @@ class WithLoss(torch.nn.Module):
 
     PREFIX = "wrapped."
 
-    def __init__(self, module, loss):
+    def __init__(self, module, loss, results=None):
         super().__init__()
         self.wrapped = module
         self.loss = loss
+        self.results = results  # of results.py; None: what the module returns, as it is
         self.names = [
             p.name for p in inspect.signature(module.forward).parameters.values() if p.kind != p.VAR_KEYWORD
         ]
 
     def forward(self, **batch):
-        output = self.wrapped(**{name: batch[name] for name in self.names if name in batch})
+        made = self.wrapped(**{name: batch[name] for name in self.names if name in batch})
+        output = made if self.results is None else self.results.one(made)
         if self.loss is None:
             return output
-        loss = self.loss(output, Fields(batch))
+        loss = self.loss(made if self.results is None else self.results.again(made, output), Fields(batch))
         if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
             shape = f"{list(loss.shape)}" if isinstance(loss, torch.Tensor) else ""
             raise CaptureError(
@@ -67,6 +73,21 @@ class WithLoss(torch.nn.Module):
                 " return the mean or the sum"
             )
         return output, loss
+
+
+def reduction_of(module, batch):
+    """Whether a batch's loss is the "mean" of its samples', the "sum", or something of the "whole" batch:
+    of four samples beside two and two. In evaluation, where no sample depends on others by the model."""
+    fields, training = batch.at(4), module.training
+    with state_kept(module), torch.no_grad():
+        module.eval()
+        parts = ({name: t[first:last] for name, t in fields.items()} for first, last in ((0, 2), (2, 4)))
+        halves = sum(float(module(**{name: t.clone() for name, t in part.items()})[1]) for part in parts)
+        whole = float(module(**fields)[1])
+    module.train(training)
+    if math.isclose(whole, halves / 2, rel_tol=SAME, abs_tol=SAME):
+        return "mean"
+    return "sum" if math.isclose(whole, halves, rel_tol=SAME, abs_tol=SAME) else "whole"
 
 
 def units_of(piece, values_of, batch):

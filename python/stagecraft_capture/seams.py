@@ -8,7 +8,7 @@ are forbidden, and all graphs are cut again, so that the pieces on both sides ar
 
 from collections import Counter
 
-from .cut import HELD, cut, read_up_to
+from .cut import HELD, cut, is_numbers, read_up_to
 from .in_place import storage
 
 MODEL_INPUT = (-1, 0)  # as a value: the layer that makes it, and which of those it makes
@@ -70,6 +70,21 @@ def over_buffers(all_pieces, composites, keys):
     return {key for i, key in enumerate(keys) if any(min(at) <= i < max(at) for at in users.values())}
 
 
+def without_samples(all_pieces, keys):
+    """Seams over which no numbers of samples go: positions, or a weight made of others (parametrizations).
+    A layer of these would not know how many samples there are."""
+
+    def shapes(pieces, i):
+        return [node.meta["val"].shape if is_numbers(node) else None for node in pieces[i].outputs]
+
+    found = set()
+    for i, key in enumerate(keys):
+        at = [shapes(pieces, i) for pieces in all_pieces]
+        if all(len(set(of_value)) == 1 for of_value in zip(*at)):
+            found.add(key)
+    return found
+
+
 def without_gradient(pieces, keys, reached):
     """Seams that no gradient comes back over. `reached`: nodes that have one in eager mode."""
     return {key for key, piece in zip(keys, pieces) if not any(node in reached for node in piece.outputs)}
@@ -101,6 +116,10 @@ def cut_alike(exported, largest, gradients_of, *how):
         if not wrong:
             gradients = gradients_of(exported[True][largest], cuts[True][largest])
             pieces = all_pieces[graphs.index((True, largest))]
+            wrong = without_samples(all_pieces, keys[0])
+            if wrong:
+                forbidden |= wrong
+                continue
             wrong = without_gradient(pieces, keys[0], gradients[2])
             if not wrong:
                 return cuts, gradients, joined

@@ -12,9 +12,10 @@ import torch
 from . import hugging_face
 from .batch import Field, drawn, parse_field, sizes_in
 from .errors import CaptureError, missing
-from .losses import USUAL, WithLoss, usual
+from .losses import USUAL, Fields, WithLoss, usual
 from .no_weights import as_on_cpu, parameters_without_numbers
 from .precision import NARROW, narrow_as_asked
+from .results import results_of
 from .small_twin import small_config
 from .users_code import first_look, refuse_result, refuse_untrainable, refuse_unusual, running, unwrapped
 
@@ -114,6 +115,13 @@ def load_loss(text):
     return found
 
 
+def results_for(made, module, loss, fields):
+    """Of results.py. `fields`: two samples, of which the module made `made`."""
+    called = loss and (lambda output: loss(output, Fields(fields)))
+    with running("the loss fails", module):
+        return results_of(made, module, called, 2)
+
+
 def load(arguments):
     """The module, the batch that it reads, and whether it returns its loss too."""
     if arguments.hf:
@@ -135,17 +143,17 @@ def load(arguments):
     def samples():
         return {name: mode.from_tensor(t) if mode else t for name, t in drawn(fields).at(2).items()}
 
-    example = first_look(WithLoss(module, None), samples())
+    made = first_look(WithLoss(module, None), samples())
+    loss = load_loss(arguments.loss) if arguments.loss and arguments.loss not in USUAL else None
+    results = results_for(made, module, loss, samples())
+    example = results.one(made)
     refuse_result(example, module)
-    if not arguments.loss and len(fields) == 1:
+    if not arguments.loss and len(fields) == 1 and isinstance(made, torch.Tensor):
         return module, drawn(fields), False
-    loss = None
     if arguments.loss in USUAL:
         loss, target = usual(arguments.loss, example)
         fields = [*(f for f in fields if f.name != target.name), target]
-    elif arguments.loss:
-        loss = load_loss(arguments.loss)
-    wrapped = WithLoss(module, loss)
+    wrapped = WithLoss(module, loss, results)
     if loss is not None:
         first_look(wrapped, samples(), "the loss")
     return wrapped, drawn(fields), loss is not None

@@ -35,7 +35,7 @@ ChainInput samples(const TrainingInputs& inputs, std::int64_t size, int index) {
   std::iota(indices.begin(), indices.end(), size * index);
   for (std::int64_t& i : indices) i %= data.size(Split::train);
   ChainInput input{data.inputs(Split::train, indices), {}};
-  if (inputs.loss->fields().empty()) input.targets = data.targets(Split::train, indices);
+  if (inputs.loss->reads_targets()) input.targets = data.targets(Split::train, indices);
   const int layers = static_cast<int>(inputs.model.layers.size());
   input.fields =
       read_fields(data, Split::train, inputs.model.fields_of(0, layers, inputs.loss.get()), indices);

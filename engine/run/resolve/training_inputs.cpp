@@ -34,7 +34,7 @@ std::string losses_for(Targets targets) {
 
 /// The loss must fit the data's targets, and the model's output both; better said here than by a kernel.
 void check_loss(const Model& model, const Loss& loss, const std::string& name, const std::string& file) {
-  if (!loss.fields().empty()) return;  // the model's own: its fields were compared with the data
+  if (!loss.reads_targets()) return;  // the model's own: its fields were compared with the data
   if (const Targets targets = model.sample.targets; loss.targets() != targets) {
     if (targets == Targets::none) {
       throw InputError(
@@ -162,7 +162,7 @@ Precision precision_of(const RunConfig& config) {
 TrainingInputs open_training_inputs(const RunConfig& config, const std::string& file) {
   TrainingInputs inputs = make_training_inputs(config, file, open_dataset(config.data, {file, "/data"}));
   if (const Named<DatasetKind>& source = config.data.source; !source.entry().built_in) {
-    check_first_batches(*inputs.data, inputs.loss->fields().empty(), config.micro_batch_size, file,
+    check_first_batches(*inputs.data, inputs.loss->reads_targets(), config.micro_batch_size, file,
                         source.name());
   }
   return inputs;

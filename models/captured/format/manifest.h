@@ -59,6 +59,7 @@ struct ManifestLoss {
   std::vector<std::string> fields, constants;
   Reduction reduction = Reduction::mean;
   std::optional<ManifestUnits> units;
+  bool of_whole_batch = false;
 };
 template <class V>
 void describe(V& v, ManifestLoss& l) {
@@ -67,6 +68,8 @@ void describe(V& v, ManifestLoss& l) {
   v.required("constants", l.constants, "names of constants");
   v.optional("reduction", l.reduction, "mean or sum");
   v.optional("units", l.units, "what micro-batches weigh; absent: their samples");
+  v.optional("of_whole_batch", l.of_whole_batch,
+             "whether a batch's loss is another than what its micro-batches' add up to");
 }
 
 struct Checked {

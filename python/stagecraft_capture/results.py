@@ -1,0 +1,154 @@
+"""What a module returns, as the one tensor that goes from the model to its loss.
+
+Modules return tuples, dictionaries and dataclasses, and a loss reads of them what it likes. Where that is one
+tensor, that is the model's output. Several lie in one, side by side, and the loss gets them out of it again:
+joining and splitting round nothing, neither forward nor backward.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .errors import CaptureError
+from .torch_private import pytree
+
+
+def taken_apart(made):
+    """Its leaves by path, and how to put them together again."""
+    _know_dataclasses(made)
+    leaves, spec = pytree.tree_flatten_with_path(made)
+    return [(pytree.keystr(path) or "the output", leaf) for path, leaf in leaves], spec
+
+
+def _know_dataclasses(made):
+    kind = type(made)
+    if dataclasses.is_dataclass(made) and kind not in pytree.SUPPORTED_NODES:
+        torch.export.register_dataclass(kind, serialized_type_name=f"{kind.__module__}.{kind.__qualname__}")
+    for part in made.values() if isinstance(made, dict) else made if isinstance(made, (tuple, list)) else ():
+        _know_dataclasses(part)
+
+
+def is_numbers(leaf):
+    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+
+
+class Reads(TorchDispatchMode):
+    """Which of some tensors operators read."""
+
+    def __init__(self, tensors):
+        super().__init__()
+        self.places = {id(t): i for i, t in tensors.items()}
+        self.found = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        for read in pytree.tree_leaves((args, kwargs)):
+            if id(read) in self.places:
+                self.found.add(self.places[id(read)])
+        return function(*args, **(kwargs or {}))
+
+
+@dataclass
+class Results:
+    """Where the tensors stand that the loss reads. None: the result is a tensor itself."""
+
+    places: list = None
+    names: list = None
+    whole: bool = True  # whether the loss is a function of the whole result, or of the one tensor
+
+    def one(self, made):
+        """The tensor that goes to the loss."""
+        if self.places is None:
+            return made
+        leaves = self.leaves(made)
+        return leaves[0] if len(leaves) == 1 else torch.cat([_row(t, _samples(leaves)) for t in leaves], 1)
+
+    def again(self, made, one):
+        """The result, with what `one` holds in place of its own."""
+        if self.places is None or not self.whole:
+            return one
+        leaves = self.leaves(made)
+        if len(leaves) > 1:
+            samples = _samples(leaves)
+            parts = one.split([_row(t, samples).shape[1] for t in leaves], 1)
+            parts = [p[0, 0] if t.dim() == 0 else p.reshape(t.shape) for p, t in zip(parts, leaves)]
+        else:
+            parts = [one]
+        everything, spec = taken_apart(made)
+        put = dict(zip(self.places, parts))
+        return pytree.tree_unflatten([put.get(i, leaf) for i, (_, leaf) in enumerate(everything)], spec)
+
+    def leaves(self, made):
+        found, _ = taken_apart(made)
+        if [found[i][0] for i in self.places if i < len(found)] != self.names:
+            raise CaptureError(
+                f"the loss reads {', '.join(self.names)} of what the module returns, which is another thing in"
+                " training than in evaluation: return the same of both"
+            )
+        return [found[i][1] for i in self.places]
+
+
+def _samples(leaves):
+    return next(t.shape[0] for t in leaves if t.dim() > 0)
+
+
+def _row(tensor, samples):
+    """As [samples, numbers of each]; one number for all of them stands with each."""
+    return tensor.expand(samples, 1) if tensor.dim() == 0 else tensor.reshape(samples, -1)
+
+
+def results_of(made, module, loss, samples):
+    """How to take what `module` returns. `loss`: a function of it, or None; `samples`: how many it was
+    called with."""
+    if isinstance(made, torch.Tensor):
+        return Results()
+    found, spec = taken_apart(made)
+    numbers = {i: t for i, (_, t) in enumerate(found) if is_numbers(t)}
+    rows = {i: t for i, t in numbers.items() if t.dim() > 0 and t.shape[0] % samples == 0}
+    if loss is None:
+        rows = {i: t for i, t in rows.items() if t.requires_grad}
+        if len(rows) != 1:
+            raise CaptureError(
+                f"{type(module).__name__}.forward returns {len(rows)} tensors of trained numbers"
+                f" ({', '.join(found[i][0] for i in rows) or 'none'}): say which the loss reads by a function of"
+                " all that it returns, --loss FILE.py:NAME, as in lambda output, batch: ..."
+            )
+        wanted = list(rows)
+    else:
+        wanted = _wanted(found, spec, numbers, rows, loss)
+    if not any(i in rows for i in wanted):
+        names = ", ".join(found[i][0] for i in wanted) or "none"
+        raise CaptureError(
+            f"the loss reads no tensor of each sample of what {type(module).__name__}.forward returns (but"
+            f" {names}): let it compute the loss of the module's output, so that micro-batches can be weighted"
+        )
+    kinds = {found[i][1].dtype for i in wanted}
+    if len(kinds) > 1:
+        kinds = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
+        raise CaptureError(
+            f"the loss reads {', '.join(found[i][0] for i in wanted)}, which are {kinds}: return them in one"
+            " type, with .float()"
+        )
+    return Results(wanted, [found[i][0] for i in wanted], loss is not None)
+
+
+def _wanted(found, spec, numbers, rows, loss):
+    """Places of what the loss reads: tensors of samples, and numbers that do not come from these."""
+    with Reads({i: leaf for i, (_, leaf) in enumerate(found) if isinstance(leaf, torch.Tensor)}) as reads:
+        made = loss(pytree.tree_unflatten([leaf for _, leaf in found], spec))
+    read = reads.found | {i for i, (_, leaf) in enumerate(found) if leaf is made}
+    for i in sorted(read - rows.keys()):
+        if i not in numbers or numbers[i].dim() > 0:
+            leaf = found[i][1]
+            raise CaptureError(
+                f"the loss reads {found[i][0]} of what the module returns, which is"
+                f" {str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)} for two samples: expected"
+                " floating-point numbers of each sample, or one number"
+            )
+    wanted = {i for i in read if i in rows}
+    for i in sorted(read - wanted):
+        sources = torch.autograd.grad(numbers[i], list(rows.values()), allow_unused=True, retain_graph=True)
+        behind = {row for row, gradient in zip(rows, sources) if gradient is not None}
+        wanted |= behind or {i}  # of these the loss is made again; what comes from elsewhere is handed over
+    return sorted(wanted)
