@@ -33,6 +33,5 @@ void add_doctor(CLI::App& app);
 
 // Hidden: what the build installs beside the command.
 void add_completion(CLI::App& app);
-void add_man(CLI::App& app);
 
 }  // namespace stagecraft::cli

@@ -1,11 +1,16 @@
 #include "cli/exit_codes.h"
 
+#include "base/failure.h"
+
 #include <fmt/format.h>
+
+#include <string>
+#include <utility>
 
 namespace stagecraft::cli {
 
-const std::vector<ExitCode>& exit_codes() {
-  static const std::vector<ExitCode> kAll{
+std::string exit_codes_text() {
+  constexpr std::pair<int, const char*> kAll[] = {
       {0, "done"},
       {exit_code::kInput, "bad usage or input"},
       {exit_code::kRefused, "refused: an unsafe program or layer, or nothing fits"},
@@ -13,12 +18,8 @@ const std::vector<ExitCode>& exit_codes() {
       {exit_code::kStopped, "stopped by a signal; go on with --resume"},
       {exit_code::kDefect, "anything else"},
   };
-  return kAll;
-}
-
-std::string exit_codes_text() {
   std::string text;
-  for (const ExitCode& exit : exit_codes()) text += fmt::format("  {:>2}  {}\n", exit.code, exit.meaning);
+  for (const auto& [code, meaning] : kAll) text += fmt::format("  {:>2}  {}\n", code, meaning);
   return text;
 }
 

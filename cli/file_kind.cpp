@@ -17,14 +17,13 @@ bool has_any(const Json& json, std::initializer_list<const char*> keys) {
 }
 
 /// Of what is no JSON.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kBeginnings{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kBeginnings{{
     {"<svg", "picture"},
     {"<?xml", "picture"},
     {"<!DOCTYPE html", "web page"},
     {"<!doctype html", "web page"},
     {"<html", "web page"},
     {"stagecraft program", "schedule"},
-    {".TH STAGECRAFT", "man page"},
     {"# bash completion of stagecraft", "completion"},
     {"#compdef stagecraft", "completion"},
 }};

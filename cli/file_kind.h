@@ -17,7 +17,7 @@ namespace stagecraft::cli {
 [[nodiscard]] bool begins_as_json(char first);
 
 /// The same of a whole file, which may also be a "picture" (SVG), a "web page", a schedule as text or as
-/// PyTorch's CSV, a "man page" or a "completion". Throws nothing: what cannot be read as JSON is of no kind.
+/// PyTorch's CSV or a "completion". Throws nothing: what cannot be read as JSON is of no kind.
 [[nodiscard]] std::string kind_of_contents(std::string_view contents);
 
 }  // namespace stagecraft::cli

@@ -26,11 +26,11 @@ void add_verbs(CLI::App& app) {
   add_group(app, "Plan", {add_plan, add_compare, add_explain, add_replan, add_optimize_pipedream});
   add_group(app, "Prove and look", {add_check, add_simulate, add_check_layers});
   add_group(app, "Train", {add_profile, add_train, add_report, add_export});
-  add_group(app, "Convert and help", {add_convert, add_schema, add_doctor, add_completion, add_man});
+  add_group(app, "Convert and help", {add_convert, add_schema, add_doctor, add_completion});
   // After the verbs, or each would repeat it.
   app.footer(
-      "`stagecraft VERB --help` lists a verb's options; `stagecraft man` and `stagecraft completion "
-      "bash|zsh`\nprint what the build installs.\n\nExit codes:\n" +
+      "`stagecraft VERB --help` lists a verb's options; `stagecraft completion bash|zsh` prints what the\n"
+      "build installs.\n\nExit codes:\n" +
       exit_codes_text());
 }
 

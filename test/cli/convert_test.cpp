@@ -72,7 +72,6 @@ TEST_CASE("no output takes the place of a file of another kind, or of the one th
       {"plan", "--profile", profile, "--micro-batch-size", "4", "--micro-batches", "4", "--cluster",
        STAGECRAFT_TEST_DATA "/../../configs/clusters/laptop.json", "-o"},
       {"completion", "bash", "-o"},
-      {"man", "-o"},
   };
   std::map<std::string, std::string> there{{"notes.md", "# to do"},
                                            {"weights.bin", std::string("\1\0\2", 3)},

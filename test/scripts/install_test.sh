@@ -18,13 +18,14 @@ stagecraft --version
 stagecraft plan --profile "$source/test/data/profiles/gpt_10_layers.json" --micro-batch-size 4 \
   --cluster "$work/moved/share/stagecraft/configs/clusters/laptop.json" -o plan.json > /dev/null
 stagecraft check plan.json > /dev/null
-for file in share/bash-completion/completions/stagecraft share/zsh/site-functions/_stagecraft share/man/man1/stagecraft.1; do
+for file in share/bash-completion/completions/stagecraft share/zsh/site-functions/_stagecraft; do
   [ -s "$work/moved/$file" ]
 done
 python3 "$source/test/scripts/public_headers.py" "$work/moved/include"
 if [ "$engine" = ON ]; then
   stagecraft doctor
   # They find their own packages wherever they were moved, here with a Python that says what it was asked.
+  # shellcheck disable=SC2016  # a script's
   printf '#!/bin/sh\n[ "$1" = -c ] || { cat "$PYTHONPATH/$2/__main__.py" > /dev/null && echo "$@"; }\n' > python
   chmod +x python
   for tool in capture images tokenize; do
@@ -40,8 +41,8 @@ fi
 # here is that it builds.
 example() {
   local name=$2
-  "$cmake" -S "$1" -B "$work/$name" -DCMAKE_PREFIX_PATH="$work/moved" -DCMAKE_UNITY_BUILD=ON "${@:3}" > "$work/$name.log" &&
-    "$cmake" --build "$work/$name" -j 2 >> "$work/$name.log" || { cat "$work/$name.log"; exit 1; }
+  { "$cmake" -S "$1" -B "$work/$name" -DCMAKE_PREFIX_PATH="$work/moved" -DCMAKE_UNITY_BUILD=ON "${@:3}" > "$work/$name.log" &&
+    "$cmake" --build "$work/$name" -j 2 >> "$work/$name.log"; } || { cat "$work/$name.log"; exit 1; }
 }
 refused() { if "$@" > refused.log 2>&1; then echo "worked, and should not: $*"; exit 1; fi; }
 refused "$cmake" -S "$source/examples/own_schedule" -B "$work/none" -DCMAKE_PREFIX_PATH="$work/moved" -DCOMPONENT=engin
