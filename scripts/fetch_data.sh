@@ -36,7 +36,7 @@ dir=${dir:-data}
 say() { echo "data: $*"; }
 fail() { echo "fetch_data.sh: $*" >&2; exit 2; }
 
-mkdir -p "$dir" 2> /dev/null && [ -w "$dir" ] || fail "cannot write into $dir"
+{ mkdir -p "$dir" 2> /dev/null && [ -w "$dir" ]; } || fail "cannot write into $dir"
 dir=$(cd "$dir" && pwd)
 aside=$(mktemp -d "$dir/.fetch.XXXXXX")
 trap 'rm -rf "$aside"' EXIT
@@ -66,7 +66,7 @@ fashion_in() {
 unpack() {
   local what=$1 otherwise=$2 package
   shift 2
-  command -v apt-get > /dev/null && command -v dpkg-deb > /dev/null ||
+  { command -v apt-get && command -v dpkg-deb; } > /dev/null ||
     fail "$what comes by apt-get, which is not here: $otherwise"
   for package in "$@"; do
     # apt drops its rights to a user who may not write here; downloading as we are is fine.

