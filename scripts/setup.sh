@@ -5,7 +5,7 @@
 #
 # Distribution packages come by apt (with sudo only where needed and possible; without it, what PyPI has comes from there and
 # the rest is listed). LibTorch comes by pip into a virtual environment in the cache folder, shared by every clone, unless
-# STAGECRAFT_LIBTORCH points at one. --lint adds clang-format and clang-tidy, from PyPI, and Google Benchmark; --models what
+# STAGECRAFT_LIBTORCH points at one. --lint adds what scripts/lint.sh asks, from PyPI, and Google Benchmark; --models what
 # scripts/stagecraft-capture reads models with: safetensors, transformers and the torchvision of that torch; --gpu the Open MPI that
 # scripts/gpu_bundle.sh brings to machines with GPUs. A second run takes seconds. Writes nothing into the checkout.
 set -euo pipefail
@@ -31,7 +31,7 @@ say() { [ "$quiet" = 1 ] || echo "setup: $*"; }
 # shellcheck source=scripts/environment.sh
 . "$(dirname "$0")/environment.sh"
 
-# What to look for -> the package that has it. A command, a header, a Python module or a tool of LLVM (a wheel has it).
+# What to look for -> the package that has it. A command, a header, a Python module or a tool of scripts/lint.sh (a wheel has it).
 planner_needs=(
   "cmd:g++ g++" "cmd:cmake cmake" "cmd:ninja ninja-build" "cmd:ccache ccache" "cmd:git git"
   "inc:nlohmann/json.hpp nlohmann-json3-dev" "inc:CLI/CLI.hpp libcli11-dev" "inc:fmt/format.h libfmt-dev" "inc:xxhash.h libxxhash-dev"
@@ -41,7 +41,10 @@ engine_needs=(
   "cmd:mpirun openmpi-bin" "inc:mpi.h libopenmpi-dev" "inc:zlib.h zlib1g-dev" "inc:spdlog/spdlog.h libspdlog-dev" "cmd:python3 python3" "mod:venv python3-venv"
 )
 lint_needs=("inc:benchmark/benchmark.h libbenchmark-dev")
-for wheel in "${stagecraft_llvm_tools[@]}"; do lint_needs+=("llvm:${wheel%%=*} $wheel"); done
+for wheel in "${stagecraft_lint_tools[@]}"; do
+  tool=${wheel%%=*}
+  lint_needs+=("tool:${tool%-py} $wheel")
+done
 
 IFS=: read -ra include_folders <<< "${CPATH:-}"
 include_folders+=(/usr/include /usr/local/include "/usr/include/$(uname -m)-linux-gnu"
@@ -52,7 +55,7 @@ have() {
   case "$kind" in
     cmd) command -v "$what" > /dev/null ;;
     mod) python3 -c "import $what, ensurepip" 2> /dev/null ;;
-    llvm) stagecraft_llvm "$what" > /dev/null ;;
+    tool) stagecraft_tool "$what" > /dev/null ;;
     inc)
       for name in ${what//|/ }; do
         for folder in "${include_folders[@]}"; do
@@ -136,6 +139,11 @@ if [ "$planner_only" = 0 ] && [ -z "${STAGECRAFT_LIBTORCH:-}" ] && ! [ -e "$stag
     "$stagecraft_venv/bin/pip" install -q --no-compile "torch==$stagecraft_torch" numpy
     touch "$stagecraft_venv/ready"
   fi
+fi
+if [ "$planner_only" = 0 ] && [ -x "$stagecraft_venv/bin/pip" ] && ! [ -e "$stagecraft_venv/pytest-$stagecraft_pytest" ]; then
+  say "installing pytest $stagecraft_pytest into $stagecraft_venv (seconds)"
+  "$stagecraft_venv/bin/pip" install -q --no-compile "pytest==$stagecraft_pytest"
+  touch "$stagecraft_venv/pytest-$stagecraft_pytest"
 fi
 if [ "$models" = 1 ] && [ -x "$stagecraft_venv/bin/pip" ] && ! "$stagecraft_venv/bin/python" -c "import safetensors, transformers, torchvision" 2> /dev/null; then
   say "installing safetensors, transformers and torchvision into $stagecraft_venv (about half a minute)"

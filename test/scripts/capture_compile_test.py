@@ -1,41 +1,27 @@
-#!/usr/bin/env python3
 """Compiles a captured model's stretches, holds pipelined runs against the run of one stage, to the bit, and
-tries what is refused.
-
-    capture_compile_test.py SOURCE_DIR STAGECRAFT          exits with 77 where transformers, safetensors or
-    g++ is missing
-"""
+tries what is refused."""
 
 import json
 import os
 import shutil
 import subprocess
-import sys
-import tempfile
+from pathlib import Path
 
-import uncollected  # noqa: F401  # before PyTorch
+import pytest
 
 # Of each library this is a second's work less of the compiler: what calls the kernels. The kernels are
 # compiled as ever.
 os.environ["AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL"] = "O0"
 
-try:
-    import safetensors.torch
-    import torch
-    import transformers
-except ImportError as error:
-    print(f"skipped: {error}; scripts/setup.sh --models installs it")
-    sys.exit(77)
-if not shutil.which("g++"):
-    print("skipped: there is no g++")
-    sys.exit(77)
-
-SOURCE, STAGECRAFT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
-sys.path.insert(0, f"{SOURCE}/python")
-from stagecraft_capture import compile as compiling
-from stagecraft_capture.compile import stretches_of
+torch = pytest.importorskip("torch")
+safetensors = pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
+pytest.importorskip("transformers", reason="scripts/setup.sh --models installs it")
+pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="there is no g++")
 
 from forked import stagecraft_capture
+from places import ENVIRONMENT, STAGECRAFT
+from stagecraft_capture import compile as compiling
+from stagecraft_capture.compile import stretches_of
 
 SAMPLES, LENGTH, WORDS = 4, 64, 64
 GPT2 = {
@@ -49,14 +35,6 @@ GPT2 = {
     "bos_token_id": 0,
     "eos_token_id": 0,
     "tie_word_embeddings": False,
-}
-
-
-ENVIRONMENT = {
-    **os.environ,
-    "OMP_NUM_THREADS": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 }
 
 
@@ -80,15 +58,12 @@ def train(folder, name, changes=(), launcher=(), **model):
         [*launcher, STAGECRAFT, "train", f"{folder}/{name}.json", *settings],
         capture_output=True,
         text=True,
-        env=ENVIRONMENT,
+        env={**ENVIRONMENT, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
         check=False,
     )
-    lines = f"{folder}/{name}/metrics.jsonl"
-    losses = (
-        [(record["loss"], record.get("gradient_norm")) for record in map(json.loads, open(lines))]
-        if os.path.exists(lines)
-        else []
-    )
+    lines = Path(f"{folder}/{name}/metrics.jsonl")
+    records = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+    losses = [(record["loss"], record.get("gradient_norm")) for record in records]
     return losses, done.returncode, done.stdout + done.stderr
 
 
@@ -127,6 +102,33 @@ def test_stretches():
     ), found
 
 
+@pytest.fixture(scope="module", autouse=True)
+def gpt2(folder):
+    """Of the long stretches, of every part: test_narrow() has short ones, each compiled in seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiling, "LEAST", 5)
+        with open(f"{folder}/gpt2.json", "w") as file:
+            json.dump(GPT2, file)
+        safetensors.save_file(
+            {"inputs": torch.randint(WORDS, (64, LENGTH)), "targets": torch.randint(WORDS, (64, LENGTH))},
+            f"{folder}/text.safetensors",
+        )
+        done = stagecraft_capture(
+            "--hf",
+            f"{folder}/gpt2.json",
+            "--sequence",
+            str(LENGTH),
+            "--compile",
+            str(SAMPLES),
+            "-o",
+            f"{folder}/gpt2.model",
+        )
+        assert done.returncode == 0 and f"compiled for micro-batches of {SAMPLES}" in done.stdout, (
+            done.stdout + done.stderr
+        )
+        print(done.stdout.splitlines()[-2])
+
+
 def test_runs(folder):
     plain, code, text = train(folder, "plain")
     assert code == 0, text
@@ -161,6 +163,53 @@ def test_runs(folder):
     )
     assert code == more == 0 and other == split and other, (text, words)
     print(f"gpt2: compiled runs of 1, 2 and 3 stages are equal: {one}; interpreted: {plain}")
+
+
+def test_narrow(folder, monkeypatch):
+    """In bfloat16 with two threads per rank, every stretch taken for faster, whatever this machine measures:
+    runs of one and of two stages are equal, and other sizes of micro-batch are interpreted, a short last one
+    too."""
+    with open(f"{folder}/small.json", "w") as file:
+        json.dump({**GPT2, "n_layer": 1}, file)
+    monkeypatch.setattr(compiling, "GAIN", 1e9)
+    done = stagecraft_capture(
+        "--hf",
+        f"{folder}/small.json",
+        "--sequence",
+        str(LENGTH),
+        "--compile",
+        str(SAMPLES),
+        "--threads",
+        "2",
+        "--dtype",
+        "bfloat16",
+        "--keep",
+        "all",
+        "-o",
+        f"{folder}/small.model",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    def run(name, *changes, compiled="allow"):
+        losses, code, text = train(
+            folder,
+            f"narrow.{name}",
+            ['bf16={"enabled":true}', "threads_per_rank=2", *changes],
+            path=f"{folder}/small.model",
+            compiled=compiled,
+        )
+        assert code == 0 and len(losses) >= 3, (name, code, text)
+        return losses
+
+    one, two = ("pipeline.stages=1",), ("pipeline.stages=2", "pipeline.schedule=zb_h1")
+    eight, short = "train_micro_batch_size_per_gpu=8", "train_batch_size=14"  # the latter is 4 + 4 + 4 + 2
+    assert run("one", *one) == run("two", *two) != run("interpreted", *one, compiled="off")
+    assert run("eights", *one, eight) == run("eights.interpreted", *one, eight, compiled="off")
+    assert (
+        run("short", *one, short)
+        == run("short.zb", *two, short)
+        != run("short.interpreted", *one, short, compiled="off")
+    )
 
 
 def test_refusals(folder):
@@ -232,86 +281,3 @@ def test_refusals(folder):
     refused(folder, "none", "the folder has none", "--compile", compiled="require")
     losses, code, text = train(folder, "none_allowed", compiled="allow")
     assert code == 0 and losses and "the folder has none" in text, text
-
-
-def test_narrow(folder):
-    """In bfloat16 with two threads per rank, every stretch taken for faster, whatever this machine measures:
-    runs of one and of two stages are equal, and other sizes of micro-batch are interpreted, a short last one
-    too."""
-    with open(f"{folder}/small.json", "w") as file:
-        json.dump({**GPT2, "n_layer": 1}, file)
-    measured, compiling.GAIN = compiling.GAIN, 1e9
-    done = stagecraft_capture(
-        "--hf",
-        f"{folder}/small.json",
-        "--sequence",
-        str(LENGTH),
-        "--compile",
-        str(SAMPLES),
-        "--threads",
-        "2",
-        "--dtype",
-        "bfloat16",
-        "--keep",
-        "all",
-        "-o",
-        f"{folder}/small.model",
-    )
-    compiling.GAIN = measured
-    assert done.returncode == 0, done.stdout + done.stderr
-
-    def run(name, *changes, compiled="allow"):
-        losses, code, text = train(
-            folder,
-            f"narrow.{name}",
-            ['bf16={"enabled":true}', "threads_per_rank=2", *changes],
-            path=f"{folder}/small.model",
-            compiled=compiled,
-        )
-        assert code == 0 and len(losses) >= 3, (name, code, text)
-        return losses
-
-    one, two = ("pipeline.stages=1",), ("pipeline.stages=2", "pipeline.schedule=zb_h1")
-    eight, short = "train_micro_batch_size_per_gpu=8", "train_batch_size=14"  # the latter is 4 + 4 + 4 + 2
-    assert run("one", *one) == run("two", *two) != run("interpreted", *one, compiled="off")
-    assert run("eights", *one, eight) == run("eights.interpreted", *one, eight, compiled="off")
-    assert (
-        run("short", *one, short)
-        == run("short.zb", *two, short)
-        != run("short.interpreted", *one, short, compiled="off")
-    )
-
-
-def main():
-    test_stretches()
-    with tempfile.TemporaryDirectory() as folder:
-        with open(f"{folder}/gpt2.json", "w") as file:
-            json.dump(GPT2, file)
-        safetensors.torch.save_file(
-            {"inputs": torch.randint(WORDS, (64, LENGTH)), "targets": torch.randint(WORDS, (64, LENGTH))},
-            f"{folder}/text.safetensors",
-        )
-        # the long stretches, of every part: test_narrow() has short ones, each compiled in seconds
-        compiling.LEAST, least = 5, compiling.LEAST
-        done = stagecraft_capture(
-            "--hf",
-            f"{folder}/gpt2.json",
-            "--sequence",
-            str(LENGTH),
-            "--compile",
-            str(SAMPLES),
-            "-o",
-            f"{folder}/gpt2.model",
-        )
-        compiling.LEAST = least
-        assert done.returncode == 0 and f"compiled for micro-batches of {SAMPLES}" in done.stdout, (
-            done.stdout + done.stderr
-        )
-        print(done.stdout.splitlines()[-2])
-        test_runs(folder)
-        test_narrow(folder)
-        test_refusals(folder)
-
-
-if __name__ == "__main__":
-    main()

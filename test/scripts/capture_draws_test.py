@@ -1,21 +1,13 @@
-#!/usr/bin/env python3
 """What a capture finds out by samples that it draws does not depend on the draw: for every length of a
-sample.
+sample."""
 
-    capture_draws_test.py SOURCE_DIR          exits with 77 where torch is missing
-"""
-
-import os
-import sys
 from types import SimpleNamespace
 
-sys.path.insert(0, f"{os.path.abspath(sys.argv[1])}/python")
-try:
-    import torch
-    from torch.nn import functional as F
-except ImportError as error:
-    print(f"skipped: {error}; scripts/setup.sh --models installs it")
-    sys.exit(77)
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn import functional as F
 
 from stagecraft_capture.batch import Batch, Field
 from stagecraft_capture.errors import CaptureError
@@ -155,8 +147,3 @@ def test_labels_that_count():
                 assert (labels[..., 1:].flatten(1) != -100).any(1).all(), (shape, labels)
             if length > 2:
                 assert (labels == -100).any(), "some do not count"
-
-
-test_units()
-test_labels_that_count()
-print("1 to 128 positions")

@@ -1,35 +1,22 @@
-#!/usr/bin/env python3
 """What planning a captured model needs: its multiply-adds, captures without weights, profiles by graph, and
-estimates.
-
-    capture_plan_test.py SOURCE_DIR STAGECRAFT          exits with 77 where transformers or safetensors is
-    missing
-"""
+estimates."""
 
 import json
 import os
 import subprocess
-import sys
-import tempfile
+from pathlib import Path
 
-import uncollected  # noqa: F401  # before PyTorch
+import pytest
 
-try:
-    import safetensors.torch
-    import torch
-    import transformers
-except ImportError as error:
-    print(f"skipped: {error}; scripts/setup.sh --models installs it")
-    sys.exit(77)
-
-SOURCE, STAGECRAFT = os.path.abspath(sys.argv[1]), sys.argv[2]
-TEXT = {"type": "text", "path": f"{SOURCE}/test/data/text/shakespeare.txt", "sequence": 16}
-sys.path.insert(0, f"{SOURCE}/python")
-from stagecraft_capture.small_twin import small_config
+pytest.importorskip("torch", reason="scripts/setup.sh --models installs it")
+pytest.importorskip("safetensors", reason="scripts/setup.sh --models installs it")
+pytest.importorskip("transformers", reason="scripts/setup.sh --models installs it")
 
 from forked import stagecraft_capture
+from places import ENVIRONMENT, SOURCE, STAGECRAFT
+from stagecraft_capture.small_twin import small_config
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{SOURCE}/python", "OMP_NUM_THREADS": "1"}
+TEXT = {"type": "text", "path": f"{SOURCE}/test/data/text/shakespeare.txt", "sequence": 16}
 
 OUR_GPT = """
 import torch
@@ -39,7 +26,8 @@ class Attention(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
         self.heads = heads
-        self.norm, self.qkv, self.project = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.norm, self.qkv = nn.LayerNorm(width), nn.Linear(width, 3 * width)
+        self.project = nn.Linear(width, width)
 
     def forward(self, x):
         parts = [p.unflatten(2, (self.heads, -1)).transpose(1, 2) for p in self.qkv(self.norm(x)).chunk(3, 2)]
@@ -49,7 +37,8 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.norm, self.expand, self.project = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm, self.expand = nn.LayerNorm(width), nn.Linear(width, 4 * width)
+        self.project = nn.Linear(4 * width, width)
 
     def forward(self, x):
         return x + self.project(nn.functional.gelu(self.expand(self.norm(x))))
@@ -69,7 +58,9 @@ def build():
 
 CONVOLUTIONS = """
 from torch import nn
-build = lambda: nn.Sequential(nn.Conv2d(2, 4, 3, stride=2), nn.ReLU(), nn.Conv2d(4, 4, 3, groups=2), nn.ConvTranspose2d(4, 6, 2, stride=2), nn.Flatten(), nn.Linear(96, 3))
+build = lambda: nn.Sequential(
+    nn.Conv2d(2, 4, 3, stride=2), nn.ReLU(), nn.Conv2d(4, 4, 3, groups=2),
+    nn.ConvTranspose2d(4, 6, 2, stride=2), nn.Flatten(), nn.Linear(96, 3))
 """
 
 
@@ -92,14 +83,12 @@ def capture(*arguments, code=0):
 
 
 def write(path, contents):
-    with open(path, "w") as file:
-        file.write(contents if isinstance(contents, str) else json.dumps(contents))
+    Path(path).write_text(contents if isinstance(contents, str) else json.dumps(contents))
     return path
 
 
 def read(path):
-    with open(path) as file:
-        return json.load(file)
+    return json.loads(Path(path).read_text())
 
 
 def config_of(model, **others):
@@ -129,37 +118,36 @@ def counted(folder, name, model):
     return round(summary["flops_per_second"] / summary["samples_per_second"] / 6, 3)
 
 
-def test_multiply_adds():
-    with tempfile.TemporaryDirectory() as folder:
-        capture(
-            write(f"{folder}/gpt.py", OUR_GPT) + ":build",
-            "--sequence",
-            16,
-            "--vocabulary",
-            256,
-            "-o",
-            f"{folder}/gpt.model",
-        )
-        ours = counted(folder, "ours", {"family": "gpt", "blocks": 2, "width": 32, "heads": 4})
-        captured = counted(folder, "captured", {"family": "captured", "path": f"{folder}/gpt.model"})
-        assert ours == captured == 2 * (12 * 16 * 32 * 32 + 2 * 16 * 16 * 32) + 16 * 32 * 256, (
-            ours,
-            captured,
-        )
-        capture(
-            write(f"{folder}/conv.py", CONVOLUTIONS) + ":build",
-            "--input",
-            "2,9,9",
-            "-o",
-            f"{folder}/conv.model",
-        )
-        manifest = read(f"{folder}/conv.model/manifest.json")
-        found = [
-            read(f"{folder}/conv.model/graphs/{layer['graph']}.json")["multiply_adds"]
-            for layer in manifest["layers"]
-        ]
-        assert found == [4 * 4 * 4 * 2 * 9, 4 * 2 * 2 * 2 * 9, 2 * 2 * 4 * 6 * 4, 4 * 4 * 6 * 3], found
-        print(f"multiply-adds of a GPT: {ours} in our layers and captured; of convolutions: {found}")
+def test_multiply_adds(folder):
+    capture(
+        write(f"{folder}/gpt.py", OUR_GPT) + ":build",
+        "--sequence",
+        16,
+        "--vocabulary",
+        256,
+        "-o",
+        f"{folder}/gpt.model",
+    )
+    ours = counted(folder, "ours", {"family": "gpt", "blocks": 2, "width": 32, "heads": 4})
+    captured = counted(folder, "captured", {"family": "captured", "path": f"{folder}/gpt.model"})
+    assert ours == captured == 2 * (12 * 16 * 32 * 32 + 2 * 16 * 16 * 32) + 16 * 32 * 256, (
+        ours,
+        captured,
+    )
+    capture(
+        write(f"{folder}/conv.py", CONVOLUTIONS) + ":build",
+        "--input",
+        "2,9,9",
+        "-o",
+        f"{folder}/conv.model",
+    )
+    manifest = read(f"{folder}/conv.model/manifest.json")
+    found = [
+        read(f"{folder}/conv.model/graphs/{layer['graph']}.json")["multiply_adds"]
+        for layer in manifest["layers"]
+    ]
+    assert found == [4 * 4 * 4 * 2 * 9, 4 * 2 * 2 * 2 * 9, 2 * 2 * 4 * 6 * 4, 4 * 4 * 6 * 3], found
+    print(f"multiply-adds of a GPT: {ours} in our layers and captured; of convolutions: {found}")
 
 
 LLAMA = dict(
@@ -174,69 +162,68 @@ LLAMA = dict(
 )
 
 
-def test_no_weights():
+def test_no_weights(folder):
     """The same graphs as with weights; no run, but a profile and a plan."""
-    with tempfile.TemporaryDirectory() as folder:
-        config = write(f"{folder}/llama.json", LLAMA)
-        said = capture("--hf", config, "--sequence", 16, "-o", f"{folder}/with.model")
-        assert "captured in" in said and "15 layers, 5 graphs" in said, said
-        assert (
-            said.count("model.layers.0") == 2
-            and "... 5 more of these 2, to model.layers.5.mlp" in said
-            and "model.layers.3" not in said
-        ), said
-        said = capture("--hf", config, "--sequence", 16, "--no-weights", "-o", f"{folder}/without.model")
-        assert (
-            "the same config with 2 layers and small sizes, which has the same operators:\nchecked with"
-            in said
-        ), said
-        assert "output equals eager's, loss equals eager's, 21 of 21 gradients equal eager's" in said, said
-        ours, theirs = (
-            read(f"{folder}/with.model/manifest.json"),
-            read(f"{folder}/without.model/manifest.json"),
-        )
-        assert [layer["graph"] for layer in ours["layers"]] == [layer["graph"] for layer in theirs["layers"]]
-        assert (
-            ours["weights"] == theirs["weights"]
-            and theirs["weights_stored"] is False
-            and "weights_stored" not in ours
-        )
-        assert theirs["checked"]["of"] == "the same config with 2 layers and small sizes", theirs["checked"]
-        assert not os.path.exists(f"{folder}/without.model/weights.safetensors")
-        assert os.path.getsize(f"{folder}/without.model/constants.safetensors") < 20_000
+    config = write(f"{folder}/llama.json", LLAMA)
+    said = capture("--hf", config, "--sequence", 16, "-o", f"{folder}/with.model")
+    assert "captured in" in said and "15 layers, 5 graphs" in said, said
+    assert (
+        said.count("model.layers.0") == 2
+        and "... 5 more of these 2, to model.layers.5.mlp" in said
+        and "model.layers.3" not in said
+    ), said
+    said = capture("--hf", config, "--sequence", 16, "--no-weights", "-o", f"{folder}/without.model")
+    assert (
+        "the same config with 2 layers and small sizes, which has the same operators:\nchecked with" in said
+    ), said
+    assert "output equals eager's, loss equals eager's, 21 of 21 gradients equal eager's" in said, said
+    ours, theirs = (
+        read(f"{folder}/with.model/manifest.json"),
+        read(f"{folder}/without.model/manifest.json"),
+    )
+    assert [layer["graph"] for layer in ours["layers"]] == [layer["graph"] for layer in theirs["layers"]]
+    assert (
+        ours["weights"] == theirs["weights"]
+        and theirs["weights_stored"] is False
+        and "weights_stored" not in ours
+    )
+    assert theirs["checked"]["of"] == "the same config with 2 layers and small sizes", theirs["checked"]
+    assert not os.path.exists(f"{folder}/without.model/weights.safetensors")
+    assert os.path.getsize(f"{folder}/without.model/constants.safetensors") < 20_000
 
-        run_json = write(
-            f"{folder}/run.json", config_of({"family": "captured", "path": f"{folder}/without.model"})
-        )
-        refused = run(STAGECRAFT, "train", run_json, "--set", f"run_dir={folder}/run", code=2)
-        assert "--set model.weights=FOLDER" in refused and refused.count("\n") == 1, refused
-        # Six blocks fit the caches of any machine, so that three of each kind are run.
-        said = run(
-            STAGECRAFT,
-            "profile",
-            run_json,
-            "--set",
-            "profiler.warmup_ms=0",
-            "--repeats",
-            3,
-            "-o",
-            f"{folder}/profile.json",
-        )
-        assert "6 of 15 layers were not run" in said, said
-        test_estimate(folder, run_json)
+    run_json = write(
+        f"{folder}/run.json", config_of({"family": "captured", "path": f"{folder}/without.model"})
+    )
+    refused = run(STAGECRAFT, "train", run_json, "--set", f"run_dir={folder}/run", code=2)
+    assert "--set model.weights=FOLDER" in refused and refused.count("\n") == 1, refused
+    # Six blocks fit the caches of any machine, so that three of each kind are run.
+    said = run(
+        STAGECRAFT,
+        "profile",
+        run_json,
+        "--set",
+        "profiler.warmup_ms=0",
+        "--repeats",
+        3,
+        "-o",
+        f"{folder}/profile.json",
+    )
+    assert "6 of 15 layers were not run" in said, said
 
-        # A model of one's own has no twin in small.
-        said = capture(
-            write(f"{folder}/gpt.py", OUR_GPT) + ":build",
-            "--sequence",
-            16,
-            "--vocabulary",
-            256,
-            "--no-weights",
-            "-o",
-            f"{folder}/gpt.model",
-        )
-        assert "NOT checked" in said and read(f"{folder}/gpt.model/manifest.json")["checked"] is None, said
+
+def test_no_twin(folder):
+    """A model of one's own has none in small."""
+    said = capture(
+        write(f"{folder}/gpt.py", OUR_GPT) + ":build",
+        "--sequence",
+        16,
+        "--vocabulary",
+        256,
+        "--no-weights",
+        "-o",
+        f"{folder}/gpt.model",
+    )
+    assert "NOT checked" in said and read(f"{folder}/gpt.model/manifest.json")["checked"] is None, said
 
 
 def test_small_twins():
@@ -274,7 +261,9 @@ def test_small_twins():
     assert set(bart.values()) == {2, 4, 192}, bart
 
 
-def test_estimate(folder, run_json):
+def test_estimate(folder):
+    """Of the config and the profile that test_no_weights() wrote."""
+    run_json = f"{folder}/run.json"
     estimate = f"{folder}/estimate.json"
     said = run(
         STAGECRAFT, "profile", run_json, "--estimate", "--tflops", 1, "--memory-gbps", 100, "-o", estimate
@@ -330,9 +319,3 @@ def test_estimate(folder, run_json):
     assert "only captured models can be estimated" in run(
         STAGECRAFT, "profile", built_in, "--estimate", "--tflops", 1, "--memory-gbps", 1, code=2
     )
-
-
-if __name__ == "__main__":
-    test_multiply_adds()
-    test_small_twins()
-    test_no_weights()

@@ -1,34 +1,35 @@
-#!/usr/bin/env python3
-"""Modules, losses and options that a capture refuses: each with one line that says what, where and what to
-do, and exit code 2.
-
-    capture_refusals_test.py SOURCE_DIR [NAME...]          exits with 77 where torch or safetensors is missing
-"""
+"""What users hand to stagecraft-capture: refused in one line that says where and why, or captured; never a
+traceback."""
 
 import os
-import sys
-import tempfile
+from pathlib import Path
 
-import uncollected  # noqa: F401  # before PyTorch
+import pytest
 
-sys.path.insert(0, f"{os.path.abspath(sys.argv[1])}/python")
-try:
-    import safetensors.torch
-    import torch
-except ImportError as error:
-    print(f"skipped: {error}; scripts/setup.sh --models installs it")
-    sys.exit(77)
+torch = pytest.importorskip("torch")
+safetensors = pytest.importorskip("safetensors", reason="scripts/setup.sh --models installs it")
 
 from forked import stagecraft_capture
+from places import SOURCE
+from stagecraft_capture import source
 
 torch.set_num_threads(1)
-WRONG = f"{os.path.abspath(sys.argv[1])}/test/data/captured/wrong.py"
+WRONG = f"{SOURCE}/test/data/captured/wrong.py"
 NUMBERS = ("--input", "8")
 Y = ("--field", "y=f32[5]")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def within(tmp_path_factory):
+    """A folder with files that cannot be imported, in which all tests here work."""
+    before = os.getcwd()
+    os.chdir(tmp_path_factory.mktemp("files"))
+    files()
+    yield
+    os.chdir(before)
+
+
 def files():
-    """FILE.py that cannot be imported."""
     for name, text in (
         ("raises", "import torch\nraise RuntimeError('no GPU here')\n"),
         ("syntax", "def build(:\n"),
@@ -37,22 +38,19 @@ def files():
         ("empty", ""),
         ("binary", "\0"),
     ):
-        with open(f"{name}.py", "w") as file:
-            file.write(text)
+        Path(f"{name}.py").write_text(text)
     for name, text in (
         ("broken", "{"),
         ("no_type", "{}"),
         ("strange", '{"model_type": "no-such-type"}'),
         ("list", "[1]"),
     ):
-        with open(f"{name}.json", "w") as file:
-            file.write(text)
+        Path(f"{name}.json").write_text(text)
 
 
 def line_of(text):
     """Where wrong.py has it, as refusals say it; it has it once."""
-    with open(WRONG) as file:
-        before, _ = file.read().split(text)
+    before, _ = Path(WRONG).read_text().split(text)
     return f"line {before.count(chr(10)) + 1}"
 
 
@@ -375,78 +373,62 @@ def run(of, arguments):
     return stagecraft_capture(*source, *arguments, *output)
 
 
-def test_refused(only):
-    for name, of, arguments, *words in REFUSED:
-        if only and name not in only:
-            continue
-        done = run(of, arguments)
-        lines = done.stderr.splitlines()
-        line = lines[-1] if lines else ""
-        usage = line.startswith("stagecraft-capture: error: ")  # of the parser, behind how it is used
-        assert (
-            done.returncode == 2 and (len(lines) == 1 or usage) and line.startswith("stagecraft-capture: ")
-        ), f"{name}: exit code {done.returncode}\n{done.stderr}{done.stdout}"
-        for word in words:
-            assert word in line, f"{name}: {word!r} is not in: {line}"
-        assert "defect" not in line and not os.path.exists("made"), f"{name}: {line}"
-    print(f"{len(REFUSED)} refused")
+def cases(table):
+    return [pytest.param(*how, id=name) for name, *how in table]
 
 
-def test_captured(only):
-    for name, of, arguments in CAPTURED:
-        if only and name not in only:
-            continue
-        done = run(of, arguments)
-        assert done.returncode == 0 and not done.stderr and "written to made" in done.stdout, (
-            f"{name}: {done.stderr}{done.stdout}"
-        )
-        with safetensors.safe_open("made/weights.safetensors", "pt") as weights:
-            names = list(weights.keys())
-        assert not [n for n in names if "_orig_mod" in n or n.startswith("module.")], names
+@pytest.mark.parametrize("case", [pytest.param(case, id=case[0]) for case in REFUSED])
+def test_refused(case):
+    _, of, arguments, *words = case
+    done = run(of, arguments)
+    lines = done.stderr.splitlines()
+    line = lines[-1] if lines else ""
+    usage = line.startswith("stagecraft-capture: error: ")  # of the parser, behind how it is used
+    assert done.returncode == 2, done.stderr + done.stdout
+    assert len(lines) == 1 or usage, done.stderr
+    assert line.startswith("stagecraft-capture: ")
+    for word in words:
+        assert word in line
+    assert "defect" not in line
+    assert not os.path.exists("made")
 
 
-def test_without_traceback(only):
-    for name, of, arguments in NO_TRACEBACK:
-        if only and name not in only:
-            continue
-        done = run(of, arguments)
-        assert (
-            done.returncode in (0, 1, 2, 3)
-            and "Traceback" not in done.stderr
-            and len(done.stderr.splitlines()) <= 1
-        ), f"{name}: {done.stderr}{done.stdout}"
+@pytest.mark.parametrize(("of", "arguments"), cases(NO_TRACEBACK))
+def test_without_traceback(of, arguments):
+    done = run(of, arguments)
+    assert done.returncode in (0, 1, 2, 3), done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 1, done.stderr
 
 
-def test_what_nobody_foresaw():
+@pytest.mark.parametrize(("of", "arguments"), cases(CAPTURED))
+def test_captured(of, arguments):
+    done = run(of, arguments)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    assert "written to made" in done.stdout
+    with safetensors.safe_open("made/weights.safetensors", "pt") as weights:
+        names = list(weights.keys())
+    assert not [n for n in names if "_orig_mod" in n or n.startswith("module.")], names
+
+
+def test_what_nobody_foresaw(monkeypatch):
     """A defect of the capture's own: one line with the place in the user's file, exit code 1, and the
     traceback for who asks."""
-    from stagecraft_capture import losses, source
 
     def fail(*given):
         raise LookupError("no idea\nof this")
 
-    kept, source.refuse_result = source.refuse_result, fail
-    try:
-        done = run("plain", NUMBERS)
-        assert (
-            done.returncode == 1
-            and done.stderr
-            == "stagecraft-capture: LookupError: no idea; this is a defect of stagecraft-capture: --traceback"
-            " prints where it comes from\n"
-        ), done.stderr
-        done = run("plain", (*NUMBERS, "--traceback"))
-        assert done.returncode == 1 and "Traceback" in done.stderr and "in fail" in done.stderr, done.stderr
-    finally:
-        source.refuse_result = kept
-    assert losses.USUAL
-
-
-with tempfile.TemporaryDirectory() as folder:
-    os.chdir(folder)
-    files()
-    only = set(sys.argv[2:])
-    test_refused(only)
-    test_without_traceback(only)
-    test_captured(only)
-    test_what_nobody_foresaw()
-    os.chdir("/")
+    monkeypatch.setattr(source, "refuse_result", fail)
+    done = run("plain", NUMBERS)
+    assert done.returncode == 1
+    assert done.stderr.startswith("stagecraft-capture: ")
+    assert done.stderr.endswith(
+        "LookupError: no idea; this is a defect of stagecraft-capture: --traceback prints where it comes"
+        " from\n"
+    )
+    assert done.stderr.count("\n") == 1
+    done = run("plain", (*NUMBERS, "--traceback"))
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "in fail" in done.stderr

@@ -1,14 +1,11 @@
-#!/usr/bin/env python3
-"""What rounds otherwise in a trace than in eager mode, or seems to: captured layers equal eager to the bit.
+"""What rounds otherwise in a trace than in eager mode, or seems to: captured layers equal eager to the
+bit."""
 
-capture_rounding_test.py SOURCE_DIR          exits with 77 where torch is missing
-"""
+import pytest
 
-import sys
+torch = pytest.importorskip("torch")
 
-import uncollected  # noqa: F401  # before PyTorch
-
-from capture_cases import equal, nn, numbers, refused, torch
+from capture_cases import equal, nn, numbers, refused
 
 F = torch.nn.functional
 LAST = torch.channels_last
@@ -152,13 +149,29 @@ LAYOUTS = {
     ),
 }
 
-torch.manual_seed(0)
-for name, between in LAYOUTS.items():
-    equal(name, images(between), numbers(3, 6, 6), 1)
-for name, between in {**IN_PLACE, **PRODUCTS, **WRITES}.items():
-    equal(name, rows(between), numbers(8), 1)
-equal("a pyramid of pools", images(Pyramid(), 16), numbers(3, 6, 6), 1)
-equal("what is no number in eager mode either", rows(lambda x: x.log()), numbers(8), 1)
-refused("random slopes", rows(nn.RReLU(inplace=True)), numbers(8), "draws random numbers of a kind")
-print(f"{len(IN_PLACE) + len(PRODUCTS) + len(WRITES) + len(LAYOUTS) + 2} equal")
-sys.exit(0)
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layouts(name):
+    equal(name, images(LAYOUTS[name]), numbers(3, 6, 6), 1)
+
+
+@pytest.mark.parametrize("name", [*IN_PLACE, *PRODUCTS, *WRITES])
+def test_operators(name):
+    equal(name, rows({**IN_PLACE, **PRODUCTS, **WRITES}[name]), numbers(8), 1)
+
+
+def test_pyramid():
+    equal("a pyramid of pools", images(Pyramid(), 16), numbers(3, 6, 6), 1)
+
+
+def test_no_number():
+    equal("what is no number in eager mode either", rows(lambda x: x.log()), numbers(8), 1)
+
+
+def test_random_slopes():
+    refused("random slopes", rows(nn.RReLU(inplace=True)), numbers(8), "draws random numbers of a kind")

@@ -1,26 +1,20 @@
-#!/usr/bin/env python3
 """Modules whose Python depends on the number of samples, or on what outlasts a forward: captured where one
-graph does for all sizes, else refused with the line of theirs that is marked, below, as the one that differs.
+graph does for all sizes, else refused with the line of theirs that is marked, below, as the one that
+differs."""
 
-    capture_sizes_test.py SOURCE_DIR [NAME...]          exits with 77 where torch is missing
-"""
-
+import gc
 import inspect
 import itertools
 import os
 import resource
-import sys
-import tempfile
 import time
 
-sys.path.insert(0, f"{os.path.abspath(sys.argv[1])}/python")
-try:
-    import torch
-    from torch import nn
-    from torch.nn import functional as F
-except ImportError as error:
-    print(f"skipped: {error}; scripts/setup.sh --models installs it")
-    sys.exit(77)
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn
+from torch.nn import functional as F
 
 from stagecraft_capture.batch import Batch, Field
 from stagecraft_capture.capture import capture
@@ -245,7 +239,7 @@ def _(self, h):
 
 @case("the same in both branches", captured=True)
 def _(self, h):
-    return h.relu() if len(h) > 16 else h.relu()
+    return h.relu() if len(h) > 16 else h.relu()  # noqa: RUF034
 
 
 @case("a branch on one sample", captured=True)
@@ -294,36 +288,36 @@ def captured(module, fields=(), loss=None):
     return wrapped, batch, capture(wrapped, batch, loss is not None)
 
 
-def refused(name, words, *given):
-    try:
+def refused(words, *given):
+    with pytest.raises(CaptureError) as error:
         captured(*given)
-    except CaptureError as error:
-        for word in words:
-            assert word in str(error), f"{name}: {word!r} is not in: {error}"
-        assert "\n" not in str(error) and "wrapped" not in str(error), f"{name}: {error}"
-        return
-    raise AssertionError(f"{name} was captured, and should not be")
+    said = str(error.value)
+    for word in words:
+        assert word in said
+    assert "\n" not in said
+    assert "wrapped" not in said
 
 
-def test_cases(only):
-    for name, between, start, words, one_graph in CASES:
-        if only and name not in only:
-            continue
-        if not one_graph:
-            refused(name, (place_of(between), *words), Net(between, start))
-            continue
-        module, batch, model = captured(Net(between, start))
-        checked = check(module, model, batch.at(8))
-        assert (
-            checked["output"] == checked["evaluation"] == "equal"
-            and checked["gradients"] == checked["equal"] > 0
-        ), f"{name}: {checked}"
-        fewer = "16 samples" in name
-        assert model.sizes[-1] == (12 if fewer else 128 if "columns" in name else 96), (
-            f"{name}: {model.sizes}"
-        )
-        assert (place_of(between) in model.fails) if fewer else not model.fails, f"{name}: {model.fails}"
-    print(f"{len(CASES)} modules")
+@pytest.mark.parametrize(
+    ("between", "start", "words"),
+    [pytest.param(*how, id=name) for name, *how, one_graph in CASES if not one_graph],
+)
+def test_refused(scratch, between, start, words):
+    refused((place_of(between), *words), Net(between, start))
+
+
+@pytest.mark.parametrize(
+    ("between", "start"), [pytest.param(*how, id=name) for name, *how, _, one_graph in CASES if one_graph]
+)
+def test_captured(scratch, request, between, start):
+    name = request.node.callspec.id
+    module, batch, model = captured(Net(between, start))
+    checked = check(module, model, batch.at(8))
+    assert checked["output"] == checked["evaluation"] == "equal", checked
+    assert checked["gradients"] == checked["equal"] > 0, checked
+    fewer = "16 samples" in name
+    assert model.sizes[-1] == (12 if fewer else 128 if "columns" in name else 96), model.sizes
+    assert (place_of(between) in model.fails) if fewer else not model.fails, model.fails
 
 
 def of_many(output, batch):
@@ -333,7 +327,6 @@ def of_many(output, batch):
 def test_losses():
     targets = [Field("targets", [4], torch.float32)]
     refused(
-        "a loss of many samples",
         (place_of(of_many), "mul.Tensor reads 1, 1, 2", BY_SIZE),
         Net(lambda self, h: h),
         targets,
@@ -360,6 +353,7 @@ class Wide(nn.Module):
 
 def test_memory():
     """Many samples need no memory."""
+    gc.collect()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     torch.manual_seed(0)
     model = capture(WithLoss(Wide(), None), Batch([Field("x", [NUMBERS], torch.float32)]))
@@ -367,14 +361,3 @@ def test_memory():
     of_many = 96 * NUMBERS * 64 * 4 / 2**20
     print(f"a model with values of {of_many:.0f} MiB for 96 samples: {more:.0f} MiB more")
     assert model.sizes[-1] == 96 and more < of_many / 2, more
-
-
-if __name__ == "__main__":
-    only = set(sys.argv[2:])
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        test_cases(only)
-        os.chdir("/")
-    if not only:
-        test_losses()
-        test_memory()

@@ -6,9 +6,10 @@ import random
 from dataclasses import dataclass, field
 
 import torch
-from capture_state_case import WIDTH, case, mean, starting
 from torch import nn
 from torch.nn import functional as F
+
+from capture_state_case import WIDTH, case, mean, starting
 
 # Parameters.
 
@@ -364,6 +365,11 @@ def plain(self, h):
     return torch.tanh(h)
 
 
+def keep_what_is_seen(module):
+    seen = {}
+    module[0].register_forward_hook(lambda part, given, made: seen.update(made=made.detach()))
+
+
 for name, words, prepare in (
     (
         "a hook of a weight's gradient",
@@ -399,9 +405,7 @@ for name, words, prepare in (
     (
         "a hook of the forward that keeps what it sees",
         ("module '0'", "_forward_hooks", "seen"),
-        lambda m: (
-            lambda seen: m[0].register_forward_hook(lambda part, given, made: seen.update(made=made.detach()))
-        )({}),
+        keep_what_is_seen,
     ),
     ("weight norm of old", (), lambda m: nn.utils.weight_norm(m[2])),
 ):

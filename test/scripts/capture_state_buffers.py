@@ -1,9 +1,10 @@
 """State in buffers: what a capture follows, and what it refuses (capture_state_case.py)."""
 
 import torch
-from capture_state_case import WIDTH, case, mean, starting, zeros
 from torch import nn
 from torch.nn import functional as F
+
+from capture_state_case import WIDTH, case, mean, starting, zeros
 
 # Buffers that are followed.
 

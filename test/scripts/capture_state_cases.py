@@ -1,10 +1,11 @@
 """All small modules with state, and those of them that a run has one behind the other."""
 
-import capture_state_attributes  # noqa: F401  # their cases
-import capture_state_buffers
 import torch
-from capture_state_case import CASES, WIDTH, Stateful, mean
 from torch import nn
+
+import capture_state_attributes  # noqa: F401  # their cases
+import capture_state_buffers  # noqa: F401
+from capture_state_case import CASES, WIDTH, Stateful, mean
 
 
 class Beside(Stateful):

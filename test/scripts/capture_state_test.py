@@ -1,30 +1,21 @@
-#!/usr/bin/env python3
 """Captures small modules with state of every kind (capture_state_cases.py): each equals eager over two
-forwards in training, with all that they changed, or is refused with its own words. Prints the table of
-outcomes. Before that, runs of two such modules beside a loop in eager mode.
-
-    capture_state_test.py SOURCE_DIR STAGECRAFT [NAME...]          exits with 77 where torch or safetensors is
-    missing; NAME: of cases alone
-"""
+forwards in training, with all that they changed, or is refused with its own words. Before that, runs of two
+such modules beside a loop in eager mode."""
 
 import json
 import os
 import subprocess
-import sys
-import tempfile
-import traceback
+from pathlib import Path
 
-import uncollected  # noqa: F401  # before PyTorch
+import pytest
 
-from capture_cases import CaptureError, capture, check, numbers, torch
+torch = pytest.importorskip("torch")
+safetensors = pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
+
+from capture_cases import CaptureError, capture, check, numbers
 from capture_state_cases import CASES, Rounds
 from forked import isolated, stagecraft_capture
-
-try:
-    import safetensors.torch
-except ImportError as error:
-    print(f"skipped: {error}; scripts/setup.sh --models installs it")
-    sys.exit(77)
+from places import ENVIRONMENT, STAGECRAFT
 
 STEPS, OF_STEP, SAMPLES = 3, 4, 2  # micro-batches of two samples
 
@@ -48,15 +39,14 @@ def config(folder, name):
     }
 
 
-def train(stagecraft, folder, name, *settings):
-    with open(f"{folder}/run.json", "w") as file:
-        json.dump(config(folder, name), file)
+def train(folder, name, *settings):
+    Path(f"{folder}/run.json").write_text(json.dumps(config(folder, name)))
     changes = [part for setting in settings for part in ("--set", setting)]
     return subprocess.run(
-        [stagecraft, "train", f"{folder}/run.json", *changes],
+        [STAGECRAFT, "train", f"{folder}/run.json", *changes],
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env=ENVIRONMENT,
         check=False,
     )
 
@@ -78,38 +68,41 @@ def in_eager_mode(module, data):
     return module.state_dict()
 
 
-def test_runs(stagecraft):
+@pytest.fixture(scope="module")
+def data(folder):
+    """Of a run, and beside it the modules."""
+    generator = torch.Generator().manual_seed(5)
+    count = STEPS * OF_STEP * SAMPLES
+    data = {
+        "inputs": torch.randn(count, 8, generator=generator),
+        "targets": torch.randint(5, (count,), generator=generator),
+    }
+    safetensors.save_file(data, f"{folder}/data.safetensors")
+    Path(f"{folder}/mine.py").write_text("from capture_state_cases import Always, Rounds\n")
+    return data
+
+
+def test_runs(folder, data):
     """A run's buffers and weights are eager's, on one stage and on two; a folder that does not equal eager is
     asked for, and says so."""
-    with tempfile.TemporaryDirectory() as folder:
-        generator = torch.Generator().manual_seed(5)
-        count = STEPS * OF_STEP * SAMPLES
-        data = {
-            "inputs": torch.randn(count, 8, generator=generator),
-            "targets": torch.randint(5, (count,), generator=generator),
-        }
-        safetensors.torch.save_file(data, f"{folder}/data.safetensors")
-        with open(f"{folder}/mine.py", "w") as file:
-            file.write("from capture_state_cases import Always, Rounds\n")
-        test_inexact(stagecraft, folder)
-        done = stagecraft_capture(
-            f"{folder}/mine.py:Rounds",
-            "--input",
-            "8",
-            "--loss",
-            "cross_entropy",
-            "-o",
-            f"{folder}/Rounds.model",
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        done = train(stagecraft, folder, "Rounds", "activation_checkpointing.recompute=all")
-        assert (
-            done.returncode == 2 and "reads buffers that it changes" in done.stderr and "none" in done.stderr
-        ), done.stderr
-        isolated(beside_eager, stagecraft, folder, data)
+    done = stagecraft_capture(
+        f"{folder}/mine.py:Rounds",
+        "--input",
+        "8",
+        "--loss",
+        "cross_entropy",
+        "-o",
+        f"{folder}/Rounds.model",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = train(folder, "Rounds", "activation_checkpointing.recompute=all")
+    assert (
+        done.returncode == 2 and "reads buffers that it changes" in done.stderr and "none" in done.stderr
+    ), done.stderr
+    isolated(beside_eager, folder, data)
 
 
-def test_inexact(stagecraft, folder):
+def test_inexact(folder, data):
     given = (
         f"{folder}/mine.py:Always",
         "--input",
@@ -134,22 +127,20 @@ def test_inexact(stagecraft, folder):
     )
     with open(f"{folder}/Always.model/manifest.json") as file:
         assert json.load(file)["checked"]["evaluation"] == "differs"
-    done = train(stagecraft, folder, "Always", f"run_dir={folder}/inexact")
-    assert (
-        done.returncode == 0
-        and f"Model: {folder}/Always.model does not equal eager PyTorch, its manifest says: evaluation differs"
-        in done.stdout + done.stderr
-    ), done
+    done = train(folder, "Always", f"run_dir={folder}/inexact")
+    said = f"{folder}/Always.model does not equal eager PyTorch, its manifest says: evaluation differs"
+    assert done.returncode == 0, done.stderr
+    assert f"Model: {said}" in done.stdout + done.stderr
 
 
-def beside_eager(stagecraft, folder, data):
+def beside_eager(folder, data):
     expected = in_eager_mode(Rounds().train(), data)
     for stages in (1, 2):
         run = f"{folder}/run{stages}"
-        done = train(stagecraft, folder, "Rounds", f"run_dir={run}", f"pipeline.stages={stages}")
+        done = train(folder, "Rounds", f"run_dir={run}", f"pipeline.stages={stages}")
         assert done.returncode == 0 and "does not equal" not in done.stdout + done.stderr, done
-        subprocess.run([stagecraft, "export", run, "-o", f"{run}.export"], check=True, capture_output=True)
-        found = safetensors.torch.load_file(f"{run}.export/model.safetensors")
+        subprocess.run([STAGECRAFT, "export", run, "-o", f"{run}.export"], check=True, capture_output=True)
+        found = safetensors.load_file(f"{run}.export/model.safetensors")
         assert found.keys() == expected.keys(), found.keys() ^ expected.keys()
         differing = [name for name, tensor in expected.items() if not torch.equal(tensor, found[name])]
         assert not differing, (stages, differing)
@@ -159,7 +150,8 @@ def beside_eager(stagecraft, folder, data):
     )
 
 
-def outcome(case):
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_case(case):
     """What the capture says of the module, and whether that is as expected."""
     module, batch = case.build(), numbers(8, name="h" if case.alone else "input")
     before = {name: t.clone() for name, t in module.state_dict().items()}
@@ -167,48 +159,26 @@ def outcome(case):
         model = capture(module, batch)
         checked = check(module, model, batch.at(4))
     except CaptureError as error:
-        # of two weights there is no line
-        has_line = 'File "' in str(error) or "lies in the memory" in str(error)
-        return f"refused: {error}", has_line and bool(case.words) and all(
-            word in str(error) for word in case.words
-        )
-    except Exception:
-        traceback.print_exc()
-        return "failed", False
-    assert all(torch.equal(t, before[name]) for name, t in module.state_dict().items()), (
-        f"{case.name}: the module is not as it was"
-    )
+        said = str(error)
+        print(f"{case.name}: refused: {said}")
+        assert 'File "' in said or "lies in the memory" in said  # of two weights there is no line
+        assert case.words
+        for word in case.words:
+            assert word in said
+        return
+    for name, t in module.state_dict().items():
+        assert torch.equal(t, before[name]), f"{name} is not as it was"
     parts = {part: checked[part] == "equal" for part in ("output", "evaluation")}
-    parts |= {
-        "gradients": checked["equal"] == checked["gradients"] > 0,
-        "buffers": checked["buffers"] == checked["buffers_equal"],
-    }
+    parts["gradients"] = checked["equal"] == checked["gradients"] > 0
+    parts["buffers"] = checked["buffers"] == checked["buffers_equal"]
     differs = [part for part, equal in parts.items() if not equal]
     left_out = sorted(path.removeprefix("1.") for path in model.changes.left_out)
     said = f"{' and '.join(differs)} differ" if differs else "equal"
-    said += f", {len(model.layers)} layers, {checked['buffers']} buffers" + (
-        f", left out: {', '.join(left_out)}" if left_out else ""
-    )
-    as_many = case.layers in (None, len(model.layers)) and all(
-        any(g is not None for g in layer.graph["backward_input"]["outputs"]) for layer in model.layers[1:]
-    )
-    return said, as_many and not case.words and differs == (
-        [case.differs] if case.differs else []
-    ) and left_out == sorted(case.left_out)
-
-
-def main(names):
-    wrong, chosen = [], [case for case in CASES if not names or any(name in case.name for name in names)]
-    width = max(len(case.name) for case in chosen)
-    for case in chosen:
-        said, expected = outcome(case)
-        print(f"{'  ' if expected else 'X '}{case.name:<{width}}  {said}", flush=True)
-        wrong += [] if expected else [case.name]
-    print(f"{len(chosen)} modules, {len(wrong)} not as expected{': ' if wrong else ''}{'; '.join(wrong)}")
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    if not sys.argv[3:]:
-        test_runs(sys.argv[2])
-    sys.exit(main(sys.argv[3:]))
+    said += f", {len(model.layers)} layers, {checked['buffers']} buffers"
+    print(f"{case.name}: {said}" + (f", left out: {', '.join(left_out)}" if left_out else ""))
+    assert case.layers in (None, len(model.layers))
+    for layer in model.layers[1:]:
+        assert any(gradient is not None for gradient in layer.graph["backward_input"]["outputs"])
+    assert not case.words, "was captured, and should not be"
+    assert differs == ([case.differs] if case.differs else [])
+    assert left_out == sorted(case.left_out)

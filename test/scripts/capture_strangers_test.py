@@ -1,33 +1,138 @@
-#!/usr/bin/env python3
 """Captures modules that are no chain of usual layers, and others in narrow types, beside eager to the bit;
-and tries what is refused of them.
-
-    capture_strangers_test.py SOURCE_DIR STAGECRAFT          exits with 77 where transformers, torchvision or
-    safetensors is missing
-"""
+and tries what is refused of them."""
 
 import json
-import sys
-import tempfile
+from pathlib import Path
 
-import uncollected  # noqa: F401  # before PyTorch
+import pytest
 
-from capture_cases import capture, equal, equal_model, nn, numbers, refused, tokens
+torch = pytest.importorskip("torch")
+safetensors = pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
+torchvision = pytest.importorskip("torchvision", reason="scripts/setup.sh --models installs it")
+transformers = pytest.importorskip("transformers", reason="scripts/setup.sh --models installs it")
+
+from capture_cases import equal, equal_model, nn, numbers, refused, tokens
 from forked import stagecraft_capture
-
-try:
-    import safetensors.torch
-    import torch
-    import torchvision
-    import transformers
-except ImportError as error:
-    print(f"skipped: {error}; scripts/setup.sh --models installs it")
-    sys.exit(77)
-
 from stagecraft_capture.batch import Field
 from stagecraft_capture.errors import CaptureError
 from stagecraft_capture.losses import WithLoss, cross_entropy
 from stagecraft_capture.precision import master_of, narrow, patterns
+
+LLAMA = dict(
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    vocab_size=64,
+    tie_word_embeddings=False,
+)
+
+
+# Forks come before this process runs a backward (forked.py).
+def command(folder, config, *arguments):
+    Path(f"{folder}/config.json").write_text(json.dumps(config))
+    return stagecraft_capture("--hf", f"{folder}/config.json", *arguments, "-o", f"{folder}/model")
+
+
+def test_classes_that_configs_name(folder):
+    whisper = dict(
+        model_type="whisper",
+        architectures=["WhisperForConditionalGeneration"],
+        vocab_size=64,
+        num_mel_bins=8,
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+        max_source_positions=12,
+        max_target_positions=12,
+        pad_token_id=1,
+        bos_token_id=0,
+        eos_token_id=2,
+        decoder_start_token_id=2,
+    )
+    done = command(folder, whisper, "--untie", "--input", "8,24")
+    assert done.returncode == 2 and "give --field labels=TYPE[SIZES]" in done.stderr, done.stderr
+    done = command(folder, whisper, "--untie", "--input", "8,24", "--field", "lables=i64[6]<64")
+    assert (
+        done.returncode == 2
+        and "--field lables: WhisperForConditionalGeneration.forward takes input_features" in done.stderr
+    ), done.stderr
+    done = command(folder, whisper, "--untie", "--input", "8,24", "--field", "labels=i64[6]<64")
+    assert done.returncode == 0 and "output equals eager's, loss equals eager's" in done.stdout, (
+        done.stdout + done.stderr
+    )
+    with open(f"{folder}/model/manifest.json") as file:
+        manifest = json.load(file)
+    assert manifest["loss"]["units"] == {"field": "labels", "ignore": -100}, manifest["loss"]
+    encoder = dict(
+        model_type="bert",
+        architectures=["BertModel"],
+        vocab_size=64,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+    )
+    done = command(folder, encoder, "--sequence", 8, "--fields", "labels,attention_mask")
+    assert (
+        done.returncode == 2
+        and "BertModel reads no labels; --architecture takes a class that does: BertForMaskedLM, "
+        in done.stderr
+    ), done.stderr
+    done = command(folder, encoder, "--sequence", 8, "--architecture", "BertForMaskdLM")
+    assert (
+        done.returncode == 2
+        and "is no model of transformers; for a config of type 'bert' there are BertForMaskedLM"
+        in done.stderr
+    ), done.stderr
+    done = command(folder, encoder, "--sequence", 8, "--architecture", "LlamaForCausalLM")
+    assert (
+        done.returncode == 2 and "configs of type 'llama', and this one is of type 'bert'" in done.stderr
+    ), done.stderr
+    done = command(folder, encoder, "--sequence", 8, "--fields", "attention_mask")
+    assert done.returncode == 0 and "loss" not in done.stdout, done.stdout + done.stderr
+    done = command(
+        folder,
+        encoder,
+        "--sequence",
+        8,
+        "--architecture",
+        "BertForMaskedLM",
+        "--untie",
+        "--fields",
+        "labels,attention_mask",
+    )
+    assert (
+        done.returncode == 0 and "BertForMaskedLM: " in done.stdout and "loss equals eager's" in done.stdout
+    ), done.stdout + done.stderr
+    with open(f"{folder}/model/hugging_face/config.json") as file:
+        assert json.load(file)["architectures"] == ["BertForMaskedLM"]
+    done = command(folder, {"model_type": "llama", "dtype": "bfloat16", **LLAMA}, "--sequence", 8)
+    assert done.returncode == 0 and "captured in float32: --dtype bfloat16" in done.stdout, (
+        done.stdout + done.stderr
+    )
+    done = command(
+        folder,
+        {"model_type": "llama", **LLAMA},
+        "--sequence",
+        8,
+        "--dtype",
+        "float16",
+        "--full",
+        "model.norm",
+    )
+    assert done.returncode == 2 and "fails in eager mode" in done.stderr, done.stderr
+    done = command(folder, {"model_type": "llama", **LLAMA}, "--sequence", 8, "--dtype", "float16")
+    assert done.returncode == 0, done.stderr
+    stored = safetensors.load_file(f"{folder}/model/weights.safetensors")
+    assert {t.dtype for t in stored.values()} == {torch.float32} and any(
+        not torch.equal(t, t.half().float()) for t in stored.values()
+    )
 
 
 class Recurrent(nn.Module):
@@ -128,17 +233,6 @@ def test_modules():
     refused("bags", Bags(), tokens(50, 4), "module 'bag'", "torch.nn.Embedding")
 
 
-LLAMA = dict(
-    hidden_size=32,
-    intermediate_size=64,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    vocab_size=64,
-    tie_word_embeddings=False,
-)
-
-
 class Segments(nn.Module):
     """As SegFormer: a linear layer's tokens become an image with channels last, are resized, and classified
     by pixel."""
@@ -219,12 +313,8 @@ def test_narrow_types():
         and module.layer4[0].bn1.running_mean.dtype == torch.float32
     )
     assert all(torch.equal(master_of(p), given[name]) for name, p in module.named_parameters())
-    try:
+    with pytest.raises(CaptureError, match=r"no module's path.*BatchNorm2d"):
         patterns("layer4.bn1", module)
-    except CaptureError as error:
-        assert "no module's path" in str(error) and "BatchNorm2d" in str(error), error
-    else:
-        raise AssertionError("a pattern that fits nothing")
 
     norms = nn.Sequential(
         nn.Conv2d(3, 8, 3),
@@ -272,120 +362,3 @@ def test_narrow_types():
     narrow(t5, torch.float16)
     wide = {name.split(".")[-2] for name, p in t5.named_parameters() if p.dtype == torch.float32}
     assert wide == {"wo"}, wide
-
-
-def command(folder, config, *arguments):
-    with open(f"{folder}/config.json", "w") as file:
-        json.dump(config, file)
-    return stagecraft_capture("--hf", f"{folder}/config.json", *arguments, "-o", f"{folder}/model")
-
-
-def test_classes_that_configs_name():
-    whisper = dict(
-        model_type="whisper",
-        architectures=["WhisperForConditionalGeneration"],
-        vocab_size=64,
-        num_mel_bins=8,
-        d_model=16,
-        encoder_layers=1,
-        decoder_layers=1,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=32,
-        decoder_ffn_dim=32,
-        max_source_positions=12,
-        max_target_positions=12,
-        pad_token_id=1,
-        bos_token_id=0,
-        eos_token_id=2,
-        decoder_start_token_id=2,
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        done = command(folder, whisper, "--untie", "--input", "8,24")
-        assert done.returncode == 2 and "give --field labels=TYPE[SIZES]" in done.stderr, done.stderr
-        done = command(folder, whisper, "--untie", "--input", "8,24", "--field", "lables=i64[6]<64")
-        assert (
-            done.returncode == 2
-            and "--field lables: WhisperForConditionalGeneration.forward takes input_features" in done.stderr
-        ), done.stderr
-        done = command(folder, whisper, "--untie", "--input", "8,24", "--field", "labels=i64[6]<64")
-        assert done.returncode == 0 and "output equals eager's, loss equals eager's" in done.stdout, (
-            done.stdout + done.stderr
-        )
-        with open(f"{folder}/model/manifest.json") as file:
-            manifest = json.load(file)
-        assert manifest["loss"]["units"] == {"field": "labels", "ignore": -100}, manifest["loss"]
-        encoder = dict(
-            model_type="bert",
-            architectures=["BertModel"],
-            vocab_size=64,
-            hidden_size=16,
-            intermediate_size=32,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-        )
-        done = command(folder, encoder, "--sequence", 8, "--fields", "labels,attention_mask")
-        assert (
-            done.returncode == 2
-            and "BertModel reads no labels; --architecture takes a class that does: BertForMaskedLM, "
-            in done.stderr
-        ), done.stderr
-        done = command(folder, encoder, "--sequence", 8, "--architecture", "BertForMaskdLM")
-        assert (
-            done.returncode == 2
-            and "is no model of transformers; for a config of type 'bert' there are BertForMaskedLM"
-            in done.stderr
-        ), done.stderr
-        done = command(folder, encoder, "--sequence", 8, "--architecture", "LlamaForCausalLM")
-        assert (
-            done.returncode == 2 and "configs of type 'llama', and this one is of type 'bert'" in done.stderr
-        ), done.stderr
-        done = command(folder, encoder, "--sequence", 8, "--fields", "attention_mask")
-        assert done.returncode == 0 and "loss" not in done.stdout, done.stdout + done.stderr
-        done = command(
-            folder,
-            encoder,
-            "--sequence",
-            8,
-            "--architecture",
-            "BertForMaskedLM",
-            "--untie",
-            "--fields",
-            "labels,attention_mask",
-        )
-        assert (
-            done.returncode == 0
-            and "BertForMaskedLM: " in done.stdout
-            and "loss equals eager's" in done.stdout
-        ), done.stdout + done.stderr
-        with open(f"{folder}/model/hugging_face/config.json") as file:
-            assert json.load(file)["architectures"] == ["BertForMaskedLM"]
-        done = command(folder, {"model_type": "llama", "dtype": "bfloat16", **LLAMA}, "--sequence", 8)
-        assert done.returncode == 0 and "captured in float32: --dtype bfloat16" in done.stdout, (
-            done.stdout + done.stderr
-        )
-        done = command(
-            folder,
-            {"model_type": "llama", **LLAMA},
-            "--sequence",
-            8,
-            "--dtype",
-            "float16",
-            "--full",
-            "model.norm",
-        )
-        assert done.returncode == 2 and "fails in eager mode" in done.stderr, done.stderr
-        done = command(folder, {"model_type": "llama", **LLAMA}, "--sequence", 8, "--dtype", "float16")
-        assert done.returncode == 0, done.stderr
-        stored = safetensors.torch.load_file(f"{folder}/model/weights.safetensors")
-        assert {t.dtype for t in stored.values()} == {torch.float32} and any(
-            not torch.equal(t, t.half().float()) for t in stored.values()
-        )
-
-
-if __name__ == "__main__":
-    test_classes_that_configs_name()
-    test_recurrent_layers()
-    test_modules()
-    test_layouts()
-    test_narrow_types()

@@ -1,31 +1,22 @@
-#!/usr/bin/env python3
 """Captures PyTorch models and holds every layer's replay against eager, to the bit; and tries what is
-refused.
-
-    capture_test.py SOURCE_DIR STAGECRAFT          exits with 77 where transformers, torchvision or
-    safetensors is missing
-"""
+refused."""
 
 import json
 import os
 import re
 import subprocess
 import sys
-import tempfile
 
-import uncollected  # noqa: F401  # before PyTorch
+import pytest
 
-try:
-    import safetensors.torch
-    import torch
-    import torchvision
-    import transformers
-except ImportError as error:
-    print(f"skipped: {error}; scripts/setup.sh --models installs it")
-    sys.exit(77)
+torch = pytest.importorskip("torch")
+safetensors = pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
+torchvision = pytest.importorskip("torchvision", reason="scripts/setup.sh --models installs it")
+transformers = pytest.importorskip("transformers", reason="scripts/setup.sh --models installs it")
 
-SOURCE = os.path.abspath(sys.argv[1])
-sys.path.insert(0, f"{SOURCE}/python")
+from capture_cases import equal, equal_model, nn, numbers, refused, tokens
+from forked import stagecraft_capture
+from places import ENVIRONMENT, SOURCE, STAGECRAFT
 from stagecraft_capture import operators
 from stagecraft_capture.batch import Field, parse_field
 from stagecraft_capture.capture import capture
@@ -35,8 +26,153 @@ from stagecraft_capture.hugging_face import FIELDS
 from stagecraft_capture.losses import WithLoss, cross_entropy, mse
 from stagecraft_capture.tasks import TASKS, Images, Logits
 
-from capture_cases import equal, equal_model, nn, numbers, refused, tokens
-from forked import stagecraft_capture
+
+# Forks come before this process runs a backward (forked.py).
+def in_a_process(*arguments, before=""):
+    """`before`: a folder that Python looks into first."""
+    environment = {**ENVIRONMENT, "PYTHONPATH": f"{before}:{SOURCE}/python".strip(":")}
+    return subprocess.run(
+        [sys.executable, "-m", "stagecraft_capture", *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+
+
+def test_command(folder):
+    model = f"{folder}/mine.py"
+    with open(model, "w") as file:
+        file.write(
+            "from torch import nn\nbuild = lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 8),"
+            " nn.ReLU(), nn.Linear(8, 4))\nclass Two(nn.Linear):\n    def __init__(self):\n       "
+            " super().__init__(4, 4)\n    def forward(self, x, mask):\n        return super().forward(x)"
+            " * mask\n"
+        )
+    out = f"{folder}/mine.model"
+    done = in_a_process(f"{model}:build", "--input", "1,4,4", "-o", out)
+    assert done.returncode == 0, done.stderr
+    assert "output equals eager's, 4 of 4 gradients equal eager's" in done.stdout, done.stdout
+    with open(f"{out}/manifest.json") as file:
+        manifest = json.load(file)
+    weights = safetensors.load_file(f"{out}/weights.safetensors")
+    assert set(weights) == set(manifest["weights"])
+    assert manifest["input"] == "f32[b,1,4,4]" and manifest["output"] == "f32[b,4]", manifest
+    assert stagecraft_capture(f"{model}:build", "--input", "1,4,4", "-o", out).returncode == 0, (
+        "a model folder may be replaced"
+    )
+    for arguments, said in (
+        ([f"{model}:nope", "--input", "1"], "has no 'nope'; it has"),
+        ([f"{folder}/none.py:build", "--input", "1"], "there is no such file"),
+        ([f"{model}:build", "--input", "4,x"], "expected sizes of one sample"),
+        ([f"{model}:build"], "give --input SIZES"),
+        (
+            [f"{model}:build", "--input", "3,4,4"],
+            "module '1': the model fails on samples of input of float32[2, 3, 4, 4]",
+        ),
+        (["--hf", model, "--sequence", "8"], "cannot be read as a config"),
+        ([f"{model}:Two", "--input", "4"], "forward needs 'mask': give --field mask=TYPE[SIZES]"),
+        ([f"{model}:Two", "--input", "4", "--field", "mask=i65[4]"], "expected NAME=TYPE[SIZES]"),
+        (
+            [f"{model}:build", "--input", "1,4,4", "--loss", "entropy"],
+            "expected cross_entropy, mse or FILE.py:NAME",
+        ),
+    ):
+        failed = stagecraft_capture(*arguments, "-o", f"{folder}/x.model")
+        assert failed.returncode == 2 and said in failed.stderr, failed.stderr
+        assert "Traceback" not in failed.stderr and not os.path.exists(f"{folder}/x.model")
+    failed = in_a_process(f"{model}:build", "--input", "1,4,4", "-o", folder)
+    assert failed.returncode == 2 and "stagecraft-capture did not make it" in failed.stderr, failed.stderr
+    for version in ("2.1.0", "2.13.1+cpu", "2.99.0", "3.15.0"):
+        os.makedirs(f"{folder}/{version}/torch-{version}.dist-info")
+        with open(f"{folder}/{version}/torch-{version}.dist-info/METADATA", "w") as file:
+            file.write(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
+        failed = in_a_process(
+            f"{model}:build", "--input", "1,4,4", "-o", f"{folder}/x.model", before=f"{folder}/{version}"
+        )
+        said = f"stagecraft-capture: this Python has torch {version.partition('+')[0]}, expected 2."
+        assert failed.returncode == 2 and failed.stderr.startswith(said) and failed.stderr.count("\n") == 1, (
+            failed.stderr
+        )
+
+
+def train(folder, config, run, *settings):
+    """Losses of a run, as they stand in metrics.jsonl."""
+    with open(f"{folder}/run.json", "w") as file:
+        json.dump(config, file)
+    changes = [part for setting in (f"run_dir={folder}/{run}", *settings) for part in ("--set", setting)]
+    done = subprocess.run(
+        [STAGECRAFT, "train", f"{folder}/run.json", *changes],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    with open(f"{folder}/{run}/metrics.jsonl") as file:
+        return [json.loads(line)["loss"] for line in file]
+
+
+def test_training(folder):
+    """A captured model's pipelined runs equal the run of one stage."""
+    with open(f"{folder}/llama.json", "w") as file:
+        json.dump(
+            dict(
+                model_type="llama",
+                vocab_size=256,
+                hidden_size=32,
+                intermediate_size=64,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+            ),
+            file,
+        )
+    done = stagecraft_capture(
+        "--hf",
+        f"{folder}/llama.json",
+        "--sequence",
+        "16",
+        "--untie",
+        "--fields",
+        "",
+        "-o",
+        f"{folder}/llama.model",
+    )
+    assert done.returncode == 0, done.stderr
+    with open(f"{folder}/mine.py", "w") as file:
+        file.write(
+            "from torch import nn\nbuild = lambda: nn.Sequential(nn.Conv2d(1, 8, 3, padding=1),"
+            " nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.1), nn.Conv2d(8, 8, 3), nn.MaxPool2d(2),"
+            " nn.Flatten(), nn.Linear(1352, 10))\n"
+        )
+    done = stagecraft_capture(f"{folder}/mine.py:build", "--input", "1,28,28", "-o", f"{folder}/mine.model")
+    assert done.returncode == 0, done.stderr
+    text = {"type": "text", "path": f"{SOURCE}/test/data/text/shakespeare.txt", "sequence": 16}
+    images = {"type": "idx", "path": f"{SOURCE}/test/data/fashion"}
+    for name, data, loss in (("llama", text, "token_cross_entropy"), ("mine", images, "cross_entropy")):
+        config = {
+            "model": {"family": "captured", "path": f"{folder}/{name}.model"},
+            "data": data,
+            "loss": {"type": loss},
+            "optimizer": {"type": "AdamW"},
+            "train_batch_size": 16,
+            "train_micro_batch_size_per_gpu": 4,
+            "train_steps": 4,
+            "threads_per_rank": 1,
+        }
+        one = train(folder, config, name + "_one", "pipeline.stages=1")
+        assert len(one) == 5 and one[3] < one[0], one  # and a validation
+        split = train(folder, config, name + "_split", "pipeline.stages=2", "pipeline.schedule=zb_h1")
+        again = train(
+            folder,
+            config,
+            name + "_again",
+            "pipeline.stages=2",
+            "activation_checkpointing.recompute=all",
+        )
+        assert one == split == again, (one, split, again)
+        print(f"{name}: losses of 1 stage, of zb_h1 on 2 and of 1f1b with recomputation are equal: {one}")
 
 
 def sequential():
@@ -180,7 +316,7 @@ def test_own_models():
     assert (
         len({graph_name(layer.graph) for layer in layers if layer.name.startswith("transformer.h.")})
         == len(layers) // 3 - 1
-    ), [l.name for l in layers]
+    ), [layer.name for layer in layers]
 
     def encoder(**how):
         return nn.TransformerEncoderLayer(16, 4, 32, dropout=0.1, batch_first=True, **how)
@@ -379,11 +515,14 @@ def test_cuts():
     )
     llama = Logits(transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2)))
 
-    def names(choice, module=llama, batch=tokens(96)):
+    def named(module, batch, choice):
         return [layer.name.removeprefix("wrapped.") for layer in capture(module, batch, choice=choice).layers]
 
+    def names(choice):
+        return named(llama, tokens(96), choice)
+
     def by_size(choice):
-        return names(choice, sequential(), numbers(8, name="input"))
+        return named(sequential(), numbers(8, name="input"), choice)
 
     assert names("model.layers.*,lm_head") == [
         "model.embed_tokens",
@@ -393,17 +532,14 @@ def test_cuts():
         "lm_head",
     ]
     assert len(by_size("narrow:3")) == 3
-    for named, choice, said in (
+    for cut, choice, said in (
         (names, "model.layer.*", "no module has such a path; near ones are model.layers."),
         (names, "narrow:x", "expected a number of layers"),
         (by_size, "narrow:9999", "can be cut into"),
     ):
-        try:
-            named(choice)
-        except CaptureError as error:
-            assert said in str(error), error
-        else:
-            raise AssertionError(choice)
+        with pytest.raises(CaptureError) as error:
+            cut(choice)
+        assert said in str(error.value)
 
 
 def test_operator_list():
@@ -712,7 +848,7 @@ def test_fields_and_losses():
     )
     assert model.reduction == "sum"
     learned = nn.Linear(8, 8)
-    learned.forward = lambda input: nn.functional.linear(input, learned.weight)
+    learned.forward = lambda input: nn.functional.linear(input, learned.weight)  # noqa: A006  # as Linear's
     refused(
         "a loss with parameters",
         WithLoss(learned, lambda output, batch: (output * learned.bias).sum()),
@@ -721,12 +857,8 @@ def test_fields_and_losses():
         has_loss=True,
     )
     for text in ("mask", "mask=f8[3]", "mask=bool[a]"):
-        try:
+        with pytest.raises(CaptureError, match=r"expected NAME=TYPE\[SIZES\]"):
             parse_field(text)
-        except CaptureError as error:
-            assert "expected NAME=TYPE[SIZES]" in str(error)
-        else:
-            raise AssertionError(text)
 
 
 def test_tasks():
@@ -781,7 +913,7 @@ def test_ties():
         ["embedding.weight"],
         ["middle.weight", "middle.bias"],
         ["embedding.weight"],
-    ], [l.tensors.names for l in model.layers]
+    ], [layer.tensors.names for layer in model.layers]
 
 
 class Branches(nn.Module):
@@ -867,175 +999,3 @@ def test_refusals():
     )
     refused("random numbers", Draws(), numbers(8), "draws random numbers", "capture_test.py")
     refused("two results", Pair(), numbers(8), "returns 2 tensors")
-
-
-def in_a_process(*arguments, before=""):
-    """`before`: a folder that Python looks into first."""
-    environment = {**os.environ, "PYTHONPATH": f"{before}:{SOURCE}/python".strip(":")}
-    return subprocess.run(
-        [sys.executable, "-m", "stagecraft_capture", *arguments],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
-
-
-def test_command():
-    with tempfile.TemporaryDirectory() as folder:
-        model = f"{folder}/mine.py"
-        with open(model, "w") as file:
-            file.write(
-                "from torch import nn\nbuild = lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 8),"
-                " nn.ReLU(), nn.Linear(8, 4))\nclass Two(nn.Linear):\n    def __init__(self):\n       "
-                " super().__init__(4, 4)\n    def forward(self, x, mask):\n        return super().forward(x)"
-                " * mask\n"
-            )
-        out = f"{folder}/mine.model"
-        done = in_a_process(f"{model}:build", "--input", "1,4,4", "-o", out)
-        assert done.returncode == 0, done.stderr
-        assert "output equals eager's, 4 of 4 gradients equal eager's" in done.stdout, done.stdout
-        with open(f"{out}/manifest.json") as file:
-            manifest = json.load(file)
-        weights = safetensors.torch.load_file(f"{out}/weights.safetensors")
-        assert set(weights) == set(manifest["weights"])
-        assert manifest["input"] == "f32[b,1,4,4]" and manifest["output"] == "f32[b,4]", manifest
-        assert stagecraft_capture(f"{model}:build", "--input", "1,4,4", "-o", out).returncode == 0, (
-            "a model folder may be replaced"
-        )
-        for arguments, said in (
-            ([f"{model}:nope", "--input", "1"], "has no 'nope'; it has"),
-            ([f"{folder}/none.py:build", "--input", "1"], "there is no such file"),
-            ([f"{model}:build", "--input", "4,x"], "expected sizes of one sample"),
-            ([f"{model}:build"], "give --input SIZES"),
-            (
-                [f"{model}:build", "--input", "3,4,4"],
-                "module '1': the model fails on samples of input of float32[2, 3, 4, 4]",
-            ),
-            (["--hf", model, "--sequence", "8"], "cannot be read as a config"),
-            ([f"{model}:Two", "--input", "4"], "forward needs 'mask': give --field mask=TYPE[SIZES]"),
-            ([f"{model}:Two", "--input", "4", "--field", "mask=i65[4]"], "expected NAME=TYPE[SIZES]"),
-            (
-                [f"{model}:build", "--input", "1,4,4", "--loss", "entropy"],
-                "expected cross_entropy, mse or FILE.py:NAME",
-            ),
-        ):
-            failed = stagecraft_capture(*arguments, "-o", f"{folder}/x.model")
-            assert failed.returncode == 2 and said in failed.stderr, failed.stderr
-            assert "Traceback" not in failed.stderr and not os.path.exists(f"{folder}/x.model")
-        failed = in_a_process(f"{model}:build", "--input", "1,4,4", "-o", folder)
-        assert failed.returncode == 2 and "stagecraft-capture did not make it" in failed.stderr, failed.stderr
-        for version in ("2.1.0", "2.13.1+cpu", "2.99.0", "3.15.0"):
-            os.makedirs(f"{folder}/{version}/torch-{version}.dist-info")
-            with open(f"{folder}/{version}/torch-{version}.dist-info/METADATA", "w") as file:
-                file.write(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
-            failed = in_a_process(
-                f"{model}:build", "--input", "1,4,4", "-o", f"{folder}/x.model", before=f"{folder}/{version}"
-            )
-            said = f"stagecraft-capture: this Python has torch {version.partition('+')[0]}, expected 2."
-            assert (
-                failed.returncode == 2 and failed.stderr.startswith(said) and failed.stderr.count("\n") == 1
-            ), failed.stderr
-
-
-def train(stagecraft, folder, config, run, *settings):
-    """Losses of a run, as they stand in metrics.jsonl."""
-    with open(f"{folder}/run.json", "w") as file:
-        json.dump(config, file)
-    changes = [part for setting in (f"run_dir={folder}/{run}", *settings) for part in ("--set", setting)]
-    done = subprocess.run(
-        [stagecraft, "train", f"{folder}/run.json", *changes],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    with open(f"{folder}/{run}/metrics.jsonl") as file:
-        return [json.loads(line)["loss"] for line in file]
-
-
-def test_training(stagecraft):
-    """A captured model's pipelined runs equal the run of one stage."""
-    with tempfile.TemporaryDirectory() as folder:
-        with open(f"{folder}/llama.json", "w") as file:
-            json.dump(
-                dict(
-                    model_type="llama",
-                    vocab_size=256,
-                    hidden_size=32,
-                    intermediate_size=64,
-                    num_hidden_layers=2,
-                    num_attention_heads=4,
-                    num_key_value_heads=2,
-                ),
-                file,
-            )
-        done = stagecraft_capture(
-            "--hf",
-            f"{folder}/llama.json",
-            "--sequence",
-            "16",
-            "--untie",
-            "--fields",
-            "",
-            "-o",
-            f"{folder}/llama.model",
-        )
-        assert done.returncode == 0, done.stderr
-        with open(f"{folder}/mine.py", "w") as file:
-            file.write(
-                "from torch import nn\nbuild = lambda: nn.Sequential(nn.Conv2d(1, 8, 3, padding=1),"
-                " nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.1), nn.Conv2d(8, 8, 3), nn.MaxPool2d(2),"
-                " nn.Flatten(), nn.Linear(1352, 10))\n"
-            )
-        done = stagecraft_capture(
-            f"{folder}/mine.py:build", "--input", "1,28,28", "-o", f"{folder}/mine.model"
-        )
-        assert done.returncode == 0, done.stderr
-        text = {"type": "text", "path": f"{SOURCE}/test/data/text/shakespeare.txt", "sequence": 16}
-        images = {"type": "idx", "path": f"{SOURCE}/test/data/fashion"}
-        for name, data, loss in (("llama", text, "token_cross_entropy"), ("mine", images, "cross_entropy")):
-            config = {
-                "model": {"family": "captured", "path": f"{folder}/{name}.model"},
-                "data": data,
-                "loss": {"type": loss},
-                "optimizer": {"type": "AdamW"},
-                "train_batch_size": 16,
-                "train_micro_batch_size_per_gpu": 4,
-                "train_steps": 4,
-                "threads_per_rank": 1,
-            }
-            one = train(stagecraft, folder, config, name + "_one", "pipeline.stages=1")
-            assert len(one) == 5 and one[3] < one[0], one  # and a validation
-            split = train(
-                stagecraft, folder, config, name + "_split", "pipeline.stages=2", "pipeline.schedule=zb_h1"
-            )
-            again = train(
-                stagecraft,
-                folder,
-                config,
-                name + "_again",
-                "pipeline.stages=2",
-                "activation_checkpointing.recompute=all",
-            )
-            assert one == split == again, (one, split, again)
-            print(f"{name}: losses of 1 stage, of zb_h1 on 2 and of 1f1b with recomputation are equal: {one}")
-
-
-if __name__ == "__main__":
-    test_command()
-    test_training(sys.argv[2])
-    test_operator_list()
-    test_models()
-    test_own_models()
-    test_keep()
-    test_noise_and_weights()
-    test_layouts()
-    test_custom_functions()
-    test_gradients_of_parts()
-    test_cuts()
-    test_fields_and_losses()
-    test_tasks()
-    test_ties()
-    test_refusals()

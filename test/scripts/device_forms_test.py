@@ -1,24 +1,20 @@
 """What captured graphs run on GPUs, held against PyTorch: on its fake tensors of a fake "cuda" device, forms
 of attention and of LSTMs have the shapes, types and strides of what the graphs were captured with, and the
 kernels that they call take them. The list of operators says of each one that PyTorch calls not deterministic
-on GPUs what is done.
-
-    device_forms_test.py SOURCE LIBRARY
-
-LIBRARY is test/models/device_forms.cpp.
-"""
+on GPUs what is done. The forms come by test/models/device_forms.cpp."""
 
 import itertools
 import random
 import re
-import sys
-from pathlib import Path
 
-import torch
-import torch.nn.functional as F
+import pytest
+
+torch = pytest.importorskip("torch")
+
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional as F
 
-sys.path.insert(0, f"{Path(sys.argv[1]).absolute()}/python")
+from places import BUILD, SOURCE
 from stagecraft_tools.torch_versions import VERSIONS
 
 aten = torch.ops.aten
@@ -285,8 +281,8 @@ IN_FACT_BY_SETTING = {"reflection_pad2d_backward"}
 ALSO_REFUSED = {"replication_pad2d_backward"}
 
 
-def determinism(source):
-    table = (source / "models/captured/operators/operators.cpp").read_text()
+def determinism():
+    table = (SOURCE / "models/captured/operators/operators.cpp").read_text()
     classes = dict(re.findall(r'Operator\{"(?:aten|stagecraft)::([\w.]+)", k(\w+)', table))
     if len(classes) < 300:
         failures.append(f"operators.cpp: {len(classes)} operators read")
@@ -313,23 +309,29 @@ def determinism(source):
     return len(classes)
 
 
-def main():
-    source, library = Path(sys.argv[1]), sys.argv[2]
+@pytest.fixture(autouse=True)
+def no_failures():
+    """`failures` has what a test found, of the first of which it tells."""
     torch.set_num_threads(1)
-    operators = determinism(source)
-    torch.ops.load_library(library)
+    failures.clear()
+    yield
+    assert not failures, failures[:20]
+
+
+@pytest.fixture(scope="module")
+def forms():
+    torch.ops.load_library(BUILD / "test/models/libdevice_forms.so")
+
+
+def test_operators():
+    print(f"{determinism()} operators")
+
+
+def test_attention(forms):
     run = attention()
-    layers = lstm()
-    for failure in failures[:20]:
-        print(failure)
-    print(
-        f"{len(failures)} failures; attention: {', '.join(f'{n} {name}' for n, name in zip(run, NAMES))};"
-        f" {layers} LSTMs; {operators} operators"
-    )
-    if min(run) == 0:
-        print("a kernel took no case")
-    sys.exit(bool(failures) or min(run) == 0)
+    print(", ".join(f"{n} {name}" for n, name in zip(run, NAMES)))
+    assert min(run) > 0, "a kernel took no case"
 
 
-if __name__ == "__main__":
-    main()
+def test_lstms(forms):
+    print(f"{lstm()} LSTMs")

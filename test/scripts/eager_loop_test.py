@@ -1,41 +1,27 @@
-#!/usr/bin/env python3
 """Three steps of four micro-batches in `stagecraft train` beside a plain loop in eager PyTorch: losses and
 all weights, to the bit.
 
-    eager_loop_test.py SOURCE_DIR STAGECRAFT MODEL...
-
-MODEL: a key of MODELS. Exits with 77 where transformers, torchvision or safetensors is missing. Every model
-runs in AdamW and in SGD, on one stage and on several. Models with tied weights run as they are with one
-micro-batch per step, and beside a loop with a parameter for each layer that holds the weight with several;
-and they go on from a checkpoint of other stages.
+Every model runs in AdamW and in SGD, on one stage and on several. Models with tied weights run as they are
+with one micro-batch per step, and beside a loop with a parameter for each layer that holds the weight with
+several; and they go on from a checkpoint of other stages.
 """
 
 import functools
 import glob
 import json
-import os
 import subprocess
-import sys
-import tempfile
 
-import uncollected  # noqa: F401  # before PyTorch
+import pytest
 
-try:
-    import safetensors.torch
-    import torch
-    import torchvision
-    import transformers
-except ImportError as error:
-    print(f"skipped: {error}; scripts/setup.sh --models installs it")
-    sys.exit(77)
-
-SOURCE, STAGECRAFT, ASKED = os.path.abspath(sys.argv[1]), sys.argv[2], sys.argv[3:]
-sys.path.insert(0, f"{SOURCE}/python")
-from stagecraft_capture.hugging_face import untied_copies
+torch = pytest.importorskip("torch")
+safetensors = pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
+pytest.importorskip("torchvision", reason="scripts/setup.sh --models installs it")
+transformers = pytest.importorskip("transformers", reason="scripts/setup.sh --models installs it")
 
 from forked import isolated, stagecraft_capture
+from places import ENVIRONMENT, SOURCE, STAGECRAFT
+from stagecraft_capture.hugging_face import untied_copies
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{SOURCE}/python", "OMP_NUM_THREADS": "1"}
 STEPS, MICRO_BATCHES, SAMPLES = 3, 4, 2  # of a micro-batch
 torch.set_num_threads(1)
 
@@ -138,7 +124,7 @@ def weights_of(run_dir):
     """Parameters and buffers of the newest checkpoint."""
     tensors = {}
     for file in newest_checkpoint(run_dir):
-        for key, tensor in safetensors.torch.load_file(file).items():
+        for key, tensor in safetensors.load_file(file).items():
             kind, _, name = key.partition("/")
             if kind in ("parameter", "buffer"):
                 tensors[name] = tensor
@@ -149,7 +135,7 @@ def exported(run_dir):
     """The weights as `stagecraft export` gives them. Once per model: a command of the engine takes longer to
     start than these runs to train."""
     run(STAGECRAFT, "export", run_dir, "-o", f"{run_dir}.export")
-    return safetensors.torch.load_file(f"{run_dir}.export/model.safetensors")
+    return safetensors.load_file(f"{run_dir}.export/model.safetensors")
 
 
 def ours(
@@ -236,7 +222,8 @@ def causal(folder, sequence, config, holders=()):
         return transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config))
 
     if holders:
-        return check_tied(folder, build, loss_of, data, holders)
+        check_tied(folder, build, loss_of, data, holders)
+        return
     check(
         folder,
         apart(build, ["lm_head.weight"]),
@@ -244,7 +231,6 @@ def causal(folder, sequence, config, holders=()):
         data,
         [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}],
     )
-    return None
 
 
 def apart(build, names):
@@ -321,7 +307,8 @@ def masked(folder, config, holders=(), lengths=()):
         return units(micro_batch) / sum(map(units, batch))
 
     if holders:
-        return check_tied(folder, build, loss_of, data, holders, weight)
+        check_tied(folder, build, loss_of, data, holders, weight)
+        return
     head = [
         "lm_head.decoder.weight" if config["model_type"] == "roberta" else "cls.predictions.decoder.weight"
     ]
@@ -334,7 +321,6 @@ def masked(folder, config, holders=(), lengths=()):
         weight,
         lengths=lengths,
     )
-    return None
 
 
 def translation(folder, config, holders=()):
@@ -364,7 +350,8 @@ def translation(folder, config, holders=()):
         return module(**batch, use_cache=False).loss
 
     if holders:
-        return check_tied(folder, build, loss_of, data, holders, weight)
+        check_tied(folder, build, loss_of, data, holders, weight)
+        return
     pipelines = [
         {"schedule": "1f1b", "stages": 1},
         {"schedule": "zb_h1", "stages": 4},
@@ -377,7 +364,6 @@ def translation(folder, config, holders=()):
         return module
 
     check(folder, untied, loss_of, data, pipelines, weight)
-    return None
 
 
 def images(folder, source, size, pipelines=({"schedule": "1f1b", "stages": 2},)):
@@ -435,7 +421,7 @@ def unet(folder):
 
 def check_tied(folder, build, loss_of, data, holders, *weight):
     """`build` makes the module as it is."""
-    safetensors.torch.save_file(data, f"{folder}/data.safetensors")
+    safetensors.save_file(data, f"{folder}/data.safetensors")
     inputs, (optimizer, make) = next(iter(data)), OPTIMIZERS["AdamW"]
     original = build()
     first = next(
@@ -462,7 +448,7 @@ def check_tied(folder, build, loss_of, data, holders, *weight):
         stored = [
             key
             for file in newest_checkpoint(f"{folder}/{name}")
-            for key in safetensors.torch.load_file(file)
+            for key in safetensors.load_file(file)
             if f"/{first}" in key
         ]
         assert sorted(stored) == sorted(
@@ -493,7 +479,7 @@ def check_tied(folder, build, loss_of, data, holders, *weight):
 
 
 def check(folder, build, loss_of, data, pipelines, *weight, lengths=()):
-    safetensors.torch.save_file(data, f"{folder}/data.safetensors")
+    safetensors.save_file(data, f"{folder}/data.safetensors")
     inputs = next(iter(data))
     for name, (optimizer, make) in OPTIMIZERS.items():
         torch.manual_seed(0)
@@ -552,7 +538,8 @@ NARROW_VGG = """
 import torch
 from torchvision.models.vgg import VGG, cfgs, make_layers
 def build():
-    model = VGG(make_layers([c if c == "M" else c // 8 for c in cfgs["D"]], batch_norm={}), init_weights=False)
+    layers = make_layers([c if c == "M" else c // 8 for c in cfgs["D"]], batch_norm={})
+    model = VGG(layers, init_weights=False)
     model.avgpool, model.classifier = torch.nn.AdaptiveAvgPool2d(1), torch.nn.Linear(64, 10)
     return model
 """
@@ -676,12 +663,24 @@ MODELS = {
 }
 
 
-def try_models(models):
-    for name in ASKED:
-        print(name)
-        with tempfile.TemporaryDirectory() as folder:
-            isolated(models[name], folder)
+GROUPS = {
+    "decoders": ["llama", "mistral", "qwen2", "qwen3", "gpt2"],
+    "encoders": ["bert", "bert_buckets", "roberta"],
+    "two_texts": ["t5", "bart"],
+    "tied": ["gpt2_tied", "qwen3_tied", "bert_tied", "t5_tied"],
+    "images": ["densenet", "unet", "resnet18", "resnet50", "vgg16", "vgg16_bn", "vit"],
+}
 
 
-if __name__ == "__main__":
-    try_models(MODELS)
+def grouped(models, groups):
+    """Parameters of a test, with GROUP-MODEL as id; those in no group are tried by hand."""
+    rows = [
+        pytest.param(models[name], id=f"{group}-{name}") for group, names in groups.items() for name in names
+    ]
+    rest = [name for name in models if name not in [name for names in groups.values() for name in names]]
+    return rows + [pytest.param(models[name], id=name, marks=pytest.mark.by_hand) for name in rest]
+
+
+@pytest.mark.parametrize("model", grouped(MODELS, GROUPS))
+def test_model(tmp_path, model):
+    isolated(model, str(tmp_path))

@@ -1,33 +1,22 @@
-#!/usr/bin/env python3
 """Trains captured models, exports them, loads the exports into PyTorch and transformers, and holds what those
-compute against the replay of the captured layers with the run's weights, to the bit.
+compute against the replay of the captured layers with the run's weights, to the bit."""
 
-    export_test.py SOURCE_DIR STAGECRAFT          exits with 77 where transformers, torchvision or safetensors
-    is missing
-"""
-
+import importlib
 import json
 import os
 import subprocess
-import sys
-import tempfile
+from pathlib import Path
 
-import uncollected  # noqa: F401  # before PyTorch
+import pytest
 
-try:
-    import safetensors.torch
-    import torch
-    import torchvision
-    import transformers
-except ImportError as error:
-    print(f"skipped: {error}; scripts/setup.sh --models installs it")
-    sys.exit(77)
-
-SOURCE, STAGECRAFT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
-sys.path.insert(0, f"{SOURCE}/python")
-from stagecraft_capture.replay import Replayed
+torch = pytest.importorskip("torch")
+safetensors = pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
+pytest.importorskip("torchvision", reason="scripts/setup.sh --models installs it")
+transformers = pytest.importorskip("transformers", reason="scripts/setup.sh --models installs it")
 
 from forked import stagecraft_capture
+from places import ENVIRONMENT, SOURCE, STAGECRAFT
+from stagecraft_capture.replay import Replayed
 
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
@@ -60,18 +49,16 @@ mine = Mine
 
 
 def sh(*command, fails=None):
-    environment = {**os.environ, "PYTHONPATH": f"{SOURCE}/python", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [str(c) for c in command], capture_output=True, text=True, env=environment, check=False
+        [str(c) for c in command], capture_output=True, text=True, env=ENVIRONMENT, check=False
     )
     if fails is None:
         assert done.returncode == 0, done.stderr
-        return done.stdout
-    assert done.returncode == 2 and fails in done.stderr and done.stderr.count("\n") == 1, (
-        done.returncode,
-        done.stderr,
-    )
-    return None
+    else:
+        assert done.returncode == 2, done.stderr
+        assert fails in done.stderr
+        assert done.stderr.count("\n") == 1
+    return done.stdout
 
 
 def capture(*arguments):
@@ -113,7 +100,7 @@ class Tensors:
         }
         state = {}
         if layer["parameters"] or layer["buffers"]:
-            state = safetensors.torch.load_file(f"{checkpoint}/{layer['name']}.safetensors")
+            state = safetensors.load_file(f"{checkpoint}/{layer['name']}.safetensors")
         self.values = {n: state[f"parameter/{n}"] for n in self.names["p"]} | {
             n: state[f"buffer/{n}"] for n in self.names["u"]
         }
@@ -125,7 +112,7 @@ def replayed(model, run, inputs):
     with open(f"{model}/manifest.json") as file:
         manifest = json.load(file)
     constants = (
-        safetensors.torch.load_file(f"{model}/constants.safetensors")
+        safetensors.load_file(f"{model}/constants.safetensors")
         if os.path.exists(f"{model}/constants.safetensors")
         else {}
     )
@@ -153,6 +140,15 @@ def from_pretrained(folder):
 
 TEXT = {"type": "text", "path": f"{SOURCE}/test/data/text/shakespeare.txt", "sequence": 16}
 IMAGES = {"type": "idx", "path": f"{SOURCE}/test/data/fashion"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def models(folder):
+    """The module with MODELS, a file."""
+    Path(f"{folder}/models.py").write_text(MODELS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield importlib.import_module("models")
 
 
 def test_llama(folder):
@@ -217,10 +213,10 @@ def test_llama(folder):
     # A tied model's file has no head: it begins as a copy.
     tied = {
         n: t
-        for n, t in safetensors.torch.load_file(f"{folder}/tuned/model.safetensors").items()
+        for n, t in safetensors.load_file(f"{folder}/tuned/model.safetensors").items()
         if n != "lm_head.weight"
     }
-    safetensors.torch.save_file(tied, f"{folder}/tied.safetensors")
+    safetensors.save_file(tied, f"{folder}/tied.safetensors")
     train(folder, "tied", {**model, "weights": f"{folder}/tied.safetensors"}, TEXT, train_steps=1)
     print(
         "llama: no key missing or unexpected, logits equal, shards of bfloat16 load, trains on from its"
@@ -228,7 +224,7 @@ def test_llama(folder):
     )
 
 
-def test_torchvision(folder):
+def test_torchvision(folder, models):
     capture(f"{folder}/models.py:resnet", "--input", "1,28,28", "-o", f"{folder}/resnet.model")
     train(
         folder,
@@ -239,13 +235,8 @@ def test_torchvision(folder):
         train_steps=2,
     )
     sh(STAGECRAFT, "export", f"{folder}/resnet", "-o", f"{folder}/resnet-tuned")
-    sys.path.insert(0, folder)
-    import models
-
     model = models.resnet()
-    model.load_state_dict(
-        safetensors.torch.load_file(f"{folder}/resnet-tuned/model.safetensors"), strict=True
-    )
+    model.load_state_dict(safetensors.load_file(f"{folder}/resnet-tuned/model.safetensors"), strict=True)
     assert model.bn1.num_batches_tracked > 0 and model.bn1.running_mean.abs().sum() > 0
     images = torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(5))
     with torch.no_grad():
@@ -256,10 +247,8 @@ def test_torchvision(folder):
     print("resnet18: load_state_dict(strict=True), logits equal")
 
 
-def test_state(folder):
+def test_state(folder, models):
     """Weights that no layer trains, second names, buffers of all kinds."""
-    import models
-
     torch.manual_seed(0)  # as the capture does
     before = models.mine().state_dict()
     capture(f"{folder}/models.py:mine", "--input", "1,28,28", "-o", f"{folder}/mine.model")
@@ -269,7 +258,7 @@ def test_state(folder):
     model = {"family": "captured", "path": f"{folder}/mine.model"}
     train(folder, "mine", model, IMAGES, "cross_entropy")
     sh(STAGECRAFT, "export", f"{folder}/mine", "-o", f"{folder}/mine-tuned")
-    after = safetensors.torch.load_file(f"{folder}/mine-tuned/model.safetensors")
+    after = safetensors.load_file(f"{folder}/mine-tuned/model.safetensors")
     mine = models.mine()
     mine.load_state_dict(after, strict=True)
     for name in ("mean", "never.weight", "never.bias"):
@@ -281,7 +270,7 @@ def test_state(folder):
     with torch.no_grad():
         assert same(mine.eval()(images), replayed(f"{folder}/mine.model", f"{folder}/mine", images))
     train(folder, "mine_on", {**model, "weights": f"{folder}/mine-tuned"}, IMAGES, "cross_entropy")
-    safetensors.torch.save_file(
+    safetensors.save_file(
         {**{n: t.clone() for n, t in after.items()}, "mean": after["mean"] + 1}, f"{folder}/other.safetensors"
     )
     with open(f"{folder}/mine_on.json") as file:
@@ -304,7 +293,7 @@ def test_state(folder):
 def test_built_in(folder):
     train(folder, "mlp", {"family": "mlp", "hidden": [16]}, IMAGES, "cross_entropy")
     sh(STAGECRAFT, "export", f"{folder}/mlp", "-o", f"{folder}/mlp-out", "--dtype", "float16")
-    weights = safetensors.torch.load_file(f"{folder}/mlp-out/model.safetensors")
+    weights = safetensors.load_file(f"{folder}/mlp-out/model.safetensors")
     assert len(weights) == 4 and all(t.dtype == torch.float16 for t in weights.values()), weights.keys()
     print(f"mlp: {', '.join(weights)}")
 
@@ -352,14 +341,3 @@ def test_refusals(folder):
         "nothing is left aside, and what was there stays"
     )
     print("refusals: one line each, nothing left aside")
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as scratch:
-        with open(f"{scratch}/models.py", "w") as out:
-            out.write(MODELS)
-        test_llama(scratch)
-        test_torchvision(scratch)
-        test_state(scratch)
-        test_built_in(scratch)
-        test_refusals(scratch)

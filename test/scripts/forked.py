@@ -37,9 +37,7 @@ def in_fork(function):
 
 def isolated(function, *arguments):
     """Calls the function where it leaves nothing behind."""
-    code = in_fork(lambda: function(*arguments))
-    if code:
-        sys.exit(code)
+    assert in_fork(lambda: function(*arguments)) == 0, "its exception stands above"
 
 
 def captured(given, function):
@@ -64,7 +62,7 @@ def captured(given, function):
 
 def stagecraft_capture(*arguments):
     """As `python -m stagecraft_capture` with these arguments."""
-    from stagecraft_capture import __main__ as _  # before the fork
+    import stagecraft_capture.__main__  # noqa: F401  # before the fork
     from stagecraft_capture.command import command
 
     return captured(["stagecraft-capture", *arguments], command)

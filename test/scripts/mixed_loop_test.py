@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """As eager_loop_test.py: training in mixed precision beside the loop that is written by hand for it, and a
-model of recurrent layers.
-
-    mixed_loop_test.py SOURCE_DIR STAGECRAFT MODEL...
-"""
+model of recurrent layers."""
 
 import json
 import subprocess
 from dataclasses import dataclass
+
+import pytest
 
 from eager_loop_test import (
     BERT,
@@ -23,14 +22,14 @@ from eager_loop_test import (
     STEPS,
     T5,
     TORCHVISION,
-)
-from eager_loop_test import (
     apart,
     capture,
     compare,
     config_of,
     eager,
     exported,
+    grouped,
+    isolated,
     ours,
     padded,
     safetensors,
@@ -38,7 +37,6 @@ from eager_loop_test import (
     tokens,
     torch,
     transformers,
-    try_models,
     two_texts,
     units,
     untied_copies,
@@ -379,7 +377,7 @@ def recurrent(folder, source):
 
 
 def check(folder, build, loss_of, data, pipelines, *weight, mixed=None, holders=()):
-    safetensors.torch.save_file(data, f"{folder}/data.safetensors")
+    safetensors.save_file(data, f"{folder}/data.safetensors")
     inputs = next(iter(data))
     for name, (optimizer, make) in list(OPTIMIZERS.items())[: 1 if holders else None]:
         torch.manual_seed(0)
@@ -415,8 +413,10 @@ class Translator(nn.Module):
         self.source, self.target = nn.Embedding(64, width), nn.Embedding(64, width)
         self.first = nn.LSTM(width, width // 2, bidirectional=True, batch_first=True)
         self.encoder = nn.ModuleList(nn.LSTM(width, width, batch_first=True) for _ in range(layers))
-        self.decoder = nn.ModuleList(nn.LSTM(width if i == 0 else 2 * width, width, batch_first=True) for i in range(layers))
-        self.query, self.last = nn.Linear(width, width, bias=False), nn.GRU(2 * width, width, batch_first=True)
+        inputs = [width if i == 0 else 2 * width for i in range(layers)]
+        self.decoder = nn.ModuleList(nn.LSTM(size, width, batch_first=True) for size in inputs)
+        self.query = nn.Linear(width, width, bias=False)
+        self.last = nn.GRU(2 * width, width, batch_first=True)
         self.head = nn.Linear(width, 32)
     def forward(self, x):
         memory, _ = self.first(self.source(x[:, :6]))
@@ -441,7 +441,8 @@ from torch import nn
 from torchvision.models.resnet import BasicBlock, conv1x1
 def build():
     down = nn.Sequential(conv1x1(8, 16, 2), nn.BatchNorm2d(16))
-    stem = [nn.Conv2d(3, 8, 7, stride=2, padding=3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, stride=2, padding=1)]
+    stem = [nn.Conv2d(3, 8, 7, stride=2, padding=3, bias=False), nn.BatchNorm2d(8), nn.ReLU()]
+    stem.append(nn.MaxPool2d(3, stride=2, padding=1))
     blocks = [BasicBlock(8, 8), BasicBlock(8, 8), BasicBlock(8, 16, 2, down), BasicBlock(16, 16)]
     return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(1), nn.Linear(16, 10))
 """
@@ -517,5 +518,13 @@ MODELS = {
     ),
 }
 
-if __name__ == "__main__":
-    try_models(MODELS)
+GROUPS = {
+    "texts": ["llama_bf16", "llama_fp16", "bert_bf16", "bert_fp16", "gpt2_tied_bf16", "t5_tied_fp16"],
+    "images": ["resnet18_bf16", "narrow_resnet_fp16"],
+    "translator": ["translator"],
+}
+
+
+@pytest.mark.parametrize("model", grouped(MODELS, GROUPS))
+def test_model(tmp_path, model):
+    isolated(model, str(tmp_path))

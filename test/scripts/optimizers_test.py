@@ -1,8 +1,5 @@
-#!/usr/bin/env python3
 """Holds every optimizer and schedule of the learning rate against PyTorch's own (and transformers') over 50
 steps.
-
-    optimizers_test.py PROJECT test_optimizer_steps
 
 test_optimizer_steps writes initial parameters, random gradients, rates and what its optimizer made of them;
 here torch.optim gets the same gradients. Where both call the same kernels the bits must be equal, and they
@@ -11,14 +8,15 @@ are everywhere: optimizers in foreach form call the operators that ours call.
 
 import json
 import subprocess
-import sys
-import tempfile
-from pathlib import Path
 
-import uncollected  # noqa: F401  # before PyTorch
+import pytest
 
-import torch
+torch = pytest.importorskip("torch")
+
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from places import BUILD
+from pytorch_reference import read_safetensors
 
 STEPS = 50
 SHAPE = {
@@ -155,13 +153,11 @@ def torch_rates(scheduler, lr):
     return rates
 
 
-def run_ours(program, config, folder):
+def run_ours(config, folder):
     (folder / "config.json").write_text(json.dumps(config))
     out = folder / "out.safetensors"
     out.unlink(missing_ok=True)
-    subprocess.run([program, folder / "config.json", out], check=True)
-    from pytorch_reference import read_safetensors  # of scripts/
-
+    subprocess.run([BUILD / "test/engine/test_optimizer_steps", folder / "config.json", out], check=True)
     return read_safetensors(out)
 
 
@@ -169,8 +165,8 @@ def part(tensors, prefix):
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def compare(program, folder, optimizer, scheduler):
-    tensors = run_ours(program, {**SHAPE, "optimizer": optimizer, "scheduler": scheduler}, folder)
+def compare(folder, optimizer, scheduler):
+    tensors = run_ours({**SHAPE, "optimizer": optimizer, "scheduler": scheduler}, folder)
     named = {name: torch.nn.Parameter(value.clone()) for name, value in part(tensors, "initial/").items()}
     holder = torch.nn.ParameterList(named.values())
     averaged = None
@@ -195,7 +191,7 @@ def compare(program, folder, optimizer, scheduler):
     assert moved == len(ours), "a parameter that no step changed compares nothing"
     averages = part(tensors, "state/ema/")
     assert (averaged is not None) == bool(averages)
-    for (name, average), _expected in zip(averages.items(), averaged.module if averaged else []):
+    for name, average in averages.items():
         assert not torch.equal(average, ours[name])
         worst = max(worst, (average - dict(zip(named, averaged.module))[name]).abs().max().item())
     return worst
@@ -273,33 +269,25 @@ SCHEDULERS = [
 ]
 
 
-def main():
-    project, program = Path(sys.argv[1]), sys.argv[2]
-    sys.path.insert(0, str(project / "scripts"))
+@pytest.fixture(autouse=True)
+def one_thread():
     torch.set_num_threads(1)
-    failures = 0
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        for optimizer in OPTIMIZERS:
-            worst = compare(program, folder, optimizer, CONSTANT)
-            failures += worst != 0
-            print(
-                f"{optimizer['type']:<10} largest difference {worst:.1e}   {json.dumps(optimizer['params'])}"
-            )
-        for scheduler in SCHEDULERS:
-            adamw = {"type": "AdamW", "params": {"lr": 0.01}}
-            ours = run_ours(program, {**SHAPE, "optimizer": adamw, "scheduler": scheduler}, folder)[
-                "rates"
-            ].tolist()
-            theirs = torch_rates(scheduler, lr=0.01)
-            worst = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
-            failures += worst > 1e-12 or len(set(ours)) < 3
-            print(
-                f"{scheduler['type']:<28} largest difference {worst:.1e}   {json.dumps(scheduler['params'])}"
-            )
-    if failures:
-        sys.exit(f"{failures} differ")
 
 
-if __name__ == "__main__":
-    main()
+def named(case):
+    return f"{case['type']} {json.dumps(case['params'])}"
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=named)
+def test_optimizer(tmp_path, optimizer):
+    assert compare(tmp_path, optimizer, CONSTANT) == 0, "the largest difference"
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS, ids=named)
+def test_scheduler(tmp_path, scheduler):
+    pytest.importorskip("transformers", reason="scripts/setup.sh --models installs it")
+    adamw = {"type": "AdamW", "params": {"lr": 0.01}}
+    ours = run_ours({**SHAPE, "optimizer": adamw, "scheduler": scheduler}, tmp_path)["rates"].tolist()
+    theirs = torch_rates(scheduler, lr=0.01)
+    assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) <= 1e-12
+    assert len(set(ours)) >= 3

@@ -1,24 +1,16 @@
-#!/usr/bin/env python3
 """What tools in Python write replaces nothing but their own, and is whole at every moment: killed at each
-call that changes the disk.
-
-    output_test.py SOURCE_DIR          exits with 77 where numpy is missing
-"""
+call that changes the disk."""
 
 import contextlib
 import io
 import json
 import os
 import shutil
-import sys
-import tempfile
+from pathlib import Path
 
-sys.path.insert(0, f"{os.path.abspath(sys.argv[1])}/python")
-try:
-    import numpy
-except ImportError as error:
-    print(f"skipped: {error}; scripts/setup.sh --models installs it")
-    sys.exit(77)
+import pytest
+
+pytest.importorskip("numpy", reason="scripts/setup.sh installs it")
 
 from forked import in_fork
 from stagecraft_tokenize.writer import Writer
@@ -58,7 +50,7 @@ def tree(folder):
         )
         for name in names + [name for name in folders if os.path.islink(os.path.join(at, name))]:
             path = os.path.join(at, name)
-            found[path] = os.readlink(path) if os.path.islink(path) else open(path, "rb").read()
+            found[path] = os.readlink(path) if os.path.islink(path) else Path(path).read_bytes()
     return found
 
 
@@ -137,65 +129,57 @@ AT_OUTPUT = [
 ]
 
 
-def test_records_name_nothing_outside():
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        put("./work.txt")
-        put(
-            "x/stagecraft_capture.json",
-            json.dumps(
-                {
-                    "format": 1,
-                    "tool": TOOL,
-                    "files": [
-                        {"name": "../work.txt", "bytes": 4},
-                        {"name": f"{folder}/work.txt", "bytes": 4},
-                    ],
-                }
-            ),
-        )
-        write("x")
-        assert open("work.txt").read() == "text" and sorted(os.listdir(".")) == ["work.txt", "x"]
+def test_records_name_nothing_outside(scratch):
+    put("./work.txt")
+    outside = [{"name": name, "bytes": 4} for name in ("../work.txt", f"{scratch}/work.txt")]
+    put("x/stagecraft_capture.json", json.dumps({"format": 1, "tool": TOOL, "files": outside}))
+    write("x")
+    assert Path("work.txt").read_text() == "text"
+    assert sorted(os.listdir(".")) == ["work.txt", "x"]
 
 
-def test_what_is_replaced():
-    for name, make, words in AT_OUTPUT:
-        with tempfile.TemporaryDirectory() as folder:
-            os.chdir(folder)
-            make()
-            before, refused = tree("."), refusal_of(lambda: write("x"))
-            if words is None:
-                assert (
-                    refused is None and open("x/manifest.json").read() == "new" and os.listdir(".") == ["x"]
-                ), (name, refused)
-            else:
-                assert refused and words in refused and tree(".") == before, (name, refused)
-            # What comes while the tool works is seen too.
-            if os.path.isdir("x") and words is None:
-                with OutputFolder(TOOL, "x") as output:
-                    put("x/notes.txt")
-                    assert "notes.txt" in refusal_of(output.publish), name
-                assert (
-                    open("x/manifest.json").read() == "new"
-                    and open("x/notes.txt").read() == "text"
-                    and os.listdir(".") == ["x"]
-                ), name
+@pytest.mark.parametrize(("make", "words"), [pytest.param(*case, id=name) for name, *case in AT_OUTPUT])
+def test_what_is_replaced(scratch, make, words):
+    make()
+    before, refused = tree("."), refusal_of(lambda: write("x"))
+    if words is not None:
+        assert refused
+        assert words in refused
+        assert tree(".") == before
+        return
+    assert refused is None
+    assert Path("x/manifest.json").read_text() == "new"
+    assert os.listdir(".") == ["x"]
+    # What comes while the tool works is seen too.
+    with OutputFolder(TOOL, "x") as output:
+        put("x/notes.txt")
+        assert "notes.txt" in refusal_of(output.publish)
+    assert Path("x/manifest.json").read_text() == "new"
+    assert Path("x/notes.txt").read_text() == "text"
+    assert os.listdir(".") == ["x"]
 
 
-def test_where_nothing_can_be_written():
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        put("./file")
-        for path, words in (
-            ("no/such/folder/x", "there is no folder"),
-            ("file/x", "there is no folder"),
-            ("", "expected the name"),
-            ("/proc/x", "nothing can be written in /proc"),
-            ("n" * 300, "nothing can be written"),
-        ):
-            refused = refusal_of(lambda: OutputFolder(TOOL, path))
-            assert refused and words in refused, (path, refused)
-        assert os.listdir(".") == ["file"]
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("no/such/folder/x", "there is no folder"),
+        ("file/x", "there is no folder"),
+        ("", "expected the name"),
+        ("/proc/x", "nothing can be written in /proc"),
+        ("n" * 300, "nothing can be written"),
+    ],
+)
+def test_where_nothing_can_be_written(scratch, path, words):
+    put("./file")
+    refused = refusal_of(lambda: OutputFolder(TOOL, path))
+    assert refused
+    assert words in refused
+    assert os.listdir(".") == ["file"]
+
+
+def work_in(folder, monkeypatch):
+    folder.mkdir()
+    monkeypatch.chdir(folder)
 
 
 CHANGES = ("rename", "remove", "rmdir", "mkdir", "fsync", "open")
@@ -224,32 +208,31 @@ def killed_at(n, work):
     return in_fork(child) == 99
 
 
-def test_kills_of_folders():
+def test_kills_of_folders(tmp_path, monkeypatch):
     kills = 0
     for kills in range(1, 100):
-        with tempfile.TemporaryDirectory() as folder:
-            os.chdir(folder)
-            write("x", "old")
-            killed = killed_at(kills, lambda: write("x"))
-            whole = [
-                f
-                for f in ("x", *leftovers("x"))
-                if recorded_in(f, TOOL)
-                and strange_in(f, TOOL) is None
-                and os.path.exists(f"{f}/graphs/a.json")
-                and os.path.exists(f"{f}/manifest.json")
-            ]
-            assert whole, f"killed at call {kills}: nothing whole is left of {tree('.')}"
-            assert os.path.isdir("x") or len(whole) == 2, "the old and the new, where neither has its name"
-            left, said = leftovers("x"), io.StringIO()
-            with contextlib.redirect_stderr(said):
-                write("x", "newer")
-            assert open("x/manifest.json").read() == "newer" and all(
-                f"note: {os.path.abspath(f)} is " in said.getvalue() for f in left
-            ), said.getvalue()
-            if not killed:
-                assert not left
-                break
+        work_in(tmp_path / str(kills), monkeypatch)
+        write("x", "old")
+        killed = killed_at(kills, lambda: write("x"))
+        whole = [
+            f
+            for f in ("x", *leftovers("x"))
+            if recorded_in(f, TOOL)
+            and strange_in(f, TOOL) is None
+            and os.path.exists(f"{f}/graphs/a.json")
+            and os.path.exists(f"{f}/manifest.json")
+        ]
+        assert whole, f"killed at call {kills}: nothing whole is left of {tree('.')}"
+        assert os.path.isdir("x") or len(whole) == 2, "the old and the new, where neither has its name"
+        left, said = leftovers("x"), io.StringIO()
+        with contextlib.redirect_stderr(said):
+            write("x", "newer")
+        assert Path("x/manifest.json").read_text() == "newer" and all(
+            f"note: {os.path.abspath(f)} is " in said.getvalue() for f in left
+        ), said.getvalue()
+        if not killed:
+            assert not left
+            break
     assert kills > 10, kills
     print(f"folders: killed {kills - 1} times")
 
@@ -264,7 +247,7 @@ def tokens(value, replace=True):
         raise
 
 
-def test_kills_of_tokens():
+def test_kills_of_tokens(tmp_path, monkeypatch):
     """The index and the tokens belong together at every moment, and one whole pair is there."""
 
     def pair(value):
@@ -272,58 +255,50 @@ def test_kills_of_tokens():
 
     kills = 0
     for kills in range(1, 100):
-        with tempfile.TemporaryDirectory() as folder:
-            os.chdir(folder)
-            tokens(3)
-            killed = killed_at(kills, lambda: tokens(5))
+        work_in(tmp_path / str(kills), monkeypatch)
+        tokens(3)
+        killed = killed_at(kills, lambda: tokens(5))
 
-            def found(name):
-                return [open(f, "rb").read() for f in (name, *leftovers(name)) if os.path.exists(f)]
+        def found(name):
+            return [Path(f).read_bytes() for f in (name, *leftovers(name)) if os.path.exists(f)]
 
-            def count(index):
-                return int.from_bytes(index[34:38], "little") if len(index) > 38 else None
+        def count(index):
+            return int.from_bytes(index[34:38], "little") if len(index) > 38 else None
 
-            there = [
-                value
-                for value in (3, 5)
-                if pair(value)[0] in found("t.bin") and value in map(count, found("t.idx"))
-            ]
-            assert there, f"killed at call {kills}: {tree('.')}"
-            if os.path.exists("t.idx"):
-                assert open("t.bin", "rb").read() == pair(count(open("t.idx", "rb").read()))[0], (
-                    "an index beside other tokens"
-                )
-            if not killed:
-                assert sorted(os.listdir(".")) == ["t.bin", "t.idx"]
-                break
+        there = [
+            value
+            for value in (3, 5)
+            if pair(value)[0] in found("t.bin") and value in map(count, found("t.idx"))
+        ]
+        assert there, f"killed at call {kills}: {tree('.')}"
+        if os.path.exists("t.idx"):
+            assert Path("t.bin").read_bytes() == pair(count(Path("t.idx").read_bytes()))[0], (
+                "an index beside other tokens"
+            )
+        if not killed:
+            assert sorted(os.listdir(".")) == ["t.bin", "t.idx"]
+            break
     assert kills > 5, kills
     print(f"tokens: killed {kills - 1} times")
 
 
-def test_tokens_replace_tokens_alone():
-    for name, make in (
-        ("a game's data", lambda: put("./t.bin")),
-        ("an index of something else", lambda: put("./t.idx", "x" * 100)),
-        ("tokens of another index", lambda: (tokens(3), put("./t.bin", "longer than it was"))),
-        ("a link", lambda: (put("./kept"), os.symlink("kept", "t.bin"))),
-        ("a folder", lambda: os.mkdir("t.bin")),
-    ):
-        with tempfile.TemporaryDirectory() as folder:
-            os.chdir(folder)
-            make()
-            before = tree(".")
-            assert "no file of tokens" in (refusal_of(lambda: tokens(5)) or ""), name
-            assert tree(".") == before, name
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        tokens(3)
-        assert "give --replace" in refusal_of(lambda: tokens(5, replace=False))
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: put("./t.bin"), id="a game's data"),
+        pytest.param(lambda: put("./t.idx", "x" * 100), id="an index of something else"),
+        pytest.param(lambda: (tokens(3), put("./t.bin", "longer than it was")), id="tokens of another index"),
+        pytest.param(lambda: (put("./kept"), os.symlink("kept", "t.bin")), id="a link"),
+        pytest.param(lambda: os.mkdir("t.bin"), id="a folder"),
+    ],
+)
+def test_tokens_replace_tokens_alone(scratch, make):
+    make()
+    before = tree(".")
+    assert "no file of tokens" in (refusal_of(lambda: tokens(5)) or "")
+    assert tree(".") == before
 
 
-test_what_is_replaced()
-test_records_name_nothing_outside()
-test_where_nothing_can_be_written()
-test_kills_of_folders()
-test_kills_of_tokens()
-test_tokens_replace_tokens_alone()
-os.chdir("/")
+def test_tokens_replace_when_asked(scratch):
+    tokens(3)
+    assert "give --replace" in refusal_of(lambda: tokens(5, replace=False))

@@ -1,32 +1,21 @@
-#!/usr/bin/env python3
 """Captures a PyTorch model, profiles and plans it, and splits the model where docs/guides/pytorch.md says:
-PyTorch's own pipeline() must take the split and make the plan's stages.
-
-    pytorch_split_test.py SOURCE_DIR STAGECRAFT          exits with 77 where safetensors is missing
-"""
+PyTorch's own pipeline() must take the split and make the plan's stages."""
 
 import json
-import os
 import re
 import subprocess
-import sys
-import tempfile
 
-import uncollected  # noqa: F401  # before PyTorch
+import pytest
 
-try:
-    import safetensors.torch
-except ImportError as error:
-    print(f"skipped: {error}; scripts/setup.sh --models installs it")
-    sys.exit(77)
-import torch
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors", reason="scripts/setup.sh --models installs it")
+
 from torch.distributed.pipelining import pipeline
 
 from forked import stagecraft_capture
+from places import ENVIRONMENT, SOURCE, STAGECRAFT
 from torch_model import convnet
 
-SOURCE, STAGECRAFT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
-sys.path.insert(0, f"{SOURCE}/python")
 RUN = {
     "model": {"family": "captured", "path": "mine.model"},
     "data": {"type": "synthetic", "samples": 64, "shape": [1, 28, 28], "classes": 10},
@@ -45,7 +34,7 @@ def run(*command):
         list(map(str, command)),
         check=True,
         stdout=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env=ENVIRONMENT,
     )
 
 
@@ -54,7 +43,7 @@ def snippet():
         return re.search(r"```python\n(import json\n.*?)```", page.read(), re.DOTALL)[1]
 
 
-def main():
+def test_split(scratch):
     done = stagecraft_capture(
         f"{SOURCE}/test/scripts/torch_model.py:convnet", "--input", "1,28,28", "-o", "mine.model"
     )
@@ -93,9 +82,3 @@ def main():
         }
         assert made == wanted and wanted, (i, made, wanted)
     print(f"split before {', '.join(said['split_spec'])}: the stages have the plan's parameters")
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        main()

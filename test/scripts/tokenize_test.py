@@ -1,12 +1,9 @@
-#!/usr/bin/env python3
 """stagecraft-tokenize on real text: its file is what a tokenizer makes of the text, and `stagecraft train`
-reads it.
-
-    tokenize_test.py SOURCE_DIR STAGECRAFT          exits with 77 where tokenizers is missing
-"""
+reads it."""
 
 import glob
 import gzip
+import itertools
 import json
 import os
 import re
@@ -14,19 +11,19 @@ import resource
 import signal
 import subprocess
 import sys
-import tempfile
 import time
+from pathlib import Path
 
-try:
-    import numpy
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-except ImportError as error:
-    print(f"skipped: {error}; scripts/setup.sh --models installs it")
-    sys.exit(77)
+import pytest
 
-SOURCE, STAGECRAFT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+numpy = pytest.importorskip("numpy", reason="scripts/setup.sh --models installs it")
+pytest.importorskip("tokenizers", reason="scripts/setup.sh --models installs it")
+
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from places import ENVIRONMENT, SOURCE, STAGECRAFT
+
 TEXT = f"{SOURCE}/test/data/text/shakespeare.txt"
-ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{SOURCE}/python", "OMP_NUM_THREADS": "1"}
 TOKENIZE = [sys.executable, "-m", "stagecraft_tokenize"]
 
 
@@ -36,6 +33,15 @@ def command(*arguments, code=0):
     )
     assert done.returncode == code, f"{arguments}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tokenizer(tmp_path_factory):
+    """In the folder of all tests here."""
+    before = os.getcwd()
+    os.chdir(tmp_path_factory.mktemp("text"))
+    yield learned()
+    os.chdir(before)
 
 
 def learned():
@@ -78,7 +84,7 @@ def test_text_and_training(tokenizer):
     subprocess.run([STAGECRAFT, "train", "run.json"], check=True, capture_output=True, env=ENVIRONMENT)
     losses = [
         record["loss"]
-        for record in map(json.loads, open("run/metrics.jsonl"))
+        for record in map(json.loads, Path("run/metrics.jsonl").read_text().splitlines())
         if "loss" in record and "step" in record
     ]
     print("losses", losses[0], losses[-2])
@@ -91,8 +97,8 @@ def test_documents(tokenizer):
         file.writelines(json.dumps({"body": text}) + "\n" for text in texts)
     command("d.jsonl.gz", "--key", "body", "--tokenizer", "tokenizer.json", "-o", "d")
     ids = [tokenizer.encode(text).ids for text in texts]
-    assert numpy.fromfile("d.bin", dtype=numpy.uint16).tolist() == sum(ids, [])
-    index = open("d.idx", "rb").read()
+    assert numpy.fromfile("d.bin", dtype=numpy.uint16).tolist() == list(itertools.chain(*ids))
+    index = Path("d.idx").read_bytes()
     assert numpy.frombuffer(index, numpy.int32, 3, 34).tolist() == [len(i) for i in ids]
     with open("split.txt", "w") as file:
         file.write("to be\n%\nor not\n%\n")
@@ -103,31 +109,34 @@ def test_documents(tokenizer):
     assert "2 documents" in command("split.txt", "--split", "%", "--tokenizer", ".", "-o", "split")
 
 
-def test_refusals():
-    with open("d.jsonl", "w") as file:
-        file.write('{"text": "to be"}\n{"txt": 1}\n')
-    with open("null.jsonl", "w") as file:
-        file.write('{"text": null}\n')
-    with open("cut.txt.gz", "wb") as file:
-        file.write(gzip.compress(b"to be" * 100)[:-9])
-    for arguments, message in (
-        (["null.jsonl", "--tokenizer", "."], "null.jsonl, line 1: 'text' is null, not a text"),
-        (["cut.txt.gz", "--tokenizer", "."], "cut.txt.gz: truncated or corrupt gzip file"),
-        (["none.txt", "--tokenizer", "."], "none.txt: No such file"),
-        (["d.jsonl", "--tokenizer", "."], "d.jsonl, line 2: has no text under 'text'; it has txt (--key)"),
-        (["d.jsonl", "--tokenizer", "nope"], "--tokenizer nope: expected a tokenizer.json"),
-        (
-            ["d.jsonl", "--tokenizer", "null.jsonl"],
-            "--tokenizer null.jsonl: expected a tokenizer.json of Hugging Face, and this file is none: ",
-        ),
-        (
-            [TEXT, "--tokenizer", ".", "--end", "</s>"],
-            "--end </s>: the tokenizer has no such token; it has <end>",
-        ),
-        ([sys.executable, "--tokenizer", "."], "is no UTF-8 at byte"),
-    ):
-        assert message in command(*arguments, "-o", "e", code=2), message
-        assert not [name for name in os.listdir() if name.startswith("e.")], "nothing is left half-written"
+REFUSED = [
+    (["null.jsonl", "--tokenizer", "."], "null.jsonl, line 1: 'text' is null, not a text"),
+    (["cut.txt.gz", "--tokenizer", "."], "cut.txt.gz: truncated or corrupt gzip file"),
+    (["none.txt", "--tokenizer", "."], "none.txt: No such file"),
+    (["d.jsonl", "--tokenizer", "."], "d.jsonl, line 2: has no text under 'text'; it has txt (--key)"),
+    (["d.jsonl", "--tokenizer", "nope"], "--tokenizer nope: expected a tokenizer.json"),
+    (
+        ["d.jsonl", "--tokenizer", "null.jsonl"],
+        "--tokenizer null.jsonl: expected a tokenizer.json of Hugging Face, and this file is none: ",
+    ),
+    (
+        [TEXT, "--tokenizer", ".", "--end", "</s>"],
+        "--end </s>: the tokenizer has no such token; it has <end>",
+    ),
+    ([sys.executable, "--tokenizer", "."], "is no UTF-8 at byte"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_refused(arguments, message):
+    Path("d.jsonl").write_text('{"text": "to be"}\n{"txt": 1}\n')
+    Path("null.jsonl").write_text('{"text": null}\n')
+    Path("cut.txt.gz").write_bytes(gzip.compress(b"to be" * 100)[:-9])
+    assert message in command(*arguments, "-o", "e", code=2)
+    assert not [name for name in os.listdir() if name.startswith("e.")], "nothing is left half-written"
+
+
+def test_no_room():
     limited = subprocess.run(
         [*TOKENIZE, TEXT, "--tokenizer", ".", "-o", "e"],
         capture_output=True,
@@ -140,6 +149,9 @@ def test_refusals():
         r"stagecraft-tokenize: e\.bin\.[0-9a-f]{16}\.part: File too large\n", limited.stderr
     ), limited.stderr
     assert not [name for name in os.listdir() if name.startswith("e.")], "nothing is left half-written"
+
+
+def test_replaced():
     assert "d.bin: is there already" in command(TEXT, "--tokenizer", ".", "-o", "d", code=2)
     command(TEXT, "--tokenizer", ".", "-o", "d", "--replace")
 
@@ -156,12 +168,3 @@ def test_interrupted():
         said = process.communicate()[1]
     assert process.returncode == 130 and b"nothing was written" in said, said
     assert not glob.glob("i.bin*")
-
-
-with tempfile.TemporaryDirectory() as folder:
-    os.chdir(folder)
-    tokenizer = learned()
-    test_text_and_training(tokenizer)
-    test_documents(tokenizer)
-    test_refusals()
-    test_interrupted()

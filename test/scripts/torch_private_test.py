@@ -1,26 +1,15 @@
 """Each private interface of PyTorch that the capture uses, tried as it is used. With the next torch, this
-says what broke, and what for.
+says what broke, and what for."""
 
-    torch_private_test.py SOURCE_DIR          exits with 77 where torch is missing
-"""
-
+import contextlib
 import inspect
-import os
 import re
-import sys
-import traceback
-from pathlib import Path
 
-import uncollected  # noqa: F401  # before PyTorch
+import pytest
 
-SOURCE = Path(sys.argv[1]).absolute()
-sys.path.insert(0, str(SOURCE / "python"))
-try:
-    import torch
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
+torch = pytest.importorskip("torch")
 
+from places import SOURCE
 from stagecraft_capture import torch_private as private
 
 CANARIES = {}
@@ -93,8 +82,6 @@ def operators():
 
 @canary("aot_export_joint")
 def joint():
-    import contextlib
-
     layer = torch.nn.Linear(3, 2)
     with contextlib.ExitStack() as stack:
         module = private.aot_export_joint(
@@ -153,7 +140,12 @@ def heard():
 def recurrent():
     for name, module in (("lstm", torch.nn.LSTM(2, 2)), ("gru", torch.nn.GRU(2, 2))):
         plain, seen = getattr(private.VF, name), []
-        setattr(private.VF, name, lambda *given, plain=plain: seen.append(name) or plain(*given))
+
+        def noted(*given, name=name, plain=plain, seen=seen):
+            seen.append(name)
+            return plain(*given)
+
+        setattr(private.VF, name, noted)
         try:
             module(torch.ones(3, 1, 2))
         finally:
@@ -251,22 +243,22 @@ def stray():
                 yield f"{path}:{number}: {line.strip()}: torch_private.py is the place for it"
 
 
-failures = list(stray())
-unknown = {*private.TABLE, *private.OF_OBJECTS} ^ set(CANARIES)
-if unknown:
-    failures.append(f"without a row or without a canary: {', '.join(sorted(unknown))}")
-for function in dict.fromkeys(CANARIES.values()):
+def test_stray():
+    assert not list(stray())
+
+
+def test_rows():
+    """Each has a canary, and each canary a row."""
+    assert {*private.TABLE, *private.OF_OBJECTS} == set(CANARIES)
+
+
+@pytest.mark.parametrize("function", dict.fromkeys(CANARIES.values()), ids=lambda function: function.__name__)
+def test_canary(function):
+    names = [name for name, its in CANARIES.items() if its is function]
+    uses = {
+        name: private.TABLE[name].use if name in private.TABLE else private.OF_OBJECTS[name] for name in names
+    }
     try:
         function()
     except BaseException as error:
-        names = [name for name, its in CANARIES.items() if its is function]
-        uses = {
-            name: private.TABLE[name].use if name in private.TABLE else private.OF_OBJECTS[name]
-            for name in names
-        }
-        traceback.print_exc()
-        failures.append(f"torch {torch.__version__}: {type(error).__name__}: {error}; of {uses}")
-print(*failures, sep="\n")
-print(f"{len(CANARIES)} private interfaces of torch {torch.__version__}, {len(failures)} failures")
-sys.stdout.flush()
-os._exit(bool(failures))
+        raise AssertionError(f"torch {torch.__version__}: {error}; of {uses}") from error

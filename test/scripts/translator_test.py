@@ -1,29 +1,16 @@
-#!/usr/bin/env python3
 """examples/translator: verses are read from SWORD's files, tokenized into rows, and decoded greedily; without
-a network.
-
-    translator_test.py SOURCE_DIR
-
-Exits with 77 where torch, safetensors or tokenizers is missing.
-"""
+a network."""
 
 import os
 import struct
-import sys
-import tempfile
 import zlib
 
-import uncollected  # noqa: F401  # before PyTorch
+import pytest
 
-try:
-    import safetensors.torch
-    import tokenizers
-    import torch
-except ImportError as error:
-    print(f"skipped: {error}; scripts/setup.sh --models installs it")
-    sys.exit(77)
+torch = pytest.importorskip("torch")
+safetensors = pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
+tokenizers = pytest.importorskip("tokenizers", reason="scripts/setup.sh --models installs it")
 
-sys.path.insert(0, f"{os.path.abspath(sys.argv[1])}/examples/translator")
 import translate
 import verses
 from translator import BEGIN, END, PAD, SOURCE, TARGET
@@ -72,16 +59,22 @@ class Parrot(torch.nn.Module):
         return torch.nn.functional.one_hot(following, 3000).float()
 
 
-with tempfile.TemporaryDirectory() as folder:
+@pytest.fixture(scope="module")
+def english(folder):
     write_module(f"{folder}/verses/english", ENGLISH)
     write_module(f"{folder}/verses/spanish", SPANISH)
-    read = verses.verses_of(f"{folder}/verses/english")
-    assert read[:5] == ["", "", "In the beginning, God.", "", "verse 0."] and read[-1] == "the last verse", (
-        read
-    )
+    return verses.verses_of(f"{folder}/verses/english")
+
+
+def test_verses(english):
+    assert english[:5] == ["", "", "In the beginning, God.", "", "verse 0."]
+    assert english[-1] == "the last verse"
+
+
+def test_rows(english, folder):
     verses.main(f"{folder}/verses", f"{folder}/data")
     train, validation = (
-        safetensors.torch.load_file(f"{folder}/data/{part}.safetensors") for part in ("train", "validation")
+        safetensors.load_file(f"{folder}/data/{part}.safetensors") for part in ("train", "validation")
     )
     # 42 pairs, of which the first and the 33rd validate and one is too long.
     assert (len(train["input_ids"]), len(validation["input_ids"])) == (39, 2)
@@ -89,15 +82,16 @@ with tempfile.TemporaryDirectory() as folder:
     row, labels = train["input_ids"][0], train["labels"][0]
     target = row[SOURCE:]
     count = int((labels >= 0).sum())
-    assert (
-        row.shape == (SOURCE + TARGET,)
-        and target[0] == BEGIN
-        and labels[count - 1] == END
-        and (labels[count:] == -100).all()
-    )
-    assert torch.equal(target[1:count], labels[: count - 1]) and (target[count:] == PAD).all()
-    english = tokenizer.decode([token for token in row[:SOURCE].tolist() if token])
-    assert english.replace(" ", "") == "verse0.", english
-    spanish = tokenizer.decode(labels[: count - 1].tolist())
-    assert spanish.replace(" ", "") == "elverso0.", spanish
+    assert row.shape == (SOURCE + TARGET,)
+    assert target[0] == BEGIN
+    assert labels[count - 1] == END
+    assert (labels[count:] == -100).all()
+    assert torch.equal(target[1:count], labels[: count - 1])
+    assert (target[count:] == PAD).all()
+    source = tokenizer.decode([token for token in row[:SOURCE].tolist() if token])
+    assert source.replace(" ", "") == "verse0."
+    assert tokenizer.decode(labels[: count - 1].tolist()).replace(" ", "") == "elverso0."
+
+
+def test_greedy():
     assert translate.greedy(Parrot(), [[5, 6, 7], [9]]) == [[5, 6, 7], [9]]

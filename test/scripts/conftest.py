@@ -1,0 +1,57 @@
+"""What tests of Python share. A file begins with what it needs, pytest.importorskip(...): ctest says
+"skipped", with exit code 77, where nothing of a file could be tried."""
+
+import atexit
+import gc
+import shutil
+import sys
+import tempfile
+
+import pytest
+
+from places import SOURCE
+
+sys.path[:0] = [str(SOURCE / where) for where in ("python", "scripts", "examples/translator")]
+
+# None of PyTorch's thousands of modules is garbage, and looking for some makes a process start and end a
+# second later.
+gc.disable()
+atexit.register(gc.freeze)
+
+SKIPPED = 77
+outcomes = set()
+
+
+@pytest.fixture
+def scratch(tmp_path, monkeypatch):
+    """A folder of the test's own, in which it works."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder for all tests of a file, which build on what those before have left there."""
+    return str(tmp_path_factory.mktemp("of"))
+
+
+def pytest_configure(config):
+    """Folders of tests lie in one of this process: those that pytest shares among processes may vanish."""
+    if config.option.basetemp is None:
+        config.option.basetemp = tempfile.mkdtemp(prefix="stagecraft-")
+        config.add_cleanup(lambda: shutil.rmtree(config.option.basetemp, ignore_errors=True))
+
+
+def pytest_runtest_logreport(report):
+    if report.when == "call" or report.outcome != "passed":
+        outcomes.add(report.outcome)
+
+
+def pytest_collectreport(report):
+    outcomes.update({report.outcome} - {"passed"})
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    if outcomes == {"skipped"}:
+        session.exitstatus = SKIPPED
