@@ -3,6 +3,7 @@ alone."""
 
 import os
 import runpy
+from typing import Any
 
 from setuptools import setup
 
@@ -11,7 +12,7 @@ VERSIONS = runpy.run_path(
 )["VERSIONS"]
 
 
-def within(name, versions):
+def within(name: str, versions: Any) -> str:
     """Any patch of one of the minors: `name>=2.11,<2.16,!=2.12.*,...`."""
     minors = sorted(tuple(int(part) for part in version.split(".")[:2]) for version in versions)
     (major, first), (_, last) = minors[0], minors[-1]

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Prose, format and lint, as CI does it.
+# Prose, format and lint of C++, Python and shell, as CI does it.
 #   scripts/lint.sh [--fix] [--tidy | --tidy-plain] [--includes]
-#     --fix: formats in place; --tidy: clang-tidy as well; --tidy-plain: the same on what needs no LibTorch, which needs no build; --includes:
+#     --fix: formats in place, and mends what ruff can; --tidy: clang-tidy as well; --tidy-plain: the same on what needs no LibTorch, which needs no build; --includes:
 #     each source compiles without those beside it, which unity builds hide. Minutes for all sources, seconds when little changed.
-# Both tools come by scripts/setup.sh --lint. clang-tidy reads a folder as one source, so that its headers are parsed once. The
+# The tools come by scripts/setup.sh --lint. clang-tidy reads a folder as one source, so that its headers are parsed once. The
 # sources with LibTorch need a configured build, which knows where LibTorch, MPI, CUDA and NCCL are; without one they are left out.
 # --includes leaves them out always: each would parse ATen for many seconds, and the dev preset builds them without unity.
 set -euo pipefail
@@ -30,7 +30,11 @@ if git grep -nE '<catch2/|Catch::(Matchers::)?Contains\b' -- '*.cpp' '*.h' ':!te
   echo "lint.sh: include test/support/catch.h, and match texts with Catch::Matchers::ContainsSubstring: Catch2 2 and 3 both have those" >&2
   exit 1
 fi
-format=$(stagecraft_llvm clang-format) || { echo "lint.sh: no clang-format 14; run scripts/setup.sh --lint" >&2; exit 2; }
+needed() { stagecraft_tool "$1" || { echo "lint.sh: no $1 of the version in scripts/environment.sh; run scripts/setup.sh --lint" >&2; exit 2; }; }
+# What was fine once, with the same headers and rules, is not checked again: it leaves a seal here.
+sealed=$stagecraft_cache/tidy
+mkdir -p "$sealed"
+format=$(needed clang-format)
 mapfile -t sources < <(git ls-files '*.h' '*.cpp' | while read -r f; do [ -e "$f" ] && echo "$f"; done)
 if [ "$fix" = 1 ]; then
   "$format" -i "${sources[@]}"
@@ -39,21 +43,44 @@ else
 fi
 echo "lint: format of ${#sources[@]} files is right, says $format"
 
+ruff=$(needed ruff)
+export RUFF_CACHE_DIR=$stagecraft_cache/ruff
+mapfile -t python < <(git ls-files '*.py' | while read -r f; do [ ! -e "$f" ] || echo "$f"; done)
+if [ "$fix" = 1 ]; then
+  "$ruff" format -q "${python[@]}"
+  "$ruff" check -q --fix "${python[@]}"
+else
+  "$ruff" format -q --diff "${python[@]}"
+  "$ruff" check -q "${python[@]}"
+fi
+echo "lint: ruff has nothing to say of ${#python[@]} files"
+
+mypy=$(needed mypy)
+"$mypy" --no-error-summary --cache-dir "$stagecraft_cache/mypy" python
+echo "lint: mypy has nothing to say of python/"
+
+shellcheck=$(needed shellcheck)
+mapfile -t shell < <({ git grep -lE '^#!.*\b(ba|da)?sh$'; git ls-files '*.sh'; } | sort -u | while read -r f; do [ ! -e "$f" ] || echo "$f"; done)
+seal=$sealed/$({ "$shellcheck" --version; cat .shellcheckrc "${shell[@]}"; } | sha256sum | cut -c1-32)
+if ! [ -e "$seal" ]; then
+  "$shellcheck" "${shell[@]}"
+  touch "$seal"
+fi
+echo "lint: shellcheck has nothing to say of ${#shell[@]} files"
+
 [ "$tidy$includes" != 00 ] || exit 0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mapfile -t sources < <(git ls-files 'base/*.cpp' 'schedules/*.cpp' 'partitioner/*.cpp' 'engine/records/*.cpp' 'cli/*.cpp' \
   ':!cli/engine_*' ':!cli/check_layers.cpp' ':!cli/doctor.cpp' ':!cli/profile.cpp' ':!cli/train.cpp')
-# What was fine once, with the same headers and rules, is not checked again: it leaves a seal here.
-sealed=$stagecraft_cache/tidy
-mkdir -p "$sealed"
 # with_headers FILES...: the files and all our headers that they reach.
 with_headers() {
   local -A reached=()
-  local file
+  local file next
   while [ $# -gt 0 ]; do
     for file in "$@"; do reached[$file]=1; done
-    set -- $(grep -hoP '^#include "\K[^"]+' "$@" | sort -u | while read -r file; do [ "${reached[$file]-}" ] || [ ! -e "$file" ] || echo "$file"; done)
+    mapfile -t next < <(grep -hoP '^#include "\K[^"]+' "$@" | sort -u | while read -r file; do [ "${reached[$file]-}" ] || [ ! -e "$file" ] || echo "$file"; done)
+    set -- "${next[@]}"
   done
   printf '%s\n' "${!reached[@]}" | sort
 }
@@ -67,22 +94,25 @@ if [ "$includes" = 1 ]; then
   for build in build build-planner; do
     [ ! -e $build/CMakeFiles/stagecraft_precompiled_plain.dir/cmake_pch.hxx.gch ] || break
   done
-  compile=$(grep -s -o '"command": "[^"]* -o [^"]*/precompiled_plain.cpp"' $build/compile_commands.json | sed 's/^"command": "//; s/ -o .*//') ||
+  compile=$(grep -s -o '"command": "[^"]* -o [^"]*/precompiled_plain.cpp"' "$build/compile_commands.json" | sed 's/^"command": "//; s/ -o .*//') ||
     { echo "lint.sh: --includes needs what a build has made of the headers: cmake --preset planner && cmake --build --preset planner" >&2; exit 2; }
-  export compile="$compile -I$PWD -DSTAGECRAFT_VERSION=\"\" -fsyntax-only"
+  compile+=" -I$PWD -fsyntax-only"
+  export compile
   alone() {
-    local seal
+    local seal words
     seal=$(seal_of "$compile" "$1")
-    [ -e "$seal" ] || { $compile "$1" && touch "$seal"; }
+    read -ra words <<< "$compile"
+    [ -e "$seal" ] || { "${words[@]}" -DSTAGECRAFT_VERSION='""' "$1" && touch "$seal"; }
   }
   export -f alone
+  # shellcheck disable=SC2016  # the inner shell's
   printf '%s\n' "${sources[@]}" | xargs -n 1 -P "$(nproc)" bash -c 'alone "$1"' alone ||
     { echo "lint.sh: a source does not compile by itself, above" >&2; exit 1; }
   echo "lint: each of ${#sources[@]} files compiles by itself"
 fi
 
 [ "$tidy" = 1 ] || exit 0
-clang_tidy=$(stagecraft_llvm clang-tidy) || { echo "lint.sh: no clang-tidy 23; run scripts/setup.sh --lint" >&2; exit 2; }
+clang_tidy=$(needed clang-tidy)
 tidy_version=$("$clang_tidy" --version)
 export clang_tidy tidy_version
 checked=${#sources[@]}
@@ -104,13 +134,14 @@ esac
 # name), halves of it are read. FMT_CONSTEVAL: clang 23 does not take what fmt before version 11 computes at compile time; the build's
 # compiler does, and checks format strings.
 tidy() {
-  local seal unit said half=$(($# / 2)) worst=0
+  local seal unit said include half=$(($# / 2)) worst=0
   seal=$(seal_of "$tidy_version $system" "$@")
   [ ! -e "$seal" ] || return 0
   unit=$work/${seal##*/}.cpp
   printf '#include "%s"\n' "$@" > "$unit"
+  read -ra include <<< "$system"
   if said=$("$clang_tidy" --quiet --config-file=.clang-tidy --checks=-bugprone-suspicious-include --warnings-as-errors='*' \
-    "$unit" -- -std=c++20 -fbracket-depth=1024 -I"$PWD" $system -DSTAGECRAFT_VERSION='""' -DOMPI_SKIP_MPICXX -DFMT_CONSTEVAL= 2>&1); then
+    "$unit" -- -std=c++20 -fbracket-depth=1024 -I"$PWD" "${include[@]}" -DSTAGECRAFT_VERSION='""' -DOMPI_SKIP_MPICXX -DFMT_CONSTEVAL= 2>&1); then
     touch "$seal"
   elif [ $# -gt 1 ] && [[ $said == *clang-diagnostic-error* ]]; then
     tidy "${@:1:half}" || worst=1

@@ -1,10 +1,14 @@
 """stagecraft-capture: a PyTorch module as a folder that `stagecraft train` trains without Python."""
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import re
 import tempfile
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,8 +26,16 @@ from .small_twin import same_structure
 from .source import load, small_twin
 from .weights import state_of
 
+if TYPE_CHECKING:
+    from .aliases import Json
+    from .batch import Batch
+    from .capture import Layer, Model
+    from .compile import Compiled
+    from .losses import WithLoss
+    from .weights import State
 
-def parse(given=None):
+
+def parse(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="stagecraft-capture", description=__doc__, allow_abbrev=False)
     parser.add_argument(
         "source", nargs="?", metavar="FILE.py:NAME", help="a module, or a function that returns one"
@@ -165,28 +177,28 @@ def parse(given=None):
     return arguments
 
 
-def number_from(least, text):
+def number_from(least: int, text: str) -> int:
     if not text.isdecimal() or not least <= int(text) < 2**63:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number from {least} on")
     return int(text)
 
 
-def positive_number(text):
+def positive_number(text: str) -> int:
     return number_from(1, text)
 
 
-def seed(text):
+def seed(text: str) -> int:
     return number_from(0, text)
 
 
-def positive_numbers(text):
+def positive_numbers(text: str) -> list[int]:
     numbers = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
     if min(numbers) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: expected numbers from 1 on, as in 4 or 4,8")
     return list(dict.fromkeys(numbers))
 
 
-def repeats_at(rows, begin):
+def repeats_at(rows: list[tuple[str, ...]], begin: int) -> tuple[int, int]:
     """The shortest group of at most four rows from `begin` on that is repeated at least four times but for
     names, and how often it stands."""
     for length in (1, 2, 3, 4):
@@ -198,7 +210,7 @@ def repeats_at(rows, begin):
     return 1, 1
 
 
-def shortened(rows):
+def shortened(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Equal blocks as one, and how many more there are."""
     short, i = [], 0
     while i < len(rows):
@@ -217,9 +229,9 @@ def shortened(rows):
     return short
 
 
-def table(layers):
+def table(layers: list[Layer]) -> None:
     """One line per layer."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for layer in layers:
         count = sum(layer.tensors.values[n].numel() for n in layer.tensors.names["p"])
         rows.append(
@@ -232,7 +244,8 @@ def table(layers):
                 graph_name(layer.graph),
             )
         )
-    rows = [("layer", "parameters", "kept per sample", "(all)", "output", "graph"), *shortened(rows)]
+    head = ("layer", "parameters", "kept per sample", "(all)", "output", "graph")
+    rows = [head, *shortened(rows)]
     rows.append(
         (
             "all layers",
@@ -255,7 +268,7 @@ def table(layers):
         print(line.rstrip())
 
 
-def size(count):
+def size(count: float) -> str:
     units = ["B", "KiB", "MiB", "GiB"]
     while count >= 1024 and units[1:]:
         count /= 1024
@@ -263,15 +276,15 @@ def size(count):
     return f"{count:.4g} {units[0]}"
 
 
-def some(names):
+def some(names: list[str]) -> str:
     """The first five, and how many more."""
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if names[5:] else "")
 
 
-def strip_prefix(layers, prefix):
+def strip_prefix(layers: list[Layer], prefix: str) -> None:
     """The wrapper's prefix out of all names."""
 
-    def cut(name):
+    def cut(name: str) -> str:
         return name.removeprefix(prefix)
 
     for layer in layers:
@@ -282,12 +295,12 @@ def strip_prefix(layers, prefix):
         layer.tensors.values = {cut(n): t for n, t in layer.tensors.values.items()}
 
 
-def all_equal(checked):
+def all_equal(checked: Json) -> bool:
     counts = checked["equal"] == checked["gradients"] and checked["buffers_equal"] == checked["buffers"]
     return counts and all(checked.get(part, "equal") == "equal" for part in ("output", "loss", "evaluation"))
 
 
-def said(checked):
+def said(checked: Json) -> str:
     parts = [part for part in ("output", "loss") if part in checked]
     text = ", ".join(
         f"{part} {'equals' if checked[part] == 'equal' else 'DIFFERS from'} eager's" for part in parts
@@ -299,7 +312,7 @@ def said(checked):
     return text + (f" (largest difference {checked['worst']:.2g})" if checked["worst"] else "")
 
 
-def refuse_unequal(whole, shorter):
+def refuse_unequal(whole: Captured, shorter: dict[int, Captured]) -> None:
     for at, captured in (
         ("", whole),
         *((f", samples of {length}", each) for length, each in shorter.items()),
@@ -312,7 +325,7 @@ def refuse_unequal(whole, shorter):
             )
 
 
-def one_sample(module, model, batch):
+def one_sample(module: torch.nn.Module, model: Model, batch: Batch) -> Json | None:
     """Eager may take another path for one sample, which strides tell less of, or refuse it: batch norm over a
     single number."""
     try:
@@ -321,7 +334,7 @@ def one_sample(module, model, batch):
         return None
 
 
-def check_sizes(module, model, batch):
+def check_sizes(module: torch.nn.Module, model: Model, batch: Batch) -> tuple[Json, list[int], list[str]]:
     """`checked` and `sizes` of the manifest, and the lines that say so."""
     checked = check(module, model, batch.at(4))
     single = one_sample(module, model, batch)
@@ -347,20 +360,23 @@ def check_sizes(module, model, batch):
     )
 
 
-def check_twin(arguments, large, captured):
+def check_twin(
+    arguments: argparse.Namespace, large: Model, captured: Callable[..., Any]
+) -> tuple[Json | None, list[int], list[str]]:
     """The same for a model without weights: its twin in small is checked, where both have the same operators.
     `captured`: makes a Model of a module, a batch and whether it has a loss."""
     lines = ["no weights: profile and plan it; a run needs weights"]
-    twin, why = (
-        small_twin(arguments),
-        "a model without weights computes nothing, and this one has no config to make it small",
-    )
-    if twin is not None:
-        try:
-            small = captured(*twin)
-            why = same_structure(large, small)
-        except CaptureError as error:
-            why = f"the same config in small is refused: {error}"
+    twin = small_twin(arguments)
+    if twin is None:
+        why: str | None = (
+            "a model without weights computes nothing, and this one has no config to make it small"
+        )
+        return None, list(large.sizes), [*lines, f"NOT checked: {why}"]
+    try:
+        small = captured(*twin)
+        why = same_structure(large, small)
+    except CaptureError as error:
+        why = f"the same config in small is refused: {error}"
     if why:
         return None, list(large.sizes), [*lines, f"NOT checked: {why}"]
     checked, sizes, said_of_small = check_sizes(twin[0], small, twin[1])
@@ -368,13 +384,20 @@ def check_twin(arguments, large, captured):
     return {**checked, "of": of}, sizes, [*lines, f"{of}, which has the same operators:", *said_of_small]
 
 
-def named(module, model, prefix):
+def named(module: torch.nn.Module, model: Model, prefix: str) -> State:
     """Takes the wrapper's prefix off all names; the state that they name."""
     strip_prefix(model.parts, prefix)
     return state_of(module, model.parts, prefix)
 
 
-def captured_at(length, module, batch, has_loss, captured, prefix):
+def captured_at(
+    length: int,
+    module: torch.nn.Module,
+    batch: Batch,
+    has_loss: bool,
+    captured: Callable[..., Any],
+    prefix: str,
+) -> tuple[Captured, list[str]]:
     """The same model on samples cut to `length`, and the lines that say how it compares."""
     cut = batch.cut(length)
     model = captured(module, cut, has_loss)
@@ -382,11 +405,13 @@ def captured_at(length, module, batch, has_loss, captured, prefix):
     return Captured(model, cut, sizes, checked, named(module, model, prefix)), lines
 
 
-def compiled_for(arguments, parts, folder):
+def compiled_for(
+    arguments: argparse.Namespace, parts: list[Layer], folder: str
+) -> tuple[Compiled, list[str]]:
     """What --compile asks for, and the lines that say what it made."""
     progress, begin = Progress(), time.monotonic()
 
-    def show(done, of):
+    def show(done: int, of: int) -> Any:
         return progress.show(lambda: f"compiling {done + 1} of {of} stretches")
 
     made = compile_graphs([part.graph for part in parts], arguments.compile, arguments.threads, folder, show)
@@ -401,19 +426,19 @@ def compiled_for(arguments, parts, folder):
     return made, [line]
 
 
-def main():
+def main() -> int:
     arguments = parse()
     with OutputFolder("stagecraft-capture", arguments.output) as output:
         return capture_into(output, arguments)
 
 
-def capture_into(output, arguments):
+def capture_into(output: OutputFolder, arguments: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     begin = time.monotonic()
     module, batch, has_loss = load(arguments)
 
-    def captured(*given):
-        return capture(*given, budget=BUDGET[arguments.keep], choice=arguments.layers)
+    def captured(module: WithLoss, batch: Batch, has_loss: bool) -> Model:
+        return capture(module, batch, has_loss, BUDGET[arguments.keep], arguments.layers)
 
     model = captured(module, batch, has_loss)
     layers, prefix = model.layers, getattr(module, "PREFIX", "")
@@ -435,7 +460,7 @@ def capture_into(output, arguments):
             compiled_for(
                 arguments, [part for each in (whole, *shorter.values()) for part in each.model.parts], folder
             )
-            if arguments.compile
+            if folder
             else (None, [])
         )
         more = (lambda path: write(made, path)) if made else (lambda path: None)

@@ -7,16 +7,25 @@ one call that autograd differentiates as eager does, in both.
   once.)
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import torch
 from torch.autograd import Function
+
+if TYPE_CHECKING:
+    from torch import fx
+
 
 ATEN = torch.ops.aten
 
 
-def to_copy(operator):
+def to_copy(operator: Callable[..., Any]) -> Callable[..., Any]:
     """The operator in place, on a copy."""
 
-    def call(x, *given, **named):
+    def call(x: torch.Tensor, *given: Any, **named: Any) -> torch.Tensor:
         return operator(x.clone(), *given, **named)
 
     return call
@@ -28,7 +37,7 @@ BY_RESULT = {
 }
 
 
-def without(x, dim):
+def without(x: torch.Tensor, dim: int) -> torch.Tensor:
     """Of each element the product of all others along `dim`."""
     ones = x.new_ones([1 if d == dim else size for d, size in enumerate(x.shape)])
     count = x.size(dim)
@@ -37,7 +46,7 @@ def without(x, dim):
     return before * behind
 
 
-def sums_from_the_end(x, dim):
+def sums_from_the_end(x: torch.Tensor, dim: int) -> torch.Tensor:
     return x.flip(dim).cumsum(dim).flip(dim)
 
 
@@ -45,14 +54,14 @@ class Product(Function):
     """Over `dim`, whose size stays as 1."""
 
     @staticmethod
-    def forward(ctx, x, dim):
+    def forward(ctx: Any, x: torch.Tensor, dim: int) -> torch.Tensor:
         made = x.prod(dim, keepdim=True)
         ctx.dim = dim
         ctx.save_for_backward(x, made)
         return made
 
     @staticmethod
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         x, made = ctx.saved_tensors
         of_zeros = gradient if x.size(ctx.dim) == 1 else gradient * without(x, ctx.dim)
         return torch.where((x == 0).any(), of_zeros, gradient * (made / x)), None
@@ -60,14 +69,14 @@ class Product(Function):
 
 class ProductsSoFar(Function):
     @staticmethod
-    def forward(ctx, x, dim):
+    def forward(ctx: Any, x: torch.Tensor, dim: int) -> torch.Tensor:
         made = x.cumprod(dim)
         ctx.dim = dim
         ctx.save_for_backward(x, made)
         return made
 
     @staticmethod
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         x, made = ctx.saved_tensors
         dim = ctx.dim
         if x.size(dim) == 1:
@@ -87,25 +96,25 @@ class ProductsSoFar(Function):
         return torch.where(zero.any(), of_zeros, sums_from_the_end(weighted, dim) / x), None
 
 
-def prod(x):
+def prod(x: torch.Tensor) -> torch.Tensor:
     return Product.apply(x.contiguous().view(-1), 0).view([]) if x.dim() else x.clone()
 
 
-def prod_over(x, dim, keepdim=False):
+def prod_over(x: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Tensor:
     if not x.dim():
         return x.clone()
     made = Product.apply(x, dim % x.dim())
     return made if keepdim else made.squeeze(dim)
 
 
-def cumprod(x, dim):
+def cumprod(x: torch.Tensor, dim: int) -> torch.Tensor:
     return ProductsSoFar.apply(x, dim % x.dim()) if x.dim() else x.clone()
 
 
 PRODUCTS = {ATEN.prod.default: prod, ATEN.prod.dim_int: prod_over, ATEN.cumprod.default: cumprod}
 
 
-def as_eager(graph):
+def as_eager(graph: fx.Graph) -> None:
     """Operators of products are those of here. In-place activations are BY_RESULT's of who takes them out of
     place."""
     for node in graph.nodes:

@@ -4,7 +4,11 @@ torch.export follows such assignments to the buffers of the root module alone. H
 tensors besides its output, and each becomes a copy into the buffer, behind the last reader of the old one.
 """
 
+from __future__ import annotations
+
 import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,11 +16,15 @@ from .errors import CaptureError
 from .in_place import storage, written_by
 from .torch_private import TensorBase
 
+if TYPE_CHECKING:
+    from torch import fx
+
+
 ATEN = torch.ops.aten
 
 
 @contextlib.contextmanager
-def data_as_detached():
+def data_as_detached() -> Iterator[None]:
     """`x.data` is x.detach(): an operator, where torch.export would see a tensor from nowhere."""
     plain = TensorBase.data
     torch.Tensor.data = property(lambda tensor: tensor.detach(), plain.__set__, plain.__delete__)
@@ -27,18 +35,18 @@ def data_as_detached():
 
 
 @contextlib.contextmanager
-def returned(module, names):
+def returned(module: torch.nn.Module, names: list[str]) -> Iterator[None]:
     """Within, the module returns a pair: its output, and what it assigned to buffers, whose names go into
     `names`. Assignments are undone."""
     paths, before = {}, {}
 
-    def remember(*_):
+    def remember(*_: object) -> None:
         paths.update(
             {part: path for path, part in reversed(list(module.named_modules(remove_duplicate=False)))}
         )
         before.update({part: (dict(vars(part)), dict(part._buffers)) for part in paths})
 
-    def hand_on(_, given, output):
+    def hand_on(_: object, given: Any, output: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         made = {}
         for part, (attributes, buffers) in before.items():
             for name, old in buffers.items():
@@ -67,7 +75,7 @@ def returned(module, names):
             hook.remove()
 
 
-def written_back(graph, names, placeholder_of):
+def written_back(graph: fx.Graph, names: list[str], placeholder_of: Callable[[str], fx.Node]) -> None:
     """Takes the assigned tensors off the graph's results. `placeholder_of`: of a buffer's name."""
     results = next(n for n in graph.nodes if n.op == "output")
     flat = list(results.args[0])
@@ -84,22 +92,22 @@ def written_back(graph, names, placeholder_of):
         [n for n in graph.nodes if n.op == "placeholder"][-1],
     )
 
-    def touches(n, memory):
+    def touches(n: fx.Node, memory: int | None) -> bool:
         return any(storage(r) == memory for r in n.all_input_nodes)
 
-    def writes(n, memory):
+    def writes(n: fx.Node, memory: int | None) -> bool:
         return any(storage(w) == memory for w in written_by(n))
 
-    def behind(value, own):
+    def behind(value: fx.Node, own: int | None) -> fx.Node:
         return max(
             [first, value, *(n for n in operators if touches(n, own) or writes(n, storage(value)))],
-            key=position.get,
+            key=position.__getitem__,
         )
 
     anchors = {name: behind(value, storage(buffers[name])) for name, value in values.items()}
     of_others = {storage(n) for n in graph.nodes if n.op == "placeholder"}
     for group in exchanged(names, buffers, values, of_others):  # all are read before the first is written
-        last = max((anchors[name] for name in group), key=position.get)
+        last = max((anchors[name] for name in group), key=position.__getitem__)
         for name in (name for name in group if storage(values[name]) in of_others):
             with graph.inserting_after(last):
                 last = graph.call_function(ATEN.clone.default, (values[name],))
@@ -117,10 +125,12 @@ def written_back(graph, names, placeholder_of):
         )
 
 
-def exchanged(names, buffers, values, of_others):
+def exchanged(
+    names: list[str], buffers: dict[str, fx.Node], values: dict[str, fx.Node], of_others: set[int | None]
+) -> list[list[str]]:
     """Sets of buffers of which some get what others are, as in `self.a, self.b = self.b, self.a`.
     `of_others`: memory of all placeholders."""
-    groups = []
+    groups: list[set[str]] = []
     for name in (name for name in names if storage(values[name]) in of_others):
         group = {name, *(other for other in names if storage(buffers[other]) == storage(values[name]))}
         joined = [g for g in groups if g & group]
@@ -128,7 +138,7 @@ def exchanged(names, buffers, values, of_others):
     return [[name for name in names if name in group] for group in groups]
 
 
-def read_as_it_was(graph, buffer):
+def read_as_it_was(graph: fx.Graph, buffer: fx.Node) -> None:
     """Autograd may keep the old tensor for the backward: what reads it reads a copy."""
     first = next(
         (
@@ -146,7 +156,7 @@ def read_as_it_was(graph, buffer):
     buffer.replace_all_uses_with(old, delete_user_cb=lambda user: user is not old)
 
 
-def without_copies_of_export(graph, buffers):
+def without_copies_of_export(graph: fx.Graph, buffers: set[fx.Node]) -> None:
     """Those that torch.export itself puts at the end, for the root's buffers."""
     for node in reversed(list(graph.nodes)):
         if node.op == "output":

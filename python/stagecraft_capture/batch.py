@@ -1,14 +1,22 @@
 """What the module reads of a batch: its input, and other fields (masks, labels), with samples to capture and
 check it with."""
 
+from __future__ import annotations
+
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 
 from stagecraft_tools.console import first_line
 
 from .errors import CaptureError
+
+if TYPE_CHECKING:
+    from .aliases import Json
+
 
 # of which a micro-batch of b takes the first b, so that captures at different sizes see equal samples
 SAMPLES = 8
@@ -20,12 +28,12 @@ class Field:
     shape: list  # of one sample
     dtype: torch.dtype = torch.int64
     below: int = 2  # integers are drawn from 0 up to it
-    ignore: int = None  # a label that does not count: some are drawn
+    ignore: int | None = None  # a label that does not count: some are drawn
     lengths: bool = False  # a padding mask: ones, then zeros
-    source: str = None  # the data set's field, where nobody says otherwise
-    fill: float = None  # of all entries, where the data set has no such field
+    source: str | None = None  # the data set's field, where nobody says otherwise
+    fill: float | None = None  # of all entries, where the data set has no such field
 
-    def draw(self, generator):
+    def draw(self, generator: torch.Generator) -> torch.Tensor:
         size = (SAMPLES, *self.shape)
         if self.lengths:
             most = self.shape[-1]
@@ -42,10 +50,10 @@ class Field:
                 drawn[..., -1] = 0
         return drawn.to(self.dtype)
 
-    def manifest(self, type_text):
+    def manifest(self, type_text: Callable[[torch.Tensor], str]) -> Json:
         """As manifest.json has it. `type_text`: of a tensor."""
         kind, _, sizes = type_text(torch.empty((1, *self.shape), dtype=self.dtype)).partition("[1")
-        about = {"type": f"{kind}[b{sizes}"}
+        about: Json = {"type": f"{kind}[b{sizes}"}
         if self.source is not None:
             about["from"] = self.source
         if self.fill is not None:
@@ -56,29 +64,29 @@ class Field:
 class Batch:
     """The fields of a batch; the first is the model's input."""
 
-    def __init__(self, fields):
+    def __init__(self, fields: list[Field]) -> None:
         self.fields = {field.name: field for field in fields}
         self.input = fields[0].name
         generator = torch.Generator().manual_seed(3)
         self.drawn = {field.name: field.draw(generator) for field in fields}
 
-    def field(self, name):
+    def field(self, name: str) -> Field:
         """The input, where a layer behind the first one reads it again, is the data set's input."""
         found = self.fields[name]
         return replace(found, source="inputs") if name == self.input else found
 
-    def at(self, b):
+    def at(self, b: int) -> dict[str, torch.Tensor]:
         """More than were drawn are zeros, which take no memory until they are read: what exports does not
         read them."""
 
-        def zeros(like):
+        def zeros(like: torch.Tensor) -> torch.Tensor:
             return torch.zeros((b, *like.shape[1:]), dtype=like.dtype)
 
         return {
             name: drawn[:b].clone() if b <= SAMPLES else zeros(drawn) for name, drawn in self.drawn.items()
         }
 
-    def cut(self, length):
+    def cut(self, length: int) -> Batch:
         """The same of samples of another length: the first size of the input, and of each field that has it
         in common."""
         whole = self.fields[self.input].shape
@@ -95,7 +103,7 @@ class Batch:
         )
 
 
-def drawn(fields):
+def drawn(fields: list[Field]) -> Batch:
     """The batch, unless its samples are too large to draw."""
     try:
         return Batch(fields)
@@ -104,7 +112,7 @@ def drawn(fields):
         raise CaptureError(f"{SAMPLES} samples of {sizes} cannot be drawn: {first_line(error)}") from error
 
 
-def sizes_in(text):
+def sizes_in(text: str) -> list[int]:
     """Of --input."""
     try:
         shape = [int(size) for size in text.split(",")]
@@ -118,7 +126,7 @@ def sizes_in(text):
 DTYPES = {"f32": torch.float32, "i64": torch.int64, "i32": torch.int32, "bool": torch.bool}
 
 
-def parse_field(text):
+def parse_field(text: str) -> Field:
     """NAME=TYPE[SIZES] or NAME=TYPE[SIZES]<N, as in mask=bool[128] or labels=i64[128]<1000."""
     found = re.fullmatch(r"(\w+)=(\w+)\[([\d,]*)\](?:<(\d+))?", text)
     if found is None or found[2] not in DTYPES:

@@ -1,8 +1,12 @@
 """From a module to layers: exported at several micro-batch sizes, cut, differentiated, split, and fitted over
 the sizes."""
 
+from __future__ import annotations
+
 import contextlib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,16 +29,27 @@ from .seams import cut_alike, values_between
 from .sizes import RUN, exported_at_sizes
 from .small_twin import structure
 from .split import split
-from .state import examined
+from .state import Changes, examined
 from .torch_private import FakeTensorMode
+
+if TYPE_CHECKING:
+    from torch import fx
+
+    from .aliases import Cuts, Json, Modes
+    from .batch import Batch
+    from .composite import Composite
+    from .cut import Piece
+    from .joint import Joint
+    from .losses import WithLoss
+    from .sizes import Exports
 
 
 @dataclass
 class Layer:
     name: str
-    reads: list  # values
-    makes: list  # values; what goes through it is there too, under the same name
-    graph: dict  # the graph file's JSON
+    reads: list[tuple[int, int]]  # values
+    makes: list[tuple[int, int]]  # values; what goes through it is there too, under the same name
+    graph: Json  # the graph file's JSON
     tensors: Tensors
     kept: int  # bytes per sample that wait between forward and backward
     kept_all: int  # the same with nothing made again
@@ -43,24 +58,32 @@ class Layer:
 
 @dataclass
 class Model:
-    layers: list
-    loss: Layer = None
-    units: dict = None  # what a mean counts, as the manifest has it; None: samples
+    layers: list[Layer]
+    loss: Layer | None = None
+    units: Json | None = None  # what a mean counts, as the manifest has it; None: samples
     reduction: str = "mean"  # or "sum", or "whole": neither, of reduction_of
-    unread: dict = None  # by micro-batch size, of composite.py
-    changes: object = None  # of state.py
+    unread: dict[int, list[tuple[int, fx.Node]]] = field(
+        default_factory=dict
+    )  # by micro-batch size, of composite.py
+    changes: Changes = field(default_factory=Changes)
     # layers that are part of the first: no gradient goes further back
-    joined: list = field(default_factory=list)
-    sizes: tuple = ()  # of micro-batches that its graphs were exported at
+    joined: list[str] = field(default_factory=list)
+    sizes: tuple[int, ...] = ()  # of micro-batches that its graphs were exported at
     fails: str = ""  # why not at more samples, of sizes.py
 
     @property
-    def parts(self):
+    def parts(self) -> list[Layer]:
         """All that have a graph."""
         return [*self.layers, *([self.loss] if self.loss else [])]
 
 
-def capture(module, batch, has_loss=False, budget=BUDGET["cheap"], choice="auto"):
+def capture(
+    module: WithLoss,
+    batch: Batch,
+    has_loss: bool = False,
+    budget: float = BUDGET["cheap"],
+    choice: str = "auto",
+) -> Model:
     """`module` takes the fields of `batch` and returns its output; with `has_loss` (output, loss). `budget`:
     of keep.py. `choice`: of layers.py."""
     checked(choice, module)
@@ -72,7 +95,15 @@ def capture(module, batch, has_loss=False, budget=BUDGET["cheap"], choice="auto"
         raise exports.explained(error) from error
 
 
-def cut_and_fitted(module, batch, has_loss, exports, changes, budget, choice):
+def cut_and_fitted(
+    module: torch.nn.Module,
+    batch: Batch,
+    has_loss: bool,
+    exports: Exports,
+    changes: Changes,
+    budget: float,
+    choice: str,
+) -> Model:
     exported, sizes, fake = exports.by_mode, exports.sizes, mode_of(module)
     refuse_shared_with_parameters(module, exported[True][RUN])
     changing = set().union(*(composite.changing for composite in exported[True].values()))
@@ -80,7 +111,7 @@ def cut_and_fitted(module, batch, has_loss, exports, changes, budget, choice):
         composite.changing = changing  # evaluation reads what training changes
     blocks = blocks_of(module)
 
-    def given_gradients(composite, pieces):
+    def given_gradients(composite: Composite, pieces: list[Piece]) -> Any:
         return gradients_between(composite, pieces, exports.given(RUN))
 
     try:
@@ -99,27 +130,39 @@ def cut_and_fitted(module, batch, has_loss, exports, changes, budget, choice):
         reduction = reduction_of(module, batch)
     for mode in (True, False):
         settle_constants(exported[mode], cuts[mode])
-    layers, graphs, chosen = [], {}, {}
+    layers: list[Layer] = []
+    graphs: dict[Any, Json] = {}
+    chosen: dict[Any, frozenset[int]] = {}
     for index, name in enumerate(names):
         tensors, about = describe(index, exported, cuts, sizes)
         if about not in graphs:
             with fake or contextlib.nullcontext():
                 graphs[about] = capture_graph(index, exported, cuts, sizes, budget, chosen, tensors)
-        layers.append(Layer(name, *values[index], tensors=tensors, **graphs[about]))
+        reads, makes = values[index]
+        layers.append(Layer(name, reads, makes, tensors=tensors, **graphs[about]))
     loss = layers.pop() if has_loss else None
     unread = {b: composite.unread for b, composite in exported[True].items()}
     return Model(layers, loss, units, reduction, unread, changes, joined, sizes, exports.fails)
 
 
-def loss_units(exported, cuts, batch, b):
+def loss_units(exported: Modes, cuts: Cuts, batch: Batch, b: int) -> tuple[Json | None, str]:
     composite = exported[True][b]
     known = derived(composite, dependencies(composite))
     return units_of(cuts[True][b][-1], lambda fields: constant_values(composite, known, fields), batch.at(b))
 
 
-def capture_graph(index, exported, cuts, sizes, budget, chosen, tensors):
+def capture_graph(
+    index: int,
+    exported: Modes,
+    cuts: Cuts,
+    sizes: Sequence[int],
+    budget: float,
+    chosen: dict[Any, frozenset[int]],
+    tensors: Tensors,
+) -> Json:
     """What equal layers share. `chosen` remembers what they make again."""
-    joints, without_memory = {}, FakeTensorMode()
+    joints: dict[int, dict[bool, Joint]] = {}
+    without_memory = FakeTensorMode()
     for b in sizes:
         joints[b] = {}
         for mode in (True, False):
@@ -131,14 +174,15 @@ def capture_graph(index, exported, cuts, sizes, budget, chosen, tensors):
                 ]
             joints[b][mode] = trace(piece, exported[mode][b], examples, tensors, mode)
     # Only now are all names known.
-    texts, again = {}, None
+    texts: dict[int, Json] = {}
+    again: frozenset[int] = frozenset()
     # what is made again is chosen once, for few samples: a step's own time counts there
     for b in sorted(sizes, key=lambda b: b != RUN):
         training, evaluation = joints[b][True], evaluation_only(joints[b][False])
         training.buffers += [None] * (len(tensors.names["u"]) - len(training.buffers))
         training.gradients += [None] * (len(tensors.names["p"]) - len(training.gradients))
         nodes = list(training.graph.nodes)
-        if again is None:
+        if b == RUN:
             again = made_again(training, nodes, budget, chosen)
         parts = split(training, frozenset(nodes[i] for i in again if i < len(nodes)))
         texts[b] = graph_json(training, parts, (evaluation, split(evaluation).forward), tensors)
@@ -163,7 +207,7 @@ def capture_graph(index, exported, cuts, sizes, budget, chosen, tensors):
     }
 
 
-def listed(joint, tensors):
+def listed(joint: Joint, tensors: Tensors) -> Listed:
     names = {
         node: (
             tensors.names[role[0]][int(role[1:])].removeprefix("wrapped.")
@@ -175,7 +219,9 @@ def listed(joint, tensors):
     return Listed([n for n in joint.graph.nodes if n.op == "call_function"], names)
 
 
-def made_again(joint, nodes, budget, chosen):
+def made_again(
+    joint: Joint, nodes: list[fx.Node], budget: float, chosen: dict[Any, frozenset[int]]
+) -> frozenset[int]:
     """Places of the nodes."""
     key = str(
         [
@@ -195,10 +241,10 @@ def made_again(joint, nodes, budget, chosen):
     return chosen[key]
 
 
-def kept_per_sample(joints, again):
+def kept_per_sample(joints: dict[int, dict[bool, Joint]], again: Collection[int]) -> list[int]:
     few, many = min(joints), max(joints)
 
-    def bytes_at(b, places):
+    def bytes_at(b: int, places: Collection[int]) -> int:
         return kept_bytes(
             split(
                 joints[b][True],
@@ -209,7 +255,7 @@ def kept_per_sample(joints, again):
     return [(bytes_at(many, places) - bytes_at(few, places)) // (many - few) for places in (again, ())]
 
 
-def evaluation_only(joint):
+def evaluation_only(joint: Joint) -> Joint:
     for results in (joint.grad_inputs, joint.gradients, joint.buffers):
         results[:] = [None] * len(results)
     return joint

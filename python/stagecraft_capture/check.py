@@ -1,8 +1,12 @@
 """The self-check: the captured layers beside the module itself, in eager mode, with the same random
 numbers."""
 
+from __future__ import annotations
+
 import contextlib
 import sys
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,10 +21,17 @@ from .replay import Replayed
 from .seams import MODEL_INPUT
 from .state import is_followed, may_be_left_out, refusal, same_results, state_at, where
 
+if TYPE_CHECKING:
+    from torch import fx
+
+    from .aliases import Json
+    from .capture import Model
+
+
 LARGEST = sys.float_info.max  # stands for infinite differences, and for those to what is no number
 
 
-def same(a, b):
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """A NaN is itself."""
     alike = a.shape == b.shape and a.dtype == b.dtype
     return alike and (
@@ -28,7 +39,7 @@ def same(a, b):
     )
 
 
-def difference(a, b):
+def difference(a: torch.Tensor, b: torch.Tensor) -> float:
     if a.shape != b.shape:
         raise CaptureError(
             f"the captured layers make a tensor of {list(a.shape)} where the model makes one of"
@@ -39,9 +50,9 @@ def difference(a, b):
     return min((a.double() - b.double()).abs().nan_to_num(LARGEST).max().item(), LARGEST)
 
 
-def expected_gradients(module, named):
+def expected_gradients(module: torch.nn.Module, named: Collection[str]) -> dict[str, torch.Tensor | None]:
     """Gradients of parameters, under those of their names that layers use."""
-    names = {}
+    names: dict[torch.nn.Parameter, list[str]] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         names.setdefault(parameter, []).append(name)
     return {
@@ -52,22 +63,22 @@ def expected_gradients(module, named):
 class Comparison:
     """Counts what is equal, and remembers the largest difference."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.worst = 0.0
 
-    def equal(self, found, expected):
+    def equal(self, found: torch.Tensor, expected: torch.Tensor) -> bool:
         self.worst = max(self.worst, difference(found, expected))
         return same(found, expected)
 
 
-def handed_to_loss(output):
+def handed_to_loss(output: torch.Tensor) -> torch.Tensor:
     """As layouts.py hands it on: with its dimensions in the order of its memory."""
     order = None if output.is_contiguous() else order_between(output)
     return output if order is None else output.permute(order)
 
 
 @contextlib.contextmanager
-def without_fast_path():
+def without_fast_path() -> Iterator[None]:
     """torch.nn.TransformerEncoderLayer has a kernel of its own for evaluation, which is not in exported
     graphs and rounds otherwise."""
     before = torch.backends.mha.get_fastpath_enabled()
@@ -79,11 +90,11 @@ def without_fast_path():
 
 
 @contextlib.contextmanager
-def drawing_as_eager(unread, b):
+def drawing_as_eager(unread: dict[int, list[tuple[int, fx.Node]]], b: int) -> Iterator[None]:
     """Between the draws of layers, those whose results nothing reads. `unread`: of Model."""
     (few, first), (more, second) = sorted(unread.items())[:2]
 
-    def sizes(x, y):
+    def sizes(x: fx.Node, y: fx.Node) -> list[int]:
         return [
             n + (m - n) // (more - few) * (b - few) for n, m in zip(x.meta["val"].shape, y.meta["val"].shape)
         ]
@@ -91,7 +102,7 @@ def drawing_as_eager(unread, b):
     left = [(place, draw_of(x), sizes(x, y)) for (place, x), (_, y) in zip(first, second)]
     count = 0
 
-    def before():
+    def before() -> None:
         nonlocal count
         while left and left[0][0] == count:
             _, draw, shape = left.pop(0)
@@ -108,12 +119,14 @@ def drawing_as_eager(unread, b):
 class Layers:
     """The captured layers, as a run has them."""
 
-    def __init__(self, model):
+    def __init__(self, model: Model) -> None:
         self.model = model
         self.replayed = [Replayed(layer.graph, layer.tensors) for layer in model.layers]
         self.loss = Replayed(model.loss.graph, model.loss.tensors) if model.loss else None
 
-    def outputs(self, run, batch):
+    def outputs(
+        self, run: Callable[[Replayed], Callable[..., Any]], batch: dict[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The output, and the loss. Each layer reads what others have left, and what goes through it is its
         own output from then on. `run`: of Replayed."""
         values = {MODEL_INPUT: next(iter(batch.values()))}
@@ -126,11 +139,12 @@ class Layers:
         (found,) = values.values()
         return found, run(self.loss)([found], batch)[0] if self.loss else None
 
-    def gradients(self, g):
+    def gradients(self, g: torch.Tensor) -> dict[str, torch.Tensor | None]:
         """Of parameters by name. `g`: of the loss, or of the output where there is none."""
         if self.loss:
             (g,), _ = self.loss.backward([g])
-        found, gradients = {}, {self.model.layers[-1].makes[0]: g}
+        found: dict[str, torch.Tensor | None] = {}
+        gradients = {self.model.layers[-1].makes[0]: g}
         for layer, run in reversed(list(zip(self.model.layers, self.replayed))):
             of_inputs, of_parameters = run.backward([gradients.pop(n, None) for n in layer.makes])
             gradients.update((n, g) for n, g in zip(layer.reads, of_inputs) if g is not None)
@@ -139,7 +153,7 @@ class Layers:
                     found[name] = found[name] + gradient if name in found else gradient
         return found
 
-    def held(self):
+    def held(self) -> dict[str, torch.Tensor]:
         """Buffers and frozen parameters by name."""
         return {
             n: run.fixed[f"u{i}"]
@@ -151,12 +165,12 @@ class Layers:
 FORWARDS = 2  # in a row: what a forward changes, the next one reads
 
 
-def in_turn(batch, forward):
+def in_turn(batch: dict[str, torch.Tensor], forward: int) -> dict[str, torch.Tensor]:
     """The samples in another order in each forward."""
     return {name: field.roll(forward, 0) for name, field in batch.items()}
 
 
-def check(module, model, batch):
+def check(module: torch.nn.Module, model: Model, batch: dict[str, torch.Tensor]) -> Json:
     """What manifest.json says under `checked`. `batch`: fields by name. The module is as it was
     afterwards."""
     training = module.training
@@ -169,18 +183,20 @@ def check(module, model, batch):
         module.train(training)
 
 
-def compared(module, model, batch, start):
+def compared(module: torch.nn.Module, model: Model, batch: dict[str, torch.Tensor], start: Snapshot) -> Json:
     compare, layers, model.changes.in_evaluation = Comparison(), Layers(model), []
 
-    def results(made):
+    def results(made: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
         return (handed_to_loss(made[0]), made[1]) if model.loss else (made, None)
 
-    words, equal, of_both = {}, None, set()
+    words: dict[str, str] = {}
+    equal: set[str] | None = None
+    of_both: set[str] = set()
 
-    def note(part, is_equal):
+    def note(part: str, is_equal: bool) -> None:
         words[part] = "equal" if is_equal and words.get(part, "equal") == "equal" else "differs"
 
-    def note_evaluation():
+    def note_evaluation() -> None:
         with torch.no_grad(), without_fast_path():
             expected = results(module.eval()(**batch))
             found = layers.outputs(lambda layer: layer.evaluate, batch)
@@ -199,7 +215,8 @@ def compared(module, model, batch, start):
     for parameter in module.parameters():
         parameter.grad = None
     names = {name for layer in model.layers for name in layer.tensors.names["p"]}
-    buffers_equal = buffers = None
+    buffers_equal: set[str] | None = None
+    buffers: list[str] = []
     for forward in range(FORWARDS):
         given = in_turn(batch, forward)
         torch.manual_seed(1 + forward)
@@ -249,14 +266,16 @@ def compared(module, model, batch, start):
     return {
         **words,
         "gradients": len(of_both),
-        "equal": len(equal),
+        "equal": len(equal or ()),
         "buffers": len(buffers),
-        "buffers_equal": len(buffers_equal),
+        "buffers_equal": len(buffers_equal or ()),
         "worst": compare.worst,
     }
 
 
-def differentiate(result, gradient, forward, module, model):
+def differentiate(
+    result: torch.Tensor, gradient: torch.Tensor | None, forward: int, module: torch.nn.Module, model: Model
+) -> None:
     try:
         result.backward(gradient)
     except Exception as error:  # a backward of the user's own may raise any
@@ -282,13 +301,15 @@ def differentiate(result, gradient, forward, module, model):
         ) from error
 
 
-def changed_since(start, module, model):
+def changed_since(start: Snapshot, module: torch.nn.Module, model: Model) -> dict[str, Any]:
     """Paths of what forwards changed, but what no forward reads."""
     found = start.differences(Snapshot(module, model.changes.parameters))
     return {path: pair for path, pair in found.items() if path not in model.changes.left_out}
 
 
-def changed_in_evaluation(before, module, model, batch):
+def changed_in_evaluation(
+    before: Snapshot, module: torch.nn.Module, model: Model, batch: dict[str, torch.Tensor]
+) -> list[str]:
     """Paths of what a forward changed, but attributes that make no difference to the next one: a table, kept
     until the module trains again."""
     found = changed_since(before, module, model)
@@ -302,7 +323,7 @@ def changed_in_evaluation(before, module, model, batch):
     return list(found)
 
 
-def updated(model):
+def updated(model: Model) -> set[str]:
     """Names of what layers have a new value of after a forward."""
     return {
         name
@@ -312,14 +333,20 @@ def updated(model):
     }
 
 
-def plain_name(path, module):
+def plain_name(path: str, module: torch.nn.Module) -> str:
     return path.removeprefix(getattr(module, "PREFIX", ""))
 
 
-def refuse_unheld(start, module, model, kept, batch):
+def refuse_unheld(
+    start: Snapshot,
+    module: torch.nn.Module,
+    model: Model,
+    kept: set[str],
+    batch: dict[str, torch.Tensor],
+) -> None:
     """What eager changed is held by a layer, which then compares it."""
 
-    def line_of(path):
+    def line_of(path: str) -> str:
         return model.changes.lines.get(path) or line_that_changes(
             lambda: state_at(path, module), lambda: module(**batch)
         )

@@ -7,19 +7,20 @@ import os
 import signal
 import sys
 import warnings
+from typing import NoReturn
 
 from stagecraft_tools.console import run
 
 from .errors import CaptureError, missing, place_in, require_known_torch
 
 
-def program():
+def program() -> NoReturn:
     """The command as a process of its own, which ends here. Python's own end looks through all that is left,
     for most of a second, and lets triton's bindings complain of what they find."""
     try:
         code = command()
     except SystemExit as done:  # argparse's
-        code = done.code or 0
+        code = done.code if isinstance(done.code, int) else int(done.code is not None)
     atexit._run_exitfuncs()
     try:
         sys.stdout.flush()
@@ -30,7 +31,7 @@ def program():
     os._exit(code)
 
 
-def command():
+def command() -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it, as it ends other commands
     # graphs are many small objects that stay: looking for garbage as often as usual takes 7 % of a capture
     gc.set_threshold(50_000)
@@ -39,10 +40,10 @@ def command():
     return run("stagecraft-capture", main, "", place_in)
 
 
-def main():
+def main() -> int:
     require_known_torch()
     try:
         from .__main__ import main
     except ModuleNotFoundError as error:
-        raise CaptureError(missing(error.name)) from error
+        raise CaptureError(missing(error.name or str(error))) from error
     return main()

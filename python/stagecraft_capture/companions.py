@@ -1,7 +1,14 @@
 """What stands beside a Hugging Face model's weights: configs and tokenizers. An export takes them along."""
 
+from __future__ import annotations
+
 import os
 import shutil
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
 
 NAMES = {
     "added_tokens.json",
@@ -22,7 +29,7 @@ NAMES = {
 }
 
 
-def write(model, source, folder):
+def write(model: torch.nn.Module, source: str, folder: str) -> None:
     """The model's config as it was captured, and the tokenizer's files that lie in `source`."""
     model.config.architectures = [type(model).__name__]
     model.config.save_pretrained(folder)

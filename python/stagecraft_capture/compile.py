@@ -6,6 +6,8 @@ calls. A stretch's results are tensors with memory of their own. Views of them t
 steps. What does not gain by code stays steps, too.
 """
 
+from __future__ import annotations
+
 import ctypes
 import hashlib
 import json
@@ -14,7 +16,9 @@ import os
 import shutil
 import statistics
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,6 +26,10 @@ from .errors import CaptureError
 from .folder import graph_name
 from .multiply_adds import sizes_at
 from .replay import DTYPES, run_steps, value_of
+
+if TYPE_CHECKING:
+    from .aliases import Json, Step
+
 
 FORMAT = 1
 PARTS = ("forward", "backward_input", "backward_weight", "evaluate")
@@ -102,11 +110,11 @@ class Compiled:
     interpreted: int = 0  # stretches that do not gain
 
 
-def name_of(result):
-    return result.split(" ")[0]
+def name_of(result: str) -> str:
+    return result.split(" ", maxsplit=1)[0]
 
 
-def reads_of(arguments):
+def reads_of(arguments: Any) -> list[str]:
     """Names of values."""
     if isinstance(arguments, str):
         return [arguments]
@@ -115,30 +123,30 @@ def reads_of(arguments):
     return []
 
 
-def short(step):
+def short(step: Step) -> str:
     return step[0].removeprefix("aten::")
 
 
-def kind_of(step):
+def kind_of(step: Step) -> str:
     return "view" if short(step) in VIEWS else "fused" if short(step) in FUSED else "other"
 
 
-def results_of(step):
+def results_of(step: Step) -> list[str]:
     return [name_of(result) for result in step[1] if result is not None]
 
 
-def stretches_of(graph, part):
+def stretches_of(graph: Json, part: str) -> list[Stretch]:
     """Between steps of other kinds, those of at least LEAST steps that compute."""
     steps, found, begin = graph[part]["steps"], [], 0
     for end in range(len(steps) + 1):
         if end == len(steps) or kind_of(steps[end]) == "other":
             if sum(kind_of(step) == "fused" for step in steps[begin:end]) >= LEAST:
-                found.append(stretch_in(graph, part, range(begin, end)))
+                found.append(stretch_in(graph, part, list(range(begin, end))))
             begin = end + 1
     return [stretch for stretch in found if stretch.inputs and stretch.outputs]
 
 
-def stretch_in(graph, part, places):
+def stretch_in(graph: Json, part: str, places: list[int]) -> Stretch:
     steps = graph[part]["steps"]
     maker = {name: i for i in places for name in results_of(steps[i])}
     computed = set()  # what computes, and views of its results
@@ -167,12 +175,12 @@ def stretch_in(graph, part, places):
     return Stretch(part, sorted(computed - stay), sorted(computed), list(inputs), outputs)
 
 
-def overload_of(name):
+def overload_of(name: str) -> Any:
     base, _, overload = name.removeprefix("aten::").partition(".")
     return getattr(getattr(torch.ops.aten, base), overload or "default")
 
 
-def module_of(steps, stretch, b):
+def module_of(steps: list[Step], stretch: Stretch, b: int) -> torch.fx.GraphModule:
     """What the stretch computes, as inductor takes it."""
     graph = torch.fx.Graph()
     values = {name: graph.placeholder(f"x{k}") for k, name in enumerate(stretch.inputs)}
@@ -197,12 +205,12 @@ def module_of(steps, stretch, b):
     return torch.fx.GraphModule(torch.nn.Module(), graph)
 
 
-def values_of(graph, b):
+def values_of(graph: Json, b: int) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Of training and of evaluation, from random numbers: tensors as the engine has them, by name."""
     generator = torch.Generator().manual_seed(0)
 
-    def filled(letter, type_text):
-        dtype, sizes = DTYPES[type_text.split("[")[0]], sizes_at(type_text, b)
+    def filled(letter: str, type_text: str) -> torch.Tensor:
+        dtype, sizes = DTYPES[type_text.split("[", maxsplit=1)[0]], sizes_at(type_text, b)
         if not dtype.is_floating_point:
             return torch.zeros(sizes, dtype=dtype)
         if letter in "uc":  # variances are above 0
@@ -233,7 +241,7 @@ def values_of(graph, b):
 class Compiler:
     """Compiles each distinct stretch once. `folder`: where inductor works."""
 
-    def __init__(self, folder, threads):
+    def __init__(self, folder: str, threads: int) -> None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
         # seconds
         from .torch_private import CompiledCode, aot_compile, cpp_builder, cpu_vec_isa, inductor_errors
@@ -257,19 +265,17 @@ class Compiler:
         # The code is linked with no library of LibTorch: a program has them already, and libtorch.so would
         # bring CUDA's.
         ctypes.CDLL(f"{torch.__path__[0]}/lib/libtorch_cpu.so", ctypes.RTLD_GLOBAL)
-        self.threads, self.known, self.compile, self.runner, self.fails = (
-            threads,
-            {},
-            aot_compile,
-            CompiledCode,
-            inductor_errors.InductorError,
-        )
+        self.threads, self.compile, self.runner = threads, aot_compile, CompiledCode
+        self.known: dict[Any, Code | None] = {}
+        self.fails = inductor_errors.InductorError
 
-    def portable(self, flags):
+    def portable(self, flags: Any) -> Any:
         compiled, linked = flags
         return [f"march={self.march}" if flag == "march=native" else flag for flag in compiled], linked
 
-    def code(self, steps, stretch, values, b):
+    def code(
+        self, steps: list[Step], stretch: Stretch, values: dict[str, torch.Tensor], b: int
+    ) -> Code | None:
         """None where the stretch does not gain, or where code would not do as its steps do."""
         module = module_of(steps, stretch, b)
         inputs = [values[name] for name in stretch.inputs]
@@ -278,7 +284,7 @@ class Compiler:
             self.known[key] = self.made(module, inputs)
         return self.known[key]
 
-    def made(self, module, inputs):
+    def made(self, module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Code | None:
         with torch.no_grad():
             try:
                 path = self.compile(
@@ -296,7 +302,9 @@ class Compiler:
             return Code(path, hashlib.sha256(file.read()).hexdigest(), difference)
 
 
-def compared(found, expected, inputs):
+def compared(
+    found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], inputs: list[torch.Tensor]
+) -> float | None:
     """The largest difference, of the largest number of each result; None where that is too much, or where
     results share memory."""
     worst, memory = 0.0, [tensor.untyped_storage().data_ptr() for tensor in inputs]
@@ -325,13 +333,13 @@ def compared(found, expected, inputs):
     return worst
 
 
-def seconds(work):
+def seconds(work: Callable[[], Any]) -> float:
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin
 
 
-def gains(code, module, inputs):
+def gains(code: Any, module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> bool:
     pairs = [
         (seconds(lambda: code.run(list(inputs))), seconds(lambda: module(*inputs))) for _ in range(TURNS)
     ]
@@ -340,7 +348,13 @@ def gains(code, module, inputs):
     return compiled < GAIN * (steps - STEP_S * calls)
 
 
-def compile_graphs(graphs, sizes, threads, folder, show=lambda done, of: None):
+def compile_graphs(
+    graphs: list[Json],
+    sizes: list[int],
+    threads: int,
+    folder: str,
+    show: Callable[[int, int], None] = lambda done, of: None,
+) -> Compiled:
     """The code of each of `graphs` for micro-batches of each of `sizes`. `folder`: to work in."""
     compiler = Compiler(folder, threads)
     compiled = Compiled(compiler.capability, threads)
@@ -351,7 +365,8 @@ def compile_graphs(graphs, sizes, threads, folder, show=lambda done, of: None):
     torch.set_num_threads(threads)
     try:
         for name, graph, b in work:
-            runs, (training, evaluation) = [], values_of(graph, b) if found[name, b] else (None, None)
+            runs = []
+            training, evaluation = values_of(graph, b) if found[name, b] else ({}, {})
             for stretch in found[name, b]:
                 show(done, sum(map(len, found.values())))
                 done += 1
@@ -380,7 +395,7 @@ def compile_graphs(graphs, sizes, threads, folder, show=lambda done, of: None):
     return compiled
 
 
-def write(compiled, folder):
+def write(compiled: Compiled, folder: str) -> None:
     """Into a model folder that is being written."""
     os.mkdir(f"{folder}/compiled")
     for digest, path in compiled.files.items():

@@ -4,10 +4,14 @@ Cutting comes before differentiating: a joint graph of a whole model, cut afterw
 eager does.
 """
 
+from __future__ import annotations
+
 import contextlib
 import io
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -31,6 +35,10 @@ from .real_strides import real_strides
 from .stack_traces import with_users_frames
 from .torch_private import HigherOrderOperator
 
+if TYPE_CHECKING:
+    from .aliases import Needs
+
+
 ATEN = torch.ops.aten
 
 
@@ -50,12 +58,12 @@ class Composite:
     unread: list = field(default_factory=list)
     changing: set = field(default_factory=set)  # names of buffers that a forward in training changes
 
-    def listed(self):
+    def listed(self) -> Listed:
         names = {node: name.removeprefix("wrapped.") for node, (_, name, _) in self.tensors.items()}
         return Listed(self.nodes, {**names, **self.fields})
 
 
-def inline_regions(module):
+def inline_regions(module: torch.fx.GraphModule) -> None:
     """Puts the bodies of wrap_with_... regions (no_grad, autocast off) in their places. What a no_grad region
     makes says so in its meta."""
     for node in list(module.graph.nodes):
@@ -72,7 +80,7 @@ def inline_regions(module):
         inline_regions(body)
         placeholders = [n for n in body.graph.nodes if n.op == "placeholder"]
         known = dict(zip(placeholders, node.args[at + 1 :]))
-        results = None
+        results: Any = None
         with module.graph.inserting_before(node):
             for inner in body.graph.nodes:
                 if inner.op == "call_function":
@@ -89,15 +97,15 @@ def inline_regions(module):
         module.graph.erase_node(node)
 
 
-def is_numbers(node):
+def is_numbers(node: fx.Node) -> bool:
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-def detach_regions(graph):
+def detach_regions(graph: fx.Graph) -> None:
     """What a no_grad region made has no gradient outside of it."""
 
-    def under_no_grad(node):
+    def under_no_grad(node: fx.Node) -> bool:
         return not node.meta.get("differentiable", True)
 
     for node in [n for n in graph.nodes if under_no_grad(n)]:
@@ -115,7 +123,7 @@ def detach_regions(graph):
             node.replace_input_with(value, detached)
 
 
-def drop_broadcasts(graph):
+def drop_broadcasts(graph: fx.Graph) -> None:
     """Tensors of one shape are broadcast to themselves: losses do so, and the model's output would seem to
     come behind the targets."""
     for node in [
@@ -132,7 +140,7 @@ def drop_broadcasts(graph):
             graph.erase_node(node)
 
 
-def refuse_branches(graph):
+def refuse_branches(graph: fx.Graph) -> None:
     """torch.cond, torch.while_loop and the like, which hold graphs of their own."""
     for node in graph.nodes:
         if isinstance(node.target, HigherOrderOperator):
@@ -142,15 +150,16 @@ def refuse_branches(graph):
             )
 
 
-def is_assertion(node):
+def is_assertion(node: fx.Node) -> bool:
     return "assert" in str(node.target) or "sym_constrain" in str(node.target)
 
 
-def export(module, inputs, has_loss=False):
+def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: bool = False) -> Composite:
     """The composite graph of `module` for the fields `inputs` of a batch, of which the first is the model's
     input."""
     logging.disable(logging.ERROR)  # what torch.export logs, the error below says in a line
-    before, assigned = Snapshot(module, values=False), []
+    before = Snapshot(module, values=False)
+    assigned: list[str] = []
     try:
         with (
             returned(module, assigned),
@@ -238,11 +247,11 @@ def export(module, inputs, has_loss=False):
     return composite
 
 
-def is_idle_dropout(node):
+def is_idle_dropout(node: fx.Node) -> bool:
     return node.target == ATEN.dropout.default and (node.args[1] == 0 or not node.args[2])
 
 
-def unread_draws(drawing, read):
+def unread_draws(drawing: list[fx.Node], read: Collection[fx.Node]) -> list[tuple[int, fx.Node]]:
     """Eager mode draws them too, so those behind them are others than without."""
     found, before = [], 0
     for node in drawing:
@@ -253,15 +262,16 @@ def unread_draws(drawing, read):
     return found
 
 
-def copied(composite):
+def copied(composite: Composite) -> Composite:
     """The same graph with nodes of its own."""
-    graph, known = fx.Graph(), {}
+    graph = fx.Graph()
+    known: dict[fx.Node, fx.Node] = {}
     graph.output(graph.graph_copy(composite.graph, known))
 
-    def of(node):
+    def of(node: fx.Node | None) -> Any:
         return None if node is None else known[node]
 
-    def named(about):
+    def named(about: dict[fx.Node, Any]) -> dict[fx.Node, Any]:
         return {known[node]: value for node, value in about.items()}
 
     return Composite(
@@ -275,16 +285,16 @@ def copied(composite):
     )
 
 
-def same_graph(a, b):
+def same_graph(a: Composite, b: Composite) -> bool:
     """Whether two exports have the same operators, reading the same values."""
 
-    def lines(composite):
+    def lines(composite: Composite) -> list[tuple[str, ...]]:
         return [
             (n.op, str(n.target), str(n.args), str(n.kwargs), str(n.meta.get("val")))
             for n in composite.graph.nodes
         ]
 
-    def held(composite):
+    def held(composite: Composite) -> dict[str, Any]:
         return {n.name: about for n, about in composite.tensors.items()}
 
     x, y = held(a), held(b)
@@ -294,7 +304,7 @@ def same_graph(a, b):
     return lines(a) == lines(b) and same_tensors
 
 
-def wanted(composite):
+def wanted(composite: Composite) -> list[fx.Node]:
     """The operators that the results need, and those that update buffers (a pooler that nobody reads is left
     out)."""
     needs = dependencies(composite)
@@ -310,7 +320,7 @@ def wanted(composite):
     return [n for n in composite.nodes if n in found]
 
 
-def changed_by(composite):
+def changed_by(composite: Composite) -> set[str]:
     """Names of what a layer holds and its operators write to."""
     written = {storage(w) for n in composite.nodes for w in written_by(n)}
     return {
@@ -320,9 +330,10 @@ def changed_by(composite):
     }
 
 
-def dependencies(composite):
+def dependencies(composite: Composite) -> Needs:
     """node -> the nodes it needs, those that write to what it reads (batch norm's counters) among them."""
-    writers, needs = {}, {}
+    writers: dict[int | None, list[fx.Node]] = {}
+    needs: Needs = {}
     for node in composite.nodes:
         reads = list(node.all_input_nodes)
         needs[node] = reads + [w for r in reads for w in writers.get(storage(r), []) if w is not node]

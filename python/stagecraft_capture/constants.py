@@ -1,7 +1,11 @@
 """What layers read of constants: stored in the model folder where it is the same at every size of
 micro-batch, made in each step elsewhere."""
 
+from __future__ import annotations
+
 import hashlib
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -10,22 +14,28 @@ from .composite import dependencies
 from .cut import add_constants, constant_only, derived
 from .torch_private import pytree
 
+if TYPE_CHECKING:
+    from .composite import Composite
+    from .cut import Piece
 
-def digest(tensor):
+
+def digest(tensor: torch.Tensor) -> str:
     tensor = tensor.detach().contiguous().cpu()
     about = f"{tensor.dtype} {list(tensor.shape)}".encode()
     return hashlib.sha256(about + tensor.reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
 
 
-def computed(node, values):
-    def read(n):
+def computed(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
+    def read(n: fx.Node) -> Any:
         return values[n]
 
     with torch.no_grad():
         return node.target(*fx.map_arg(node.args, read), **fx.map_arg(node.kwargs, read))
 
 
-def constant_values(composite, constant, batch=None):
+def constant_values(
+    composite: Composite, constant: Collection[fx.Node], batch: dict[str, torch.Tensor] | None = None
+) -> dict[fx.Node, Any]:
     """node -> its tensor, for nodes that depend on constants only, and on fields of `batch`."""
     values = {n: tensor for n, (_, _, tensor) in composite.tensors.items() if n in constant}
     values.update({n: batch[name] for n, name in composite.fields.items()} if batch else {})
@@ -39,10 +49,11 @@ class Definitions:
     """Numbers that constants of two exports share where the same operators make them of the same arguments,
     so that they have the same value."""
 
-    def __init__(self):
-        self.numbers, self.digests = {}, {}
+    def __init__(self) -> None:
+        self.numbers: dict[Any, int] = {}
+        self.digests: dict[Any, Any] = {}
 
-    def of(self, composite, constant):
+    def of(self, composite: Composite, constant: Collection[fx.Node]) -> dict[fx.Node, int]:
         """node -> its number."""
         needs, found = dependencies(composite), {}
         for node, (_, _, tensor) in composite.tensors.items():
@@ -61,10 +72,10 @@ class Definitions:
 class Number(str):
     """Stands for a node among the arguments of another. No text that is an argument prints as it does."""
 
-    def __new__(cls, number):
+    def __new__(cls, number: int) -> Number:
         return super().__new__(cls, f"%{number}")
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return str(self)
 
 
@@ -76,7 +87,14 @@ class Large:
     so only those are computed that may have the value that they have with few samples, are made in another
     way, and are small. `few`: that export; `known`: its values."""
 
-    def __init__(self, composite, constant, few, constant_of_few, known):
+    def __init__(
+        self,
+        composite: Composite,
+        constant: set[fx.Node],
+        few: Composite,
+        constant_of_few: set[fx.Node],
+        known: dict[fx.Node, Any],
+    ) -> None:
         definitions = Definitions()
         self.composite, self.known, self.needs = composite, known, dependencies(composite)
         self.numbers, self.numbers_of_few = (
@@ -84,7 +102,7 @@ class Large:
             definitions.of(few, constant_of_few),
         )
 
-    def made_of(self, node):
+    def made_of(self, node: fx.Node) -> set[fx.Node]:
         wanted, todo = set(), [node]
         while todo:
             at = todo.pop()
@@ -93,7 +111,7 @@ class Large:
                 todo += self.needs.get(at, [])
         return wanted
 
-    def values(self, wanted):
+    def values(self, wanted: set[fx.Node]) -> dict[fx.Node, Any]:
         """node -> its tensor."""
         values = {
             n: tensor
@@ -104,7 +122,7 @@ class Large:
             values[at] = computed(at, values)
         return values
 
-    def equals(self, node, other):
+    def equals(self, node: fx.Node, other: torch.Tensor) -> bool:
         """Whether its value is known to be that of `other`, a constant of the export with few samples."""
         made, expected = node.meta["val"], self.known[other]
         if made.shape != expected.shape or made.dtype != expected.dtype:
@@ -121,7 +139,7 @@ class Large:
         return takes <= MAY_TAKE and torch.equal(self.values(wanted)[node], expected)
 
 
-def settle_constants(composites, cuts):
+def settle_constants(composites: dict[int, Composite], cuts: dict[int, list[Piece]]) -> None:
     """What layers read of constants, and is the same at every size, is stored instead of made in every
     step."""
     constants = {b: constant_only(c, dependencies(c)) for b, c in composites.items()}

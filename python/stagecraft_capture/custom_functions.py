@@ -7,6 +7,8 @@ when its layer is differentiated, and its own backward is traced.
 """
 
 import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
@@ -29,11 +31,11 @@ from .torch_private import (
 PLAIN = (int, float, str, bool, type(None), torch.dtype, torch.device, torch.Tensor)
 
 
-KNOWN = []
-CALLED = []  # functions whose forward runs as one operator: what they call is part of it
+KNOWN: list[Any] = []
+CALLED: list[Any] = []  # functions whose forward runs as one operator: what they call is part of it
 
 
-def name_of_class(function):
+def name_of_class(function: Any) -> str:
     """Under which the operator finds the class: an attribute of this module, so that classes inside of
     functions and of files are found too."""
     at = next((k for k, known in enumerate(KNOWN) if known is function), len(KNOWN))
@@ -43,13 +45,13 @@ def name_of_class(function):
     return f"{__name__}.function_{at}"
 
 
-def graphable(arguments):
+def graphable(arguments: Any) -> bool:
     """Whether a graph can hold them. Checkpoints of activations take a function, and mean what autograd makes
     of its forward."""
     return all(isinstance(a, PLAIN) for a in pytree.tree_leaves(arguments))
 
 
-def call(function, forward, arguments):
+def call(function: Any, forward: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
     """What `forward` makes of the arguments, as one operator of the graph that is being traced."""
     if function is torch.utils.checkpoint.CheckpointFunction:
         raise CaptureError(
@@ -86,7 +88,7 @@ def call(function, forward, arguments):
 
 
 @contextlib.contextmanager
-def called(function):
+def called(function: Any) -> Iterator[None]:
     CALLED.append(function)
     try:
         yield
@@ -94,17 +96,18 @@ def called(function):
         CALLED.pop()
 
 
-def subclasses(function):
+def subclasses(function: Any) -> set[Any]:
     return {below for its in function.__subclasses__() for below in (its, *subclasses(its))}
 
 
 @contextlib.contextmanager
-def as_operators():
+def as_operators() -> Iterator[None]:
     """Catches each function in its forward: modules may hold `MyFunction.apply` under names of their own, and
     torch 2.15's goes to C++ at once."""
-    base, own = torch.autograd.Function, {}
+    base = torch.autograd.Function
+    own: dict[Any, Any] = {}
 
-    def catch(function):
+    def catch(function: Any) -> None:
         """Without a setup_context of its own, forward gets a context first."""
         contexts = 1 if function.setup_context is SingleLevelFunction.setup_context else 0
         holder = next(c for c in function.__mro__ if "forward" in c.__dict__)

@@ -8,8 +8,12 @@ Nodes that depend on constants and on fields of the batch only (masks, positions
 nowhere: each layer that reads one makes it, or has it as a constant. So they do not count as crossing a cut.
 """
 
+from __future__ import annotations
+
 from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,6 +24,13 @@ from .layers import chosen
 from .layouts import dense_between, gradients_in_order
 from .noise import is_random
 
+if TYPE_CHECKING:
+    from torch import fx
+
+    from .aliases import Needs
+    from .composite import Composite
+
+
 HELD = ("parameter", "frozen")  # what a layer holds of its own
 
 
@@ -28,33 +39,33 @@ class Piece:
     """One layer's part of a composite graph."""
 
     name: str
-    nodes: list  # what it computes, in order
-    constant_nodes: list  # what it makes of constants alone
-    inputs: list  # the nodes it reads of other pieces
+    nodes: list[fx.Node]  # what it computes, in order
+    constant_nodes: list[fx.Node]  # what it makes of constants alone
+    inputs: list[fx.Node]  # the nodes it reads of other pieces
     # the nodes that go on behind it: those it makes, then those of its inputs that are read again
-    outputs: list
-    differentiable: list = None  # of each input, whether eager has a gradient for it
+    outputs: list[fx.Node]
+    differentiable: list[bool] | None = None  # of each input, whether eager has a gradient for it
     # of inputs that arrive in another order of dimensions: the node that is the value again, the order
-    views: dict = field(default_factory=dict)
+    views: dict[fx.Node, Any] = field(default_factory=dict)
 
 
-def module_of(node):
+def module_of(node: fx.Node) -> str:
     """Path of the innermost module that made the node."""
     return (modules_of(node) or [""])[-1]
 
 
-def modules_of(node):
+def modules_of(node: fx.Node) -> list[str]:
     """Paths of the modules that the node lies in, outermost first."""
     return [path for path, _ in (node.meta.get("nn_module_stack") or {}).values() if path]
 
 
-def derived(composite, needs):
+def derived(composite: Composite, needs: Needs) -> set[fx.Node]:
     """Nodes that follow from constants and fields of the batch alone. They travel nowhere: who reads one
     makes it."""
     return constant_only(composite, needs, composite.fields)
 
 
-def constant_only(composite, needs, also=()):
+def constant_only(composite: Composite, needs: Needs, also: Iterable[fx.Node] = ()) -> set[fx.Node]:
     """Nodes that no input, parameter or buffer reaches, but those of `also`."""
     constant = {*also} | {
         n
@@ -74,12 +85,12 @@ def constant_only(composite, needs, also=()):
     return constant
 
 
-def is_numbers(node):
+def is_numbers(node: fx.Node) -> bool:
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-def uses_of_changing(composite, position):
+def uses_of_changing(composite: Composite, position: dict[fx.Node, int]) -> list[tuple[int, int]]:
     """Of each buffer that the forward changes, the first and the last time that it is used. Its reads and
     writes are one layer's."""
     found = []
@@ -94,13 +105,13 @@ def uses_of_changing(composite, position):
     return found
 
 
-def calls_of_repeated(composite, position):
+def calls_of_repeated(composite: Composite, position: dict[fx.Node, int]) -> list[tuple[int, int]]:
     """Of each module that reads the same parameter several times (ALBERT calls one block for all), the first
     and the last time."""
     calls = []
     for placeholder, (kind, _, _) in composite.tensors.items():
         if kind == "parameter":
-            readers = {}
+            readers: dict[str, list[int]] = {}
             for node in placeholder.users:
                 if node in position:
                     readers.setdefault(module_of(node), []).append(position[node])
@@ -108,7 +119,7 @@ def calls_of_repeated(composite, position):
     return calls
 
 
-def ancestors(node, needs):
+def ancestors(node: fx.Node, needs: Needs) -> set[fx.Node]:
     found, todo = set(), [node]
     while todo:
         at = todo.pop()
@@ -118,7 +129,7 @@ def ancestors(node, needs):
     return found
 
 
-def take_loss(composite, needs, order):
+def take_loss(composite: Composite, needs: Needs, order: list[fx.Node]) -> tuple[list[fx.Node], fx.Node]:
     """The nodes of the loss, out of `order`, and the value that they read of the model."""
     wanted = ancestors(composite.loss, needs)
     of_output = ancestors(composite.output, needs)
@@ -142,7 +153,7 @@ def take_loss(composite, needs, order):
     return nodes, read.pop()
 
 
-def pieces_of(groups, composite, output):
+def pieces_of(groups: list[list[fx.Node]], composite: Composite, output: fx.Node) -> list[Piece]:
     """Pieces from lists of nodes. `output`: what the last of them makes."""
     maker, last_reader = {n: i for i, nodes in enumerate(groups) for n in nodes}, {output: len(groups)}
     for i, nodes in enumerate(groups):
@@ -161,9 +172,12 @@ def pieces_of(groups, composite, output):
     return pieces
 
 
-def read_up_to(composite, groups, common):
+def read_up_to(
+    composite: Composite, groups: list[list[fx.Node]], common: frozenset[str]
+) -> list[frozenset[str]]:
     """Of each group of nodes which parameters of `common` are read in it and in those before it."""
-    found, read = [], frozenset()
+    found: list[frozenset[str]] = []
+    read: frozenset[str] = frozenset()
     for nodes in groups:
         names = {
             composite.tensors[n][1] for node in nodes for n in node.all_input_nodes if n in composite.tensors
@@ -174,7 +188,14 @@ def read_up_to(composite, groups, common):
     return found
 
 
-def cut(composite, choice="auto", prefix="", blocks=frozenset(), forbidden=frozenset(), common=frozenset()):
+def cut(
+    composite: Composite,
+    choice: str = "auto",
+    prefix: str = "",
+    blocks: frozenset[str] = frozenset(),
+    forbidden: Collection[Any] = frozenset(),
+    common: frozenset[str] = frozenset(),
+) -> list[Piece]:
     """The model as a list of pieces, to be finished; the last is its loss, where it has one. `choice` and
     `blocks`: of layers.py; `forbidden` and `common`: of seams.py."""
     needs = dependencies(composite)
@@ -193,7 +214,7 @@ def cut(composite, choice="auto", prefix="", blocks=frozenset(), forbidden=froze
                 last_use[read] = i
     last_use[output] = len(order)
 
-    def crossing(i):
+    def crossing(i: int) -> list[fx.Node]:
         """Values that are made up to order[i] and read after it."""
         return [n for n, last in last_use.items() if last > i and position[n] <= i]
 
@@ -211,10 +232,11 @@ def cut(composite, choice="auto", prefix="", blocks=frozenset(), forbidden=froze
         candidates = [(i, live) for i, live in candidates if seams[i] not in forbidden]
     ends = [i for i, _ in chosen(candidates, order, choice, modules_of, prefix, blocks)]
 
-    def holds(nodes):
+    def holds(nodes: list[fx.Node]) -> bool:
         return any(composite.tensors.get(n, ("",))[0] in HELD for node in nodes for n in node.all_input_nodes)
 
-    groups, begin = [], 0
+    groups: list[list[fx.Node]] = []
+    begin = 0
     for end in [*ends, len(order) - 1]:
         nodes = order[begin : end + 1]
         if groups and not holds(nodes):  # an activation or a pooling belongs to the layer before it
@@ -229,7 +251,7 @@ def cut(composite, choice="auto", prefix="", blocks=frozenset(), forbidden=froze
     return pieces + ([loss] if loss is not None else [])
 
 
-def finish(pieces, composite, gradients=None):
+def finish(pieces: list[Piece], composite: Composite, gradients: Any | None = None) -> None:
     """What goes on between the pieces becomes dense, and each makes its own of what follows from the data.
     `gradients`: of layouts.py, in training."""
     if gradients is not None:
@@ -241,7 +263,7 @@ def finish(pieces, composite, gradients=None):
         add_constants(piece, given, needs, composite)
 
 
-def add_constants(piece, constant, needs, composite):
+def add_constants(piece: Piece, constant: Collection[fx.Node], needs: Needs, composite: Composite) -> None:
     """What the piece reads of constants, with all that it is made of, in the graph's order."""
     wanted, todo = set(), [n for node in piece.nodes for n in needs[node]]
     while todo:
@@ -252,7 +274,7 @@ def add_constants(piece, constant, needs, composite):
     piece.constant_nodes = [n for n in composite.nodes if n in wanted]
 
 
-def common_path(paths):
+def common_path(paths: Iterable[str]) -> str:
     """The module that all of them lie in."""
     common = []
     for parts in zip(*(path.split(".") for path in paths)):
@@ -262,7 +284,7 @@ def common_path(paths):
     return ".".join(common)
 
 
-def name_pieces(pieces, composite):
+def name_pieces(pieces: list[Piece], composite: Composite) -> None:
     """After the module that holds all parameters of a piece; where two pieces share one, after the module of
     most of the numbers. Of a weight that several pieces read it is the module that reads it there."""
     taken = set()
@@ -277,14 +299,14 @@ def name_pieces(pieces, composite):
     ]
     pieces_of = Counter(n for read in held for n in read)
     for piece, read in zip(pieces, held):
-        sizes = {}
+        sizes: dict[str, int] = {}
         for node, reader in read.items():
             _, name, tensor = composite.tensors[node]
             owner = name.rpartition(".")[0] if pieces_of[node] == 1 else module_of(reader)
             sizes[owner] = sizes.get(owner, 0) + tensor.numel()
         if not sizes:
             sizes = {path: 1 for path in map(module_of, piece.nodes) if path}
-        largest = max(sorted(sizes), key=sizes.get, default="layer")
+        largest = max(sorted(sizes), key=sizes.__getitem__, default="layer")
         name = common_path(list(sizes)) or largest
         if name in taken:
             name = largest.rpartition(".")[0] or largest

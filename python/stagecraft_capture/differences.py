@@ -2,6 +2,7 @@
 one whose model it is."""
 
 import re
+from typing import Any
 
 from torch import fx
 
@@ -18,11 +19,11 @@ class Listed:
     """The operators of a graph in order, with names for what they read that are the same in all graphs of a
     model."""
 
-    def __init__(self, nodes, names):
+    def __init__(self, nodes: list[fx.Node], names: dict[fx.Node, Any]) -> None:
         self.nodes, self.names = nodes, dict(names)
         self.names.update((node, f"%{i}") for i, node in enumerate(nodes))
 
-    def arguments(self, node):
+    def arguments(self, node: fx.Node) -> list[Any]:
         """As leaves, in order."""
         named = fx.map_arg((node.args, node.kwargs), lambda n: Name(self.names.get(n, n.name)))
         return [leaf if isinstance(leaf, (int, float)) else str(leaf) for leaf in pytree.tree_leaves(named)]
@@ -32,7 +33,7 @@ class Name(str):
     """Of a node, in the place of it."""
 
 
-def target_of(node):
+def target_of(node: fx.Node) -> str:
     return (
         str(node.target).removeprefix("aten.").removesuffix(".default")
         if isinstance(node.target, OpOverload)
@@ -40,13 +41,13 @@ def target_of(node):
     )
 
 
-def types_of(node):
+def types_of(node: fx.Node) -> list[str]:
     """Of its results."""
     made = [t for t in pytree.tree_leaves(node.meta.get("val")) if hasattr(t, "dtype")]
     return [f"{str(t.dtype).removeprefix('torch.')}[{','.join(map(str, t.shape))}]" for t in made]
 
 
-def follows(values, numbers):
+def follows(values: dict[int, Any], numbers: bool) -> bool:
     """Whether values at several sizes have one form. `numbers`: whether it may follow from the size."""
     if not numbers:
         return len({repr(value) for value in values.values()}) == 1
@@ -57,10 +58,10 @@ def follows(values, numbers):
     return True
 
 
-def difference_at(nodes, listed, numbers):
+def difference_at(nodes: dict[int, fx.Node | None], listed: dict[int, Listed], numbers: bool) -> str | None:
     """In words, or None. `nodes`: by size, None where the graph has no more."""
 
-    def text(values):
+    def text(values: dict[int, Any]) -> str:
         return ", ".join(map(str, values.values()))
 
     targets = {b: target_of(node) if node is not None else "nothing more" for b, node in nodes.items()}
@@ -81,7 +82,9 @@ def difference_at(nodes, listed, numbers):
     return None
 
 
-def first_difference(listed, numbers=True):
+def first_difference(
+    listed: dict[int, Listed], numbers: bool = True
+) -> tuple[fx.Node, list[int], str] | None:
     """(the node of the most samples, or of the longest graph; sizes; what differs in words) of the first
     operators that differ, or None. `listed`: size -> Listed."""
     for i in range(max(len(each.nodes) for each in listed.values())):
@@ -98,7 +101,7 @@ REMEDY = (
 )
 
 
-def of_sizes(found, when=""):
+def of_sizes(found: tuple[fx.Node, list[int], str], when: str = "") -> Unlike:
     node, sizes, what = found
     if node.meta.get("partitioner_tag") == "is_backward":
         when = "in the backward of this, "
@@ -113,7 +116,7 @@ def of_sizes(found, when=""):
     )
 
 
-def of_forwards(found):
+def of_forwards(found: tuple[fx.Node, list[int], str]) -> Unlike:
     node, _, what = found
     return Unlike(
         f"{place_of(node)}: in one forward and the next, with as many samples, {what}; a graph has one of"

@@ -2,6 +2,7 @@
 The two round differently, and the kernel keeps the order of dimensions in memory that its input has."""
 
 import contextlib
+from collections.abc import Iterator
 
 import torch
 
@@ -21,7 +22,7 @@ IN_PYTHON = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 
 @contextlib.contextmanager
-def eager_kernels():
+def eager_kernels() -> Iterator[None]:
     overloads = [getattr(packet, name) for packet in PACKETS for name in packet.overloads()]
     hidden = [
         (op, key, op.py_kernels.pop(key)) for op in overloads for key in IN_PYTHON if key in op.py_kernels

@@ -4,12 +4,24 @@ Tracing sees a piece's operators with their arguments, and of tensors their type
 that agree in these, at every micro-batch size, in training and in evaluation, have one graph.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 from torch import fx
 
 from .joint import Tensors
 
+if TYPE_CHECKING:
+    import torch
 
-def type_of(tensor):
+    from .aliases import Cuts, Modes
+    from .composite import Composite
+    from .cut import Piece
+
+
+def type_of(tensor: torch.Tensor) -> tuple[Any, ...]:
     return (
         str(tensor.dtype),
         tuple(int(size) for size in tensor.shape),
@@ -17,7 +29,7 @@ def type_of(tensor):
     )
 
 
-def description(piece, composite, tensors):
+def description(piece: Piece, composite: Composite, tensors: Tensors) -> tuple[Any, ...]:
     """What tracing sees of the piece. `tensors` learns the names of its parameters, buffers and constants."""
     nodes = piece.constant_nodes + piece.nodes
     used = {n for node in nodes for n in node.all_input_nodes}
@@ -31,7 +43,7 @@ def description(piece, composite, tensors):
             known[node] = tensors.role("field", name, None)
             given.append((known[node], type_of(node.meta["val"])))
 
-    def value(n):
+    def value(n: fx.Node) -> str:
         return fx.Node.__repr__(n) if n not in known else known[n]
 
     lines = []
@@ -53,11 +65,11 @@ def description(piece, composite, tensors):
 class Named(str):
     """Prints without quotes, so that no string argument is taken for a value."""
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return str(self)
 
 
-def describe(index, exported, cuts, sizes):
+def describe(index: int, exported: Modes, cuts: Cuts, sizes: Sequence[int]) -> tuple[Tensors, Any]:
     """The layer's tensors, and what tells it from others, over all sizes and modes."""
     tensors = Tensors()
     about = tuple(

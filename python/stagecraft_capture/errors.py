@@ -1,17 +1,24 @@
 """What a capture refuses, in words for the one whose model it is."""
 
+from __future__ import annotations
+
 import importlib.util
 import linecache
 import os
 import sys
 import traceback
+from typing import TYPE_CHECKING
 
 from stagecraft_tools.refusal import Refused
 from stagecraft_tools.torch_versions import VERSIONS, installed, version_like
 
+if TYPE_CHECKING:
+    from torch import fx
+
+
 # Folders whose lines of Python are not the user's. This file is read before it is known that torch is there.
 _TORCH = importlib.util.find_spec("torch")
-TORCH = os.path.dirname(_TORCH.origin) + os.sep if _TORCH else "/no torch/"
+TORCH = os.path.dirname(_TORCH.origin) + os.sep if _TORCH and _TORCH.origin else "/no torch/"
 OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "stagecraft_tools") + os.sep
 PYTHON = os.path.dirname(os.__file__) + os.sep
@@ -27,7 +34,7 @@ class NotEqualError(CaptureError):
     code = 3
 
 
-def missing(module):
+def missing(module: str) -> str:
     """Which module is missing, and the command that installs it where this Python looks. A plain `pip install
     torchvision` may bring another torch along."""
     fits = version_like(installed()) or VERSIONS[0]
@@ -35,7 +42,7 @@ def missing(module):
     return f"{module} is missing: {sys.executable} -m pip install {pinned.get(module, module)}"
 
 
-def require_known_torch():
+def require_known_torch() -> None:
     """Refuses a torch of a minor that nobody tried: what torch.export is changes with each."""
     version = installed()
     if version and not version_like(version):
@@ -46,7 +53,7 @@ def require_known_torch():
         )
 
 
-def place_in(error):
+def place_in(error: BaseException) -> str:
     """The innermost line of the user's Python that an exception came by, with its text, or ""."""
     found = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
@@ -63,7 +70,7 @@ def place_in(error):
     return found
 
 
-def place_of(node):
+def place_of(node: fx.Node) -> str:
     """Where a node of an exported graph comes from: its module and the line of Python that made it, outside
     of torch where it is."""
     # the latter in a backward

@@ -1,8 +1,13 @@
 """What torch.export cannot follow, in words for the one whose model it is: module, line of Python, and what
 to do."""
 
+from __future__ import annotations
+
+import linecache
 import os
 import traceback
+from types import FrameType
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
@@ -12,19 +17,23 @@ from .errors import OURS, TORCH, CaptureError, place_of
 from .nodes import is_element
 from .torch_private import FakeTensor
 
+if TYPE_CHECKING:
+    from torch import fx
+
+
 BY_TENSORS = "decide by sizes or settings, or compute both ways and choose with torch.where"
 
 
-def frames_of(error):
+def frames_of(error: BaseException) -> list[tuple[FrameType, int]]:
     """Of the error that came first, those behind the call of torch.export."""
-    while error.__cause__ or error.__context__:
-        error = error.__cause__ or error.__context__
+    while (before := error.__cause__ or error.__context__) is not None:
+        error = before
     frames = list(traceback.walk_tb(error.__traceback__))
     begin = next((i for i, (frame, _) in enumerate(frames) if frame.f_code.co_filename.startswith(TORCH)), 0)
     return frames[begin:]
 
 
-def place_of_error(error, module):
+def place_of_error(error: BaseException, module: torch.nn.Module) -> str:
     """As errors.place_of() has it, with the text of the line; or the module alone where all frames are
     torch's."""
     paths = (
@@ -43,7 +52,7 @@ def place_of_error(error, module):
         if os.path.isfile(file) and not file.startswith(
             (TORCH, OURS, os.path.dirname(os.__file__) + os.sep + "contextlib")
         ):
-            text = traceback.linecache.getline(file, line).strip()
+            text = linecache.getline(file, line).strip()
             found = (
                 f'{f"module {path!r}" if path else "the model itself"}, File "{file}", line {line}, in'
                 f" {frame.f_code.co_name} ({text})"
@@ -51,18 +60,18 @@ def place_of_error(error, module):
     return found or (f"module {path!r}" if path else "")
 
 
-def with_place(error, module):
+def with_place(error: BaseException, module: torch.nn.Module) -> BaseException:
     """A refusal that was raised amidst the user's Python."""
     place = place_of_error(error, module)
     return CaptureError(f"{place}: {error}") if "File " in place and "File " not in str(error) else error
 
 
-def said(error):
+def said(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
 
 
-def fails_in_eager_mode(module, inputs):
+def fails_in_eager_mode(module: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> Exception | None:
     """What the module raises without torch.export, or None."""
     # so many may need more memory than there is
     if any(isinstance(t, FakeTensor) or len(t) > SAMPLES for t in inputs.values()):
@@ -75,7 +84,7 @@ def fails_in_eager_mode(module, inputs):
     return None
 
 
-def explained(error, module, inputs):
+def explained(error: BaseException, module: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> CaptureError:
     """The CaptureError of what torch.export raised."""
     place = place_of_error(error, module)
     at = f"{place}: " if place else ""
@@ -94,7 +103,7 @@ def explained(error, module, inputs):
     )
 
 
-def depends_on_numbers(node):
+def depends_on_numbers(node: fx.Node) -> bool:
     """Whether its value has a size, or is a Python number, that the batch's numbers decide. No other sizes
     are symbols."""
     value = node.meta.get("val")
@@ -103,7 +112,7 @@ def depends_on_numbers(node):
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
-def refuse_dependent(nodes):
+def refuse_dependent(nodes: list[fx.Node]) -> None:
     for node in nodes:
         if depends_on_numbers(node):
             what = "a size" if isinstance(node.meta["val"], torch.Tensor) else "a Python number"

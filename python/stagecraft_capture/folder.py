@@ -1,14 +1,25 @@
 """The files of a model folder."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .errors import CaptureError, missing
 from .graph_text import type_text
+
+if TYPE_CHECKING:
+    from .aliases import Json
+    from .batch import Batch
+    from .capture import Layer, Model
+    from .weights import State
+
 
 try:
     from safetensors.torch import save_file
@@ -16,24 +27,24 @@ except ImportError:
     save_file = None
 
 
-def graph_bytes(graph):
+def graph_bytes(graph: Json) -> bytes:
     return (json.dumps(graph, separators=(", ", ": "), allow_nan=False) + "\n").encode()
 
 
-def graph_name(graph):
+def graph_name(graph: Json) -> str:
     return hashlib.sha256(graph_bytes(graph)).hexdigest()[:16]
 
 
-def names_between(layers):
+def names_between(layers: list[Layer]) -> dict[int, tuple[list[str], list[str]]]:
     """Of each layer the names of the values that it reads and makes, where anywhere several go on: a layer's
     only one has the layer's name."""
     if all(len(layer.reads) == 1 and len(layer.makes) == 1 for layer in layers):
         return {}
 
-    def first_made(i):
+    def first_made(i: int) -> list[tuple[int, int]]:
         return [value for value in layers[i].makes if value[0] == i]
 
-    def name(value):
+    def name(value: tuple[int, int]) -> str:
         return (
             "input"
             if value[0] < 0
@@ -43,8 +54,10 @@ def names_between(layers):
     return {id(layer): ([name(v) for v in layer.reads], [name(v) for v in layer.makes]) for layer in layers}
 
 
-def loss_of(model):
+def loss_of(model: Model) -> Json | None:
     """As manifest.json has it."""
+    if model.loss is None:
+        return None
     names = model.loss.tensors.names
     about = {"graph": graph_name(model.loss.graph), "fields": names["f"], "constants": names["c"]}
     about |= {"reduction": "sum"} if model.reduction == "sum" else {}
@@ -56,20 +69,20 @@ def loss_of(model):
 class Captured:
     """What a manifest says."""
 
-    model: object  # of capture.py
-    batch: object
-    sizes: list  # of micro-batches, that were compared with PyTorch
-    checked: dict  # or None
-    state: object  # of weights.py
+    model: Model
+    batch: Batch
+    sizes: list[int]  # of micro-batches, that were compared with PyTorch
+    checked: Json | None
+    state: State
 
 
-def write_graphs(folder, model):
+def write_graphs(folder: str, model: Model) -> None:
     for layer in model.parts:
         with open(f"{folder}/graphs/{graph_name(layer.graph)}.json", "wb") as file:
             file.write(graph_bytes(layer.graph))
 
 
-def layers_of(model):
+def layers_of(model: Model) -> list[Json]:
     """As manifest.json has them."""
     between, entries = names_between(model.layers), []
     for layer in model.layers:
@@ -86,7 +99,7 @@ def layers_of(model):
     return entries
 
 
-def manifest_of(name, captured, weights_stored, shorter):
+def manifest_of(name: str, captured: Captured, weights_stored: bool, shorter: list[int]) -> Json:
     model, state = captured.model, captured.state
     read = {f for layer in model.parts for f in layer.tensors.names["f"]}
     fields = {f: captured.batch.field(f).manifest(type_text) for f in captured.batch.fields if f in read}
@@ -116,15 +129,21 @@ def manifest_of(name, captured, weights_stored, shorter):
     }
 
 
-def write_manifest(path, manifest):
+def write_manifest(path: str, manifest: Json) -> None:
     with open(path, "w", encoding="utf-8") as file:
         json.dump(manifest, file, indent=1, allow_nan=False)
         file.write("\n")
 
 
 def write_folder(
-    made, name, whole, shorter=None, hugging_face=None, weights_stored=True, more=lambda folder: None
-):
+    made: str,
+    name: str,
+    whole: Captured,
+    shorter: dict[int, Captured] | None = None,
+    hugging_face: Any | None = None,
+    weights_stored: bool = True,
+    more: Callable[[str], None] = lambda folder: None,
+) -> None:
     """Into the empty folder `made`. `whole`: Captured; `shorter`: the same of shorter samples, by their
     length; `hugging_face`: writes its files into a folder; `more`: further ones into the model folder."""
     if save_file is None:

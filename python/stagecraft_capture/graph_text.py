@@ -1,7 +1,11 @@
 """A layer as the JSON of a graph file, and the fit of its sizes over micro-batch sizes."""
 
+from __future__ import annotations
+
 import math
 import operator
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -12,6 +16,12 @@ from .nodes import name_of
 from .noise import DRAWS, is_random
 from .split import mask_of
 from .torch_private import OpOverload
+
+if TYPE_CHECKING:
+    from .aliases import Json, Step
+    from .joint import Joint, Tensors
+    from .split import Parts
+
 
 TYPES = {
     torch.float32: "f32",
@@ -24,7 +34,7 @@ TYPES = {
 }
 
 
-def type_text(tensor):
+def type_text(tensor: torch.Tensor) -> str:
     if tensor.dtype not in TYPES:
         raise CaptureError(
             f"a tensor of {tensor.dtype}: runs do not have them; compute with {', '.join(map(str, TYPES))}"
@@ -45,27 +55,27 @@ INSTEAD = {
 }
 
 
-def base_of(name):
+def base_of(name: str) -> str:
     return name.removeprefix("aten::").partition(".")[0]
 
 
 class Names:
     """%0, %1, ... in the order of appearance."""
 
-    def __init__(self, roles):
+    def __init__(self, roles: dict[fx.Node, str]) -> None:
         self.names = dict(roles)
         self.count = 0
 
-    def new(self, node):
+    def new(self, node: fx.Node) -> str:
         self.names[node] = f"%{self.count}"
         self.count += 1
         return self.names[node]
 
-    def __getitem__(self, node):
+    def __getitem__(self, node: fx.Node) -> str:
         return self.names[node]
 
 
-def argument(value, kind, names):
+def argument(value: Any, kind: Any, names: Names) -> Any:
     """One argument of a step. `kind`: of the operator's schema."""
     if isinstance(value, fx.Node):
         return names[value]
@@ -100,13 +110,13 @@ def argument(value, kind, names):
     )
 
 
-def number(value):
+def number(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
     return value
 
 
-def arguments(node, names):
+def arguments(node: fx.Node, names: Names) -> list[Any]:
     out = []
     for i, parameter in enumerate(node.target._schema.arguments):
         value = (
@@ -118,11 +128,11 @@ def arguments(node, names):
     return out
 
 
-def made_again(node, names, read):
+def made_again(node: fx.Node, names: Names, read: Collection[fx.Node]) -> Step | None:
     """The step that makes a node's results again from what is kept, where it is another than the node's own;
     or None."""
 
-    def result(n):
+    def result(n: fx.Node) -> str:
         return f"{names.new(n)} {type_text(n.meta['val'])}"
 
     elements = {u.args[1]: u for u in node.users if u.target is operator.getitem and u in read}
@@ -145,7 +155,14 @@ def made_again(node, names, read):
     return None
 
 
-def steps(nodes, names, read, streams, again=frozenset(), draws=True):
+def steps(
+    nodes: list[fx.Node],
+    names: Names,
+    read: Collection[fx.Node],
+    streams: dict[fx.Node, int],
+    again: Collection[fx.Node] = frozenset(),
+    draws: bool = True,
+) -> list[Step]:
     """The nodes as steps. `read`: nodes whose results something reads; the others' results are null. `again`:
     nodes that are made again. Without `draws` none may draw random numbers."""
     out, taken = [], set(nodes)
@@ -207,12 +224,12 @@ def steps(nodes, names, read, streams, again=frozenset(), draws=True):
     return out
 
 
-def readers(nodes, kept):
+def readers(nodes: list[fx.Node], kept: Iterable[fx.Node | None]) -> set[fx.Node]:
     """Nodes that some node of the lists, or a result of the layer, reads."""
     return {n for node in nodes for n in node.all_input_nodes} | {n for n in kept if n is not None}
 
 
-def field_types(training, evaluation, tensors):
+def field_types(training: Joint, evaluation: Joint, tensors: Tensors) -> list[str]:
     found = {
         role: type_text(n.meta["val"])
         for joint in (training, evaluation)
@@ -222,14 +239,15 @@ def field_types(training, evaluation, tensors):
     return [found[f"f{i}"] for i in range(len(tensors.names["f"]))]
 
 
-def graph_json(joint, parts, evaluation, tensors):
+def graph_json(joint: Joint, parts: Parts, evaluation: tuple[Joint, list[fx.Node]], tensors: Tensors) -> Json:
     """The graph file's contents at one micro-batch size. `evaluation`: joint and nodes of the graph in
     evaluation."""
 
-    def ordered(letter):
+    def ordered(letter: str) -> list[str]:
         return [type_text(tensors.values[name]) for name in tensors.names[letter]]
 
-    names, streams = Names(joint.roles), {}
+    names = Names(joint.roles)
+    streams: dict[fx.Node, int] = {}
     kept = [
         *joint.outputs,
         *joint.buffers,
@@ -241,7 +259,7 @@ def graph_json(joint, parts, evaluation, tensors):
     ]
     read = readers(parts.forward + parts.backward_input + parts.backward_weight, kept)
 
-    def text(n):
+    def text(n: fx.Node | None) -> str | None:
         return None if n is None else names[n]
 
     node_of = {role: n for n, role in joint.roles.items()}
@@ -281,7 +299,7 @@ def graph_json(joint, parts, evaluation, tensors):
     return out
 
 
-def affine(at):
+def affine(at: dict[int, int]) -> tuple[int, int] | None:
     """{b: number} as c * b + d, or None."""
     sizes = sorted(at)
     (x, y), (u, v) = [(b, at[b]) for b in sizes[-2:]]
@@ -292,7 +310,7 @@ def affine(at):
     return (c, d) if all(c * b + d == n for b, n in at.items()) else None
 
 
-def fit(texts):
+def fit(texts: dict[int, Any]) -> Any:
     """One JSON value for all micro-batch sizes: {b: value} with equal structure. Raises ValueError where
     there is none."""
     values = list(texts.values())
@@ -316,7 +334,7 @@ def fit(texts):
     raise ValueError(f"{values}")
 
 
-def fit_type(texts):
+def fit_type(texts: dict[int, str]) -> str:
     """ "%3 f32[32,64]" at b = 2 and "%3 f32[48,64]" at 3 is "%3 f32[16*b,64]"."""
     heads = {t[: t.index("[")] for t in texts.values() if "[" in t}
     if len(heads) != 1:

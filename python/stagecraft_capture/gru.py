@@ -6,13 +6,17 @@ there. So here the gates are slices too.
 """
 
 import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
 from .torch_private import VF
 
 
-def step(of_input, hidden, w_hh, b_hh):
+def step(
+    of_input: torch.Tensor, hidden: torch.Tensor, w_hh: torch.Tensor, b_hh: torch.Tensor | None
+) -> torch.Tensor:
     """`of_input`: the input's part of all three gates."""
     of_hidden = torch.nn.functional.linear(hidden, w_hh, b_hh)
     reset, update, _ = (of_hidden + of_input).chunk(3, 1)
@@ -20,7 +24,9 @@ def step(of_input, hidden, w_hh, b_hh):
     return (hidden - new) * update.sigmoid() + new
 
 
-def one_layer(x, hidden, weights, reverse):
+def one_layer(
+    x: torch.Tensor, hidden: torch.Tensor, weights: Sequence[torch.Tensor], reverse: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
     w_ih, w_hh, b_ih, b_hh = weights
     outputs = []
     steps = torch.nn.functional.linear(x, w_ih, b_ih).unbind(0)
@@ -30,7 +36,17 @@ def one_layer(x, hidden, weights, reverse):
     return torch.stack(outputs[::-1] if reverse else outputs), hidden
 
 
-def by_steps(given, hidden, weights, biased, layers, dropout, train, bidirectional, batch_first):
+def by_steps(
+    given: torch.Tensor,
+    hidden: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    biased: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
     x = given.transpose(0, 1) if batch_first else given
     directions, last = 2 if bidirectional else 1, []
     of_direction = len(weights) // (layers * directions)
@@ -51,11 +67,11 @@ def by_steps(given, hidden, weights, biased, layers, dropout, train, bidirection
 
 
 @contextlib.contextmanager
-def grus_by_steps():
+def grus_by_steps() -> Iterator[None]:
     """torch.nn.GRU takes these steps in place of ATen's operator."""
     plain = VF.gru
 
-    def packed(given):
+    def packed(given: tuple[Any, ...]) -> bool:
         return isinstance(given[3], (list, tuple))
 
     VF.gru = lambda *given: plain(*given) if packed(given) else by_steps(*given)

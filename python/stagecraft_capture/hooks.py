@@ -3,6 +3,8 @@ module is exported, and are in its graph."""
 
 import contextlib
 import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
@@ -15,7 +17,7 @@ REMEDY = (
 )
 
 
-def called(hook):
+def called(hook: Any) -> str:
     """The name of a hook's function, and where it is."""
     function = getattr(hook, "hook", hook)  # what torch wraps around it
     code = getattr(function, "__code__", None)
@@ -24,7 +26,7 @@ def called(hook):
     )
 
 
-def refuse_backward_hooks(module):
+def refuse_backward_hooks(module: torch.nn.Module) -> None:
     """Of modules and parameters, and those of all modules."""
     prefix = getattr(module, "PREFIX", "")
     for name, parameter in module.named_parameters():
@@ -54,7 +56,7 @@ def refuse_backward_hooks(module):
 
 
 @contextlib.contextmanager
-def hooks_noted(note):
+def hooks_noted(note: Callable[[str], None]) -> Iterator[None]:
     """Calls `note(what)` where the forward registers a hook of a tensor's gradient, or lets autograd keep
     other values than it read."""
     before = {
@@ -63,14 +65,14 @@ def hooks_noted(note):
     saved = torch.autograd.graph.saved_tensors_hooks
     enter = saved.__enter__
 
-    def noting(name):
-        def register(tensor, *given, **named):
+    def noting(name: str) -> Callable[..., Any]:
+        def register(tensor: torch.Tensor, *given: Any, **named: Any) -> Any:
             note(f"a hook of a gradient (Tensor.{name})")
             return before[name](tensor, *given, **named)
 
         return register
 
-    def entered(context):
+    def entered(context: Any) -> Any:
         if type(context) is saved and is_users(sys._getframe(1).f_code.co_filename):
             note("hooks of what autograd keeps (saved_tensors_hooks)")
         return enter(context)

@@ -1,11 +1,16 @@
 """Hugging Face models: from a config or a folder, as a module of tasks.py."""
 
+from __future__ import annotations
+
+import argparse
 import contextlib
 import difflib
 import inspect
 import json
 import os
 import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,9 +20,13 @@ from .no_weights import as_on_cpu, parameters_without_numbers
 from .precision import NARROW, narrow_as_asked
 from .tasks import TASKS, Named, Translation, class_names, classes_of_type, task_of
 
+if TYPE_CHECKING:
+    from .aliases import Json
+    from .tasks import Task, Wrapped
+
 
 @contextlib.contextmanager
-def eager_masks():
+def eager_masks() -> Iterator[None]:
     """transformers takes other paths under export than in eager mode: it writes out causal masks, and looks
     for packed sequences. Full sequences need neither, and eager's kernels are asked for by `is_causal`."""
     masking_utils = sys.modules.get("transformers.masking_utils")  # a model of theirs has brought it
@@ -38,11 +47,11 @@ def eager_masks():
             setattr(masking_utils, name, function)
 
 
-def config_file(path):
+def config_file(path: str) -> str:
     return os.path.join(path, "config.json") if os.path.isdir(path) else path
 
 
-def read_config(path):
+def read_config(path: str) -> Json:
     """A config.json, or that of a folder, as a dictionary."""
     file = config_file(path)
     try:
@@ -55,7 +64,7 @@ def read_config(path):
     return about
 
 
-def config_of(arguments):
+def config_of(arguments: argparse.Namespace) -> Json:
     """The config, with the class that --architecture names."""
     about = read_config(arguments.hf)
     if arguments.architecture:
@@ -63,7 +72,7 @@ def config_of(arguments):
     return about
 
 
-def checked_class(name, model_type):
+def checked_class(name: str, model_type: str) -> str:
     import transformers
 
     kind = getattr(transformers, name, None)
@@ -82,7 +91,9 @@ def checked_class(name, model_type):
     return name
 
 
-def load(arguments, numbers=True, about=None):
+def load(
+    arguments: argparse.Namespace, numbers: bool = True, about: Json | None = None
+) -> tuple[Wrapped, Task | None]:
     """The model of a config.json, or of a folder with one; with the folder's weights, where it has any; and
     its task. Without `numbers` its parameters have types alone. `about`: instead of the file's config, for a
     model with initial weights. It is made in float32, whatever the config's dtype: a run's steps update
@@ -110,12 +121,12 @@ def load(arguments, numbers=True, about=None):
     if task is None:
         kind = named_class(path, about)
 
-        def make(**how):
+        def make(**how: Any) -> torch.nn.Module:
             return kind._from_config(config, **how)
     else:
         kind, config.architectures = getattr(transformers, task.auto), class_names(task, about)
 
-        def make(**how):
+        def make(**how: Any) -> torch.nn.Module:
             return kind.from_config(config, **how)
 
     choose_experts(config)
@@ -135,7 +146,7 @@ def load(arguments, numbers=True, about=None):
     return wrapped, task
 
 
-def named_class(path, about):
+def named_class(path: str, about: Json) -> Any:
     """The class of transformers that a config names, where it is for none of the tasks that are known
     here."""
     import transformers
@@ -152,7 +163,7 @@ def named_class(path, about):
     return found
 
 
-def choose_experts(config):
+def choose_experts(config: Any) -> None:
     """Experts by batched products: the other ways ask which tokens go where, and take other operators for
     each answer."""
     if any(getattr(config, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts")):
@@ -169,12 +180,12 @@ FIELDS = {
 }
 
 
-def names_in(fields):
+def names_in(fields: str | None) -> list[str]:
     """Of --fields; labels where it is not given."""
     return ["labels"] if fields is None else [name for name in fields.split(",") if name]
 
 
-def load_with_batch(arguments, about=None):
+def load_with_batch(arguments: argparse.Namespace, about: Json | None = None) -> tuple[Wrapped, Batch, bool]:
     """The model, what it reads, and whether it returns its loss. `about`: of load()."""
     model, task = load(arguments, numbers=about is not None or not arguments.no_weights, about=about)
     if task is None:
@@ -210,7 +221,7 @@ def load_with_batch(arguments, about=None):
     return model, Batch(with_named(fields, model.wrapped, arguments)), "labels" in names
 
 
-def with_named(fields, module, arguments):
+def with_named(fields: list[Field], module: torch.nn.Module, arguments: argparse.Namespace) -> list[Field]:
     """With those of --field, which go before others of their names."""
     named, takes = (
         [parse_field(text) for text in arguments.field],
@@ -230,7 +241,7 @@ def with_named(fields, module, arguments):
 NUMBERS = ("pixel_values", "input_values", "input_features")
 
 
-def named_with_batch(model, arguments):
+def named_with_batch(model: Wrapped, arguments: argparse.Namespace) -> tuple[Wrapped, Batch, bool]:
     """The same for a class of none of the tasks: it reads its main input, and fields that are named."""
     module, config = model.wrapped, model.wrapped.config
     takes, kind = inspect.signature(module.forward).parameters, type(module).__name__
@@ -271,16 +282,18 @@ def named_with_batch(model, arguments):
     return model, batch, model.has_loss(batch.at(2))
 
 
-def other_classes(config, name):
+def other_classes(config: Any, name: str) -> str:
     """What to do where a class has no labels."""
     found = classes_of_type(config.model_type) if name == "labels" else []
     return f"; --architecture takes a class that does: {', '.join(found)}" if found else ""
 
 
-def untied_copies(model):
+def untied_copies(model: torch.nn.Module) -> dict[str, str]:
     """Each further name of a weight gets a copy of its own: a head its embedding's, a decoder its encoder's.
     Returns whose copy each is."""
-    first, untied, changed = {}, {}, set()
+    first: dict[int, str] = {}
+    untied: dict[str, str] = {}
+    changed = set()
     for name, parameter in list(model.named_parameters(remove_duplicate=False)):
         if first.setdefault(id(parameter), name) == name:
             continue

@@ -4,20 +4,29 @@ A cut may come between a tensor and what is written to it. What stays in place i
 to tensors of which views are read later.
 """
 
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from .as_eager import BY_RESULT
 from .torch_private import OpOverload
 
+if TYPE_CHECKING:
+    from torch import fx
+
+
 LEAVE = {"set_", "resize_", "resize_as_"}
 
 
-def storage(node):
+def storage(node: fx.Node) -> int | None:
     value = node.meta.get("val")
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
 
 
-def written_by(node):
+def written_by(node: fx.Node) -> list[fx.Node]:
     """The nodes whose tensors an operator writes to; batch norm's statistics among them, also where it only
     reads them."""
     if not isinstance(node.target, OpOverload):
@@ -37,7 +46,7 @@ def written_by(node):
     return found
 
 
-def functional(target):
+def functional(target: Any) -> Any:
     """The overload that returns a new tensor, or None."""
     if not isinstance(target, OpOverload) or not target._schema.is_mutable:
         return None
@@ -54,14 +63,13 @@ def functional(target):
     packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
     overload = target._schema.overload_name or "default"
     found = getattr(packet, overload) if packet is not None and overload in packet.overloads() else None
-    same = (
-        found is not None
-        and [a.name for a in found._schema.arguments][1:] == [a.name for a in target._schema.arguments][1:]
-    )
-    return found if same and not found._schema.is_mutable else None
+    if found is None or found._schema.is_mutable:
+        return None
+    same = [a.name for a in found._schema.arguments][1:] == [a.name for a in target._schema.arguments][1:]
+    return found if same else None
 
 
-def keeps_type(node):
+def keeps_type(node: fx.Node) -> bool:
     """Whether the new tensor is of the type that the old one has."""
     if node.target._schema.name in ("aten::copy_", "aten::fill_", "aten::masked_fill_", "aten::zero_"):
         return True
@@ -72,7 +80,7 @@ def keeps_type(node):
     return own.is_floating_point() or not any(isinstance(a, float) for a in node.args[1:])
 
 
-def without_out(graph):
+def without_out(graph: fx.Graph) -> None:
     """Writes of `out=` become copies: autograd has no derivative of such a write, and a copy is one that is
     known here."""
     for node in [
@@ -104,10 +112,10 @@ def without_out(graph):
         node.target, node.args, node.kwargs = torch.ops.aten.copy_.default, (written, detached), {}
 
 
-def out_of_place(graph, lasting):
+def out_of_place(graph: fx.Graph, lasting: Collection[Any]) -> None:
     """`lasting`: memory of what outlives the forward (storage()), which is written to in place."""
     position = {n: i for i, n in enumerate(graph.nodes)}
-    of_storage = {}
+    of_storage: dict[int | None, list[fx.Node]] = {}
     for node in graph.nodes:
         of_storage.setdefault(storage(node), []).append(node)
     for node in list(graph.nodes):

@@ -1,7 +1,11 @@
 """A piece as one graph of forward and backward, as autograd would record it."""
 
+from __future__ import annotations
+
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -18,6 +22,11 @@ from .real_types import real_types
 from .simplify import simplify
 from .torch_private import aot_export_joint
 
+if TYPE_CHECKING:
+    from .composite import Composite
+    from .cut import Piece
+
+
 CLONE = torch.ops.aten.clone.default
 
 
@@ -33,7 +42,9 @@ class Joint:
     gradients: list  # of each parameter, or None
 
 
-def module_of_piece(piece, named, orders):
+def module_of_piece(
+    piece: Piece, named: list[fx.Node], orders: dict[fx.Node, list[int]]
+) -> torch.fx.GraphModule:
     """A module of the piece's nodes, with inputs in the order of `named`, then those of the piece. `orders`:
     of those of `named` that lie otherwise than files hold them, the order of their memory."""
     graph, copies = fx.Graph(), {}
@@ -52,7 +63,7 @@ def module_of_piece(piece, named, orders):
         copies[node] = graph.node_copy(node, lambda n: copies[n])
     shared = sharing(piece, named)
 
-    def clone(n):
+    def clone(n: fx.Node) -> fx.Node:
         return graph.call_function(CLONE, (copies[n],))
 
     graph.output(
@@ -64,7 +75,7 @@ def module_of_piece(piece, named, orders):
     return fx.GraphModule({}, graph)
 
 
-def sharing(piece, named):
+def sharing(piece: Piece, named: list[fx.Node]) -> set[fx.Node]:
     """What the piece makes that has the memory of something it reads, or of another output. It is cloned
     while it is traced: AOTAutograd takes no gradient for what it takes for the same tensor."""
     taken, shared = {storage(n) for n in [*named, *piece.inputs]}, set()
@@ -75,7 +86,7 @@ def sharing(piece, named):
     return shared
 
 
-def through(node, piece, graph, copies):
+def through(node: fx.Node, piece: Piece, graph: fx.Graph, copies: dict[fx.Node, fx.Node]) -> fx.Node:
     """An input that goes on: a clone, the youngest reader. So autograd adds what the piece makes of the
     value's gradient, one by one, to the gradient that comes in, as eager does."""
     value, order = piece.views.get(node, (node, None))
@@ -87,11 +98,11 @@ class Tensors:
     """Names and types of a layer's parameters, buffers and constants, in the order p0, p1, ..., u0, ..., c0,
     ..."""
 
-    def __init__(self):
-        self.names = {"p": [], "u": [], "c": [], "f": []}
-        self.values = {}
+    def __init__(self) -> None:
+        self.names: dict[str, list[str]] = {"p": [], "u": [], "c": [], "f": []}
+        self.values: dict[str, torch.Tensor] = {}
 
-    def role(self, kind, name, value):
+    def role(self, kind: str, name: str, value: torch.Tensor | None) -> str:
         letter = {"parameter": "p", "frozen": "u", "buffer": "u", "constant": "c", "field": "f"}[kind]
         if name not in self.names[letter]:
             self.names[letter].append(name)
@@ -100,7 +111,9 @@ class Tensors:
         return f"{letter}{self.names[letter].index(name)}"
 
 
-def trace(piece, composite, examples, tensors, training=True):
+def trace(
+    piece: Piece, composite: Composite, examples: list[torch.Tensor], tensors: Tensors, training: bool = True
+) -> Joint:
     """The joint graph for the piece's inputs `examples`, which need gradients where eager has them. `tensors`
     learns names. Without `training` no result needs a gradient, as eager has it under no_grad: kernels of
     attention and of products are chosen by that."""
@@ -162,7 +175,7 @@ def trace(piece, composite, examples, tensors, training=True):
     real_types(graph)
     results = next(n for n in graph.nodes if n.op == "output")
 
-    def none(things):
+    def none(things: Sequence[Any]) -> list[None]:
         return [None] * len(things)
 
     joint = Joint(
@@ -209,18 +222,18 @@ def trace(piece, composite, examples, tensors, training=True):
     return joint
 
 
-def changing(joint):
+def changing(joint: Joint) -> set[fx.Node]:
     """The placeholders of buffers that the forward changes."""
     return {
         n for n, role in joint.roles.items() if role[0] == "u" and joint.buffers[int(role[1:])] is not None
     }
 
 
-def writers(piece):
+def writers(piece: Piece) -> list[fx.Node]:
     return [n for n in piece.nodes if written_by(n)] or piece.nodes
 
 
-def writes_elsewhere(piece):
+def writes_elsewhere(piece: Piece) -> str:
     return (
         f"{place_of(writers(piece)[-1])}: writes in place to what another layer made, or to a constant; use"
         " the operator that returns a new tensor"

@@ -6,9 +6,21 @@ matrix products, convolutions and attention are never made again. The bits are t
 run on the same values.
 """
 
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any
+
 from .joint import changing
 from .nodes import VIEWS, is_element, is_view, name_of, nbytes, owner
 from .split import Splitter, inputs_again
+
+if TYPE_CHECKING:
+    from torch import fx
+
+    from .joint import Joint
+    from .split import Parts
+
 
 BUDGET = {"all": 0.0, "cheap": 0.02}
 
@@ -50,7 +62,7 @@ OTHER = 1.0  # per element of a result, for all operators without a price of the
 STEP = 1000.0  # each step, however small
 
 
-def may_be_made_again(node):
+def may_be_made_again(node: fx.Node) -> bool:
     op = name_of(node)
     if op == "pow":
         return node.args[1] in (2, 3, 0.5, -0.5, -1)
@@ -59,12 +71,12 @@ def may_be_made_again(node):
     return op in POINTWISE or op in NORMS or op in VIEWS
 
 
-def elements(node):
+def elements(node: fx.Node) -> int:
     made = node.meta["val"]
     return max(t.numel() for t in made if t is not None) if isinstance(made, (tuple, list)) else made.numel()
 
 
-def price(node):
+def price(node: fx.Node) -> float:
     """Nanoseconds that a step takes, about."""
     op = name_of(node)
     if is_element(node) or op in VIEWS:
@@ -80,10 +92,10 @@ def price(node):
     return STEP + max(PRODUCTS * multiply_adds(node), OTHER * elements(node))
 
 
-def multiply_adds(node):
+def multiply_adds(node: fx.Node) -> int:
     op, args = name_of(node), node.args
 
-    def size(n):
+    def size(n: fx.Node) -> Any:
         return n.meta["val"].shape
 
     if op == "addmm":
@@ -103,7 +115,7 @@ def multiply_adds(node):
     return 0
 
 
-def kept_bytes(parts):
+def kept_bytes(parts: Parts) -> int:
     """Of everything that waits between forward and backward, the layer's input among it where it does."""
     return sum(nbytes(n) for n in {owner(n) for n in parts.kept()})
 
@@ -112,19 +124,19 @@ class Chooser:
     """Picks steps one by one, each time the one that saves most bytes for its time, while the budget
     lasts."""
 
-    def __init__(self, joint, budget):
+    def __init__(self, joint: Joint, budget: float) -> None:
         self.splitter = Splitter(joint)
         self.all = self.splitter.parts()
         self.limit = budget * sum(
             map(price, self.all.forward + self.all.backward_input + self.all.backward_weight)
         )
         self.changed = changing(joint)
-        self.elements = {}
+        self.elements: dict[fx.Node, list[fx.Node]] = {}
         for node in self.splitter.nodes:
             if is_element(node):
                 self.elements.setdefault(node.args[0], []).append(node)
 
-    def with_views(self, steps):
+    def with_views(self, steps: Collection[fx.Node]) -> frozenset[fx.Node]:
         """All nodes that are made again when these steps are: their results and views of them."""
         again = set()
         for node in self.splitter.nodes:
@@ -138,7 +150,7 @@ class Chooser:
                     again.add(node)
         return frozenset(again)
 
-    def step_of(self, node):
+    def step_of(self, node: fx.Node) -> fx.Node | None:
         """The step that makes a value's memory, or None where it cannot be made again."""
         base = owner(node)
         step = base.args[0] if is_element(base) else base
@@ -151,7 +163,7 @@ class Chooser:
             return None
         return step
 
-    def trials(self, step, parts, chosen):
+    def trials(self, step: fx.Node, parts: Parts, chosen: set[fx.Node]) -> Iterator[set[fx.Node]]:
         """Sets of steps whose results would do instead of the step's: itself, and with the steps before it
         that are not kept either."""
         yield {step}
@@ -171,12 +183,15 @@ class Chooser:
         if len(found) > 1:
             yield found
 
-    def choose(self):
-        chosen, parts = set(), self.all
+    def choose(self) -> frozenset[fx.Node]:
+        chosen: set[fx.Node] = set()
+        parts = self.all
         bytes_kept, spent = kept_bytes(parts), 0.0
         while True:
             best = None
-            for step in {self.step_of(n): None for n in sorted(parts.kept(), key=self.splitter.order.get)}:
+            for step in {
+                self.step_of(n): None for n in sorted(parts.kept(), key=self.splitter.order.__getitem__)
+            }:
                 for more in self.trials(step, parts, chosen) if step is not None else ():
                     trial = chosen | more
                     cost = sum(map(price, trial))
@@ -193,6 +208,6 @@ class Chooser:
             bytes_kept = kept_bytes(parts)
 
 
-def choose(joint, budget):
+def choose(joint: Joint, budget: float) -> frozenset[fx.Node]:
     """Nodes of the forward that the input half makes again."""
     return Chooser(joint, budget).choose() if budget > 0 else frozenset()

@@ -6,18 +6,28 @@ that go on are smallest. Patterns of module paths (`model.layers.*`): each modul
 is what lies between them.
 """
 
+from __future__ import annotations
+
 import difflib
 import fnmatch
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .errors import CaptureError
 from .nodes import name_of
 
+if TYPE_CHECKING:
+    from torch import fx
+
+    from .aliases import Candidates
+
+
 NEAR = 0.35  # of a piece: how far from its place a cut may lie, to be narrower
 
 
-def checked(text, module):
+def checked(text: str, module: torch.nn.Module) -> str:
     """The choice, as parts() takes it. Refuses what fits no module."""
     if text == "auto":
         return text
@@ -40,15 +50,15 @@ def checked(text, module):
     return text
 
 
-def fits(path, pattern, prefix):
+def fits(path: str, pattern: str, prefix: str) -> bool:
     """`*` stands for one part of a path, not for several."""
-    path, parts = path.removeprefix(prefix).split("."), pattern.split(".")
-    return len(path) == len(parts) and all(map(fnmatch.fnmatchcase, path, parts))
+    names, parts = path.removeprefix(prefix).split("."), pattern.split(".")
+    return len(names) == len(parts) and all(map(fnmatch.fnmatchcase, names, parts))
 
 
-def blocks_of(module):
+def blocks_of(module: torch.nn.Module) -> frozenset[str]:
     """Paths of the children of ModuleLists and ModuleDicts that lie in no other such child."""
-    blocks = set()
+    blocks: set[str] = set()
     for path, part in module.named_modules():
         inside = any(path == block or path.startswith(f"{block}.") for block in blocks)
         if isinstance(part, (torch.nn.ModuleList, torch.nn.ModuleDict)) and not inside:
@@ -56,15 +66,22 @@ def blocks_of(module):
     return frozenset(blocks)
 
 
-def chosen(candidates, order, choice, paths_of, prefix, blocks=frozenset()):
+def chosen(
+    candidates: Candidates,
+    order: list[fx.Node],
+    choice: str,
+    paths_of: Callable[[fx.Node], list[str]],
+    prefix: str,
+    blocks: frozenset[str] = frozenset(),
+) -> Candidates:
     """Of `candidates`, (index of the last node before the cut, the values that go on), those to cut at.
     `paths_of`: a node's modules, outermost first. `blocks`: of blocks_of()."""
     if choice == "auto":
 
-        def block(i):
+        def block(i: int) -> str | None:
             return next((path for path in paths_of(order[i]) if path in blocks), None)
 
-        def between(i):
+        def between(i: int) -> bool:
             return paths_of(order[i])[-1:] != paths_of(order[i + 1])[-1:]
 
         return [
@@ -77,7 +94,13 @@ def chosen(candidates, order, choice, paths_of, prefix, blocks=frozenset()):
     return by_patterns(candidates, order, choice.split(","), paths_of, prefix)
 
 
-def by_patterns(candidates, order, patterns, paths_of, prefix):
+def by_patterns(
+    candidates: Candidates,
+    order: list[fx.Node],
+    patterns: list[str],
+    paths_of: Callable[[fx.Node], list[str]],
+    prefix: str,
+) -> Candidates:
     owners = [
         next(
             (path for path in paths_of(node) if any(fits(path, pattern, prefix) for pattern in patterns)),
@@ -108,7 +131,7 @@ def by_patterns(candidates, order, patterns, paths_of, prefix):
         if place is not None:
             cuts.append((place, at[place]))
         elif owners[end] is not None and any(owner not in (None, owners[end]) for owner in owners[end + 1 :]):
-            path = owners[end].removeprefix(prefix)
+            path = (owners[end] or "").removeprefix(prefix)
             raise CaptureError(
                 f"--layers: module {path!r} cannot be a layer of its own, what goes on behind it are no"
                 " tensors, or no gradient comes back to it (frozen weights, torch.no_grad(), .detach()), or"
@@ -118,7 +141,7 @@ def by_patterns(candidates, order, patterns, paths_of, prefix):
     return [(i, at[i]) for i in sorted({i for i, _ in cuts})]
 
 
-def narrow(candidates, order, count):
+def narrow(candidates: Candidates, order: list[fx.Node], count: int) -> Candidates:
     if len(candidates) < count - 1:
         raise CaptureError(
             f"--layers narrow:{count}: the model can be cut into {len(candidates) + 1} layers at most"
@@ -141,12 +164,12 @@ def narrow(candidates, order, count):
     return cuts
 
 
-def multiply_adds(node):
+def multiply_adds(node: fx.Node) -> int:
     """Of a composite operator, forward."""
     op, args = name_of(node), node.args
     made = node.meta.get("val")
 
-    def size(n):
+    def size(n: fx.Node) -> Any:
         return n.meta["val"].shape
 
     if op in ("linear", "matmul", "mm", "bmm"):

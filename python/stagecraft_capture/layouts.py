@@ -7,22 +7,34 @@ they see in eager, and nothing is copied. Where eager's gradient lies in another
 backward of the layer below begins with a copy in that order: sums depend on it.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from .errors import CaptureError, place_in, place_of
 from .export_errors import said
 
+if TYPE_CHECKING:
+    from torch import fx
+
+    from .aliases import Json, Needs
+    from .composite import Composite
+    from .cut import Piece
+
+
 PERMUTE = torch.ops.aten.permute.default
 
 
-def memory_order(value):
+def memory_order(value: torch.Tensor) -> list[int] | None:
     """Dimensions from the largest stride to the smallest, or None where the tensor is not dense in any
     order."""
     order = sorted(range(value.dim()), key=lambda d: (-value.stride(d), d))
     return order if value.permute(order).is_contiguous() else None
 
 
-def order_between(value):
+def order_between(value: torch.Tensor) -> list[int] | None:
     """The order in which a value goes on, or None for that of its dimensions: the memory's, also where the
     value is part of a larger one, so that kernels choose as they do in eager mode."""
     order = sorted(range(value.dim()), key=lambda d: (-value.stride(d), d))
@@ -30,10 +42,10 @@ def order_between(value):
     return None if overlaps or order == list(range(value.dim())) else order
 
 
-def replace_between(pieces, maker, value, handed):
+def replace_between(pieces: list[Piece], maker: int, value: fx.Node, handed: fx.Node) -> None:
     """Behind piece `maker`, `handed` goes on in place of `value`. Who reads it must say so."""
 
-    def swap(nodes):
+    def swap(nodes: list[fx.Node]) -> list[fx.Node]:
         return [handed if n is value else n for n in nodes]
 
     pieces[maker].outputs = swap(pieces[maker].outputs)
@@ -41,7 +53,7 @@ def replace_between(pieces, maker, value, handed):
         piece.inputs, piece.outputs = swap(piece.inputs), swap(piece.outputs)
 
 
-def values_made(pieces):
+def values_made(pieces: list[Piece]) -> list[tuple[int, int, fx.Node]]:
     """(piece, which of its outputs, node) of what goes on, once each."""
     return [
         (i, k, node)
@@ -51,7 +63,7 @@ def values_made(pieces):
     ]
 
 
-def dense_between(pieces, composite, needs):
+def dense_between(pieces: list[Piece], composite: Composite, needs: Needs) -> None:
     for maker, _, value in values_made(pieces):
         if value.meta["val"].is_contiguous():
             continue
@@ -83,7 +95,15 @@ def dense_between(pieces, composite, needs):
                 read_as(piece, value, handed, order, composite, needs)
 
 
-def append(piece, composite, needs, target, args, kwargs, value):
+def append(
+    piece: Piece,
+    composite: Composite,
+    needs: Needs,
+    target: Any,
+    args: tuple[Any, ...],
+    kwargs: Json,
+    value: torch.Tensor,
+) -> fx.Node:
     """A node behind the piece's last."""
     last = piece.nodes[-1]
     with composite.graph.inserting_after(last):
@@ -95,7 +115,9 @@ def append(piece, composite, needs, target, args, kwargs, value):
     return node
 
 
-def read_as(piece, value, handed, order, composite, needs):
+def read_as(
+    piece: Piece, value: fx.Node, handed: fx.Node, order: list[int] | None, composite: Composite, needs: Needs
+) -> None:
     """The piece reads `handed` and begins with the view that is `value` again."""
     back, first = handed, piece.nodes[0]
     if order is not None:
@@ -116,27 +138,29 @@ class InOrder(torch.autograd.Function):
     """The tensor itself; its gradient goes on in another order of memory."""
 
     @staticmethod
-    def forward(ctx, value, order):
+    def forward(ctx: Any, value: torch.Tensor, order: list[int]) -> torch.Tensor:
         ctx.order = order
         return value.view_as(value)
 
     @staticmethod
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         inverse = sorted(range(len(ctx.order)), key=ctx.order.__getitem__)
         return gradient.permute(ctx.order).contiguous().permute(inverse), None
 
 
-def with_gradient_in_order(value, order):
+def with_gradient_in_order(value: torch.Tensor, order: list[int]) -> torch.Tensor:
     return InOrder.apply(value, order)
 
 
-def gradients_between(composite, pieces, inputs):
+def gradients_between(
+    composite: Composite, pieces: list[Piece], inputs: dict[str, torch.Tensor]
+) -> tuple[list[list[int] | None], list[list[bool]], set[fx.Node]]:
     """Of each value that goes on, by values_made(), the order of memory that its gradient has in eager mode,
     None where that is the value's own or none at all; of each piece's inputs, whether it requires a gradient
     in eager mode; and the values that get one. The graph is run once for that. `inputs`: the fields of a
     batch."""
 
-    def copy(kind, name, tensor):
+    def copy(kind: str, name: str, tensor: torch.Tensor) -> torch.Tensor:
         return (
             tensor.detach().clone()
             if kind == "buffer" or name in composite.changing
@@ -175,14 +199,14 @@ def gradients_between(composite, pieces, inputs):
     return orders, [[values[node].requires_grad for node in piece.inputs] for piece in pieces], reached
 
 
-def other_order(value, gradient):
+def other_order(value: torch.Tensor, gradient: torch.Tensor) -> list[int] | None:
     if gradient is None or gradient.stride() == value.stride():
         return None
     order = memory_order(gradient)
     return None if order == (order_between(value) or list(range(value.dim()))) else order
 
 
-def gradients_in_order(composite, pieces, found):
+def gradients_in_order(composite: Composite, pieces: list[Piece], found: Any) -> None:
     """`found`: of gradients_between()."""
     orders, differentiable, _ = found
     for piece, flags in zip(pieces, differentiable):

@@ -1,8 +1,12 @@
 """The loss that is captured behind the model's output: the model's own, the user's, or a usual one of
 PyTorch."""
 
+from __future__ import annotations
+
 import inspect
 import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -12,22 +16,31 @@ from .nodes import name_of
 from .precision import wide
 from .users_code import state_kept
 
+if TYPE_CHECKING:
+    from .aliases import Json
+    from .batch import Batch
+    from .cut import Piece
+    from .results import Results
+
+
 USUAL = ("cross_entropy", "mse")
 COUNTING = ("cross_entropy_loss", "nll_loss", "nll_loss2d", "nll_loss_nd")  # means over labels that count
 
 SAME = 1e-3  # as close as narrow types come
 
 
-def cross_entropy(output, batch):
+def cross_entropy(output: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     """Of [b, ..., classes] against one class each; -100 does not count."""
     return torch.nn.functional.cross_entropy(wide(output).flatten(0, -2), batch["targets"].flatten())
 
 
-def mse(output, batch):
+def mse(output: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     return torch.nn.functional.mse_loss(wide(output), batch["targets"])
 
 
-def usual(name, output):
+def usual(
+    name: str, output: torch.Tensor
+) -> tuple[Callable[[torch.Tensor, dict[str, torch.Tensor]], torch.Tensor], Field]:
     """The loss, and the field that it reads. `output`: an example of the module's."""
     if name == "mse":
         return mse, Field("targets", list(output.shape[1:]), wide(output).dtype, source="targets")
@@ -39,7 +52,7 @@ def usual(name, output):
 class Fields(dict):
     """Of a batch, by name, as a loss reads them."""
 
-    def __missing__(self, name):
+    def __missing__(self, name: str) -> NoReturn:
         raise CaptureError(
             f"the loss reads {name!r}, which the batch does not have (it has {', '.join(self)}): give --field"
             f" {name}=TYPE[SIZES], as in {name}=f32[1,32,32] or {name}=i64[128]<1000"
@@ -51,7 +64,9 @@ class WithLoss(torch.nn.Module):
 
     PREFIX = "wrapped."
 
-    def __init__(self, module, loss, results=None):
+    def __init__(
+        self, module: torch.nn.Module, loss: Callable[..., Any] | None, results: Results | None = None
+    ) -> None:
         super().__init__()
         self.wrapped = module
         self.loss = loss
@@ -60,7 +75,7 @@ class WithLoss(torch.nn.Module):
             p.name for p in inspect.signature(module.forward).parameters.values() if p.kind != p.VAR_KEYWORD
         ]
 
-    def forward(self, **batch):
+    def forward(self, **batch: torch.Tensor) -> Any:
         made = self.wrapped(**{name: batch[name] for name in self.names if name in batch})
         output = made if self.results is None else self.results.one(made)
         if self.loss is None:
@@ -75,7 +90,7 @@ class WithLoss(torch.nn.Module):
         return output, loss
 
 
-def reduction_of(module, batch):
+def reduction_of(module: torch.nn.Module, batch: Batch) -> str:
     """Whether a batch's loss is the "mean" of its samples', the "sum", or something of the "whole" batch:
     of four samples beside two and two. In evaluation, where no sample depends on others by the model."""
     fields, training = batch.at(4), module.training
@@ -90,7 +105,9 @@ def reduction_of(module, batch):
     return "sum" if math.isclose(whole, halves, rel_tol=SAME, abs_tol=SAME) else "whole"
 
 
-def units_of(piece, values_of, batch):
+def units_of(
+    piece: Piece, values_of: Callable[..., Any], batch: dict[str, torch.Tensor]
+) -> tuple[Json | None, str]:
     """What a mean counts, as the manifest has it, or None where that is samples; and the reduction. From the
     loss's composite operators: cross entropy against targets that follow from the batch alone. `values_of`:
     from a batch, a dictionary of fields, to node -> tensor."""
@@ -113,7 +130,7 @@ def units_of(piece, values_of, batch):
     ):
         return None, "mean"
 
-    def counted(fields):
+    def counted(fields: dict[str, torch.Tensor]) -> int:
         return int(values_of(fields)[given["target"]].ne(ignore).sum())
 
     for name, field in batch.items():

@@ -7,6 +7,8 @@ types), the LSTM is unrolled, as eager does it.
 """
 
 import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -23,7 +25,17 @@ LIBRARY.define(
 KIND = 2  # of oneDNN's recurrent layers: LSTM
 
 
-def one_layer(x, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse, train):
+def one_layer(
+    x: torch.Tensor,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_ih: torch.Tensor | None,
+    b_hh: torch.Tensor | None,
+    hx: torch.Tensor,
+    cx: torch.Tensor,
+    reverse: bool,
+    train: bool,
+) -> Any:
     """What the layer makes, and the workspace; and the arguments that its backward takes again."""
     biased = b_ih is not None
     weights = (w_ih, w_hh, *((b_ih, b_hh) if biased else (torch.zeros_like(w_ih), torch.zeros_like(w_hh))))
@@ -35,24 +47,68 @@ def one_layer(x, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse, train):
     return made, (x, *weights, hx, cx)
 
 
-def lstm(x, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse, train):
+def lstm(
+    x: torch.Tensor,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_ih: torch.Tensor | None,
+    b_hh: torch.Tensor | None,
+    hx: torch.Tensor,
+    cx: torch.Tensor,
+    reverse: bool,
+    train: bool,
+) -> tuple[torch.Tensor, ...]:
     return tuple(one_layer(x, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse, train)[0][:3])
 
 
-def lstm_backward(grad_y, grad_h, grad_c, x, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse):
+def lstm_backward(
+    grad_y: torch.Tensor,
+    grad_h: torch.Tensor,
+    grad_c: torch.Tensor,
+    x: torch.Tensor,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_ih: torch.Tensor | None,
+    b_hh: torch.Tensor | None,
+    hx: torch.Tensor,
+    cx: torch.Tensor,
+    reverse: bool,
+) -> tuple[torch.Tensor, ...]:
     (y, h, c, workspace), given = one_layer(x, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse, True)
-    about = (reverse, KIND, hx.shape[-1], 1, b_ih is not None, True, False, [], False)
+    about: tuple[Any, ...] = (reverse, KIND, hx.shape[-1], 1, b_ih is not None, True, False, [], False)
     made = ATEN.mkldnn_rnn_layer_backward(
         *given, y, h, c, grad_y.contiguous(), grad_h.contiguous(), grad_c.contiguous(), *about, workspace
     )
     return made[0], made[1], made[2], made[3], made[5], made[6]  # the biases have one gradient
 
 
-def fake_lstm(x, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse, train):
+def fake_lstm(
+    x: torch.Tensor,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_ih: torch.Tensor | None,
+    b_hh: torch.Tensor | None,
+    hx: torch.Tensor,
+    cx: torch.Tensor,
+    reverse: bool,
+    train: bool,
+) -> tuple[torch.Tensor, ...]:
     return x.new_empty((*x.shape[:2], hx.shape[-1])), torch.empty_like(hx), torch.empty_like(cx)
 
 
-def fake_backward(grad_y, grad_h, grad_c, x, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse):
+def fake_backward(
+    grad_y: torch.Tensor,
+    grad_h: torch.Tensor,
+    grad_c: torch.Tensor,
+    x: torch.Tensor,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_ih: torch.Tensor | None,
+    b_hh: torch.Tensor | None,
+    hx: torch.Tensor,
+    cx: torch.Tensor,
+    reverse: bool,
+) -> tuple[torch.Tensor, ...]:
     return (
         x.new_empty(x.shape),
         w_ih.new_empty(w_ih.shape),
@@ -63,12 +119,14 @@ def fake_backward(grad_y, grad_h, grad_c, x, w_ih, w_hh, b_ih, b_hh, hx, cx, rev
     )
 
 
-def remember(ctx, inputs, output):
+def remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
     ctx.save_for_backward(*inputs[:7])
     ctx.reverse = inputs[7]
 
 
-def differentiate(ctx, grad_y, grad_h, grad_c):
+def differentiate(
+    ctx: Any, grad_y: torch.Tensor, grad_h: torch.Tensor, grad_c: torch.Tensor
+) -> tuple[Any, ...]:
     given = ctx.saved_tensors
     x, w_ih, w_hh, bias, hx, cx = torch.ops.stagecraft.lstm_backward(
         grad_y, grad_h, grad_c, *given, ctx.reverse
@@ -84,7 +142,7 @@ torch.library.register_fake("stagecraft::lstm_backward", fake_backward, lib=LIBR
 torch.library.register_autograd("stagecraft::lstm", differentiate, setup_context=remember, lib=LIBRARY)
 
 
-def by_one_dnn(given, states, weights):
+def by_one_dnn(given: torch.Tensor, states: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]) -> bool:
     """Whether eager mode calls oneDNN's kernel, where that is enabled. States of two sizes are those of
     projections."""
     return states[0].shape == states[1].shape and {t.dtype for t in (given, *states, *weights)} <= {
@@ -93,13 +151,25 @@ def by_one_dnn(given, states, weights):
     }
 
 
-def by_layers(given, states, weights, biased, layers, dropout, train, bidirectional, batch_first):
+def by_layers(
+    given: torch.Tensor,
+    states: Sequence[torch.Tensor],
+    weights: Sequence[torch.Tensor],
+    biased: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """As LibTorch's mkldnn_rnn() calls the kernel."""
     x = given.transpose(0, 1) if batch_first else given
-    directions, hidden, cells = 2 if bidirectional else 1, [], []
+    directions = 2 if bidirectional else 1
+    hidden: list[torch.Tensor] = []
+    cells: list[torch.Tensor] = []
     of_direction = len(weights) // (layers * directions)
     for layer in range(layers):
-        outputs = []
+        outputs: list[torch.Tensor] = []
         for direction in range(directions):
             at = layer * directions + direction
             own = list(weights[at * of_direction : (at + 1) * of_direction]) + (
@@ -115,13 +185,13 @@ def by_layers(given, states, weights, biased, layers, dropout, train, bidirectio
 
 
 @contextlib.contextmanager
-def lstms_by_layers():
+def lstms_by_layers() -> Iterator[None]:
     """torch.nn.LSTM calls the kernel's operator in place of ATen's."""
     plain = VF.lstm
     # torch.export disables it
     enabled = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
 
-    def packed(given):
+    def packed(given: tuple[Any, ...]) -> bool:
         return isinstance(given[3], (list, tuple))
 
     VF.lstm = lambda *given: (

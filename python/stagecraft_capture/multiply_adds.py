@@ -5,7 +5,14 @@ Additions, norms and activations do not count. Attention counts scores and mixin
 though causal kernels leave their future half out.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .aliases import Json
+
 
 # Of the operator's name without its overload: the arguments that are multiplied.
 PRODUCTS = {
@@ -23,7 +30,7 @@ PRODUCTS = {
 }
 
 
-def sizes_at(text, b):
+def sizes_at(text: str, b: int) -> list[int]:
     """ "f32[16*b+1,64]" at b."""
     sizes = []
     for part in filter(None, text[text.index("[") + 1 : -1].split(",")):
@@ -32,7 +39,7 @@ def sizes_at(text, b):
     return sizes
 
 
-def of_product(left, right):
+def of_product(left: list[int], right: list[int]) -> int:
     """Each element of the result sums over the last dimension of `left`; what is broadcast over counts once
     for each."""
     columns = right[-1] if len(right) > 1 else 1
@@ -41,7 +48,7 @@ def of_product(left, right):
     return batch * rows * left[-1] * columns
 
 
-def of_step(name, results, arguments, shape_of):
+def of_step(name: str, results: list[Any], arguments: list[Any], shape_of: dict[str, list[int]]) -> int:
     base = name.partition(".")[0]
     if base in PRODUCTS:
         return of_product(*(shape_of[arguments[i]] for i in PRODUCTS[base]))
@@ -60,7 +67,7 @@ def of_step(name, results, arguments, shape_of):
     return 0
 
 
-def multiply_adds(graph):
+def multiply_adds(graph: Json) -> int:
     """Of `forward` of a graph file's JSON, with one sample."""
     shape_of = {f"in{i}": sizes_at(text, 1) for i, text in enumerate(graph["inputs"])}
     for letter, kind in (("p", "parameters"), ("u", "buffers"), ("c", "constants"), ("f", "fields")):

@@ -2,6 +2,8 @@
 graphs may depend on them."""
 
 import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -9,12 +11,12 @@ from .torch_private import FakeTensor, FakeTensorMode
 
 
 @contextlib.contextmanager
-def parameters_without_numbers():
+def parameters_without_numbers() -> Iterator[None]:
     """Modules made here get parameters on `meta`. What they are made from is never written to, so it takes no
     memory either."""
     register = torch.nn.Module.register_parameter
 
-    def on_meta(module, name, parameter):
+    def on_meta(module: torch.nn.Module, name: str, parameter: Any) -> None:
         if parameter is not None and not parameter.is_meta:
             parameter = torch.nn.Parameter(
                 parameter.detach().to("meta"), requires_grad=parameter.requires_grad
@@ -28,7 +30,7 @@ def parameters_without_numbers():
         torch.nn.Module.register_parameter = register
 
 
-def as_on_cpu(module):
+def as_on_cpu(module: torch.nn.Module) -> FakeTensorMode:
     """Parameters on `meta` become fake ones of the CPU: operators choose the kernels that they would choose
     there. Returns their mode."""
     mode, made = FakeTensorMode(allow_non_fake_inputs=True), {}
@@ -42,6 +44,6 @@ def as_on_cpu(module):
     return mode
 
 
-def mode_of(module):
+def mode_of(module: torch.nn.Module) -> FakeTensorMode | None:
     """The mode of the module's fake parameters; None where they have numbers."""
     return next((p.fake_mode for p in module.parameters() if isinstance(p, FakeTensor)), None)

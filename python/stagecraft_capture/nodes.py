@@ -1,8 +1,15 @@
 """Questions about the nodes of an exported graph."""
 
+from __future__ import annotations
+
 import operator
+from typing import TYPE_CHECKING
 
 from .torch_private import OpOverload
+
+if TYPE_CHECKING:
+    from torch import fx
+
 
 # Operators whose result shares its first argument's memory.
 VIEWS = {
@@ -23,27 +30,27 @@ VIEWS = {
 }
 
 
-def name_of(node):
+def name_of(node: fx.Node) -> str:
     """ "addmm" of aten::addmm, "" of what is no operator."""
     return node.target._schema.name.removeprefix("aten::") if isinstance(node.target, OpOverload) else ""
 
 
-def is_element(node):
+def is_element(node: fx.Node) -> bool:
     """Whether it picks one of its argument's several results."""
     return node.target is operator.getitem
 
 
-def is_view(node):
+def is_view(node: fx.Node) -> bool:
     return name_of(node) in VIEWS
 
 
-def owner(node):
+def owner(node: fx.Node) -> fx.Node:
     """The node in whose memory the value lies."""
     while is_view(node) or (is_element(node) and is_view(node.args[0])):
         node = node.args[0]
     return node
 
 
-def nbytes(node):
+def nbytes(node: fx.Node) -> int:
     value = node.meta["val"]
     return value.numel() * value.element_size()

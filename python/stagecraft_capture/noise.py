@@ -5,10 +5,19 @@ repeats them to the bit. In a graph file they are operators of Stagecraft's own;
 here stand for them.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from .nodes import name_of
 from .torch_private import OpOverload
+
+if TYPE_CHECKING:
+    from torch import fx
+
 
 LIBRARY = torch.library.Library("stagecraft", "DEF")
 LIBRARY.define("bernoulli(SymInt[] size, float p, ScalarType dtype) -> Tensor")
@@ -21,7 +30,7 @@ DRAWS = ("stagecraft::dropout", "stagecraft::bernoulli", "stagecraft::uniform", 
 NORMAL = ("randn", "randn_like")
 
 
-def draw_of(node):
+def draw_of(node: fx.Node) -> Callable[..., Any]:
     """What a run in eager mode draws for an operator of an exported graph: a function of the sizes of its
     result."""
     made, op = node.meta["val"], name_of(node)
@@ -35,7 +44,7 @@ def draw_of(node):
     return lambda sizes: torch.empty(sizes, dtype=made.dtype).uniform_() if made.is_floating_point() else None
 
 
-def is_random(node):
+def is_random(node: fx.Node) -> bool:
     """Whether the operator, or the fused attention, draws random numbers."""
     if not isinstance(node.target, OpOverload) or torch.Tag.nondeterministic_seeded not in node.target.tags:
         return False
@@ -45,7 +54,7 @@ def is_random(node):
     return at is None or bool(schema[at].default_value if given is None else given)
 
 
-def draw_by_name(graph, node):
+def draw_by_name(graph: fx.Graph, node: fx.Node) -> None:
     """Puts Stagecraft's operator in the place of one that draws from torch's generator, where there is
     one."""
     op, made = name_of(node), node.meta["val"]
@@ -54,16 +63,12 @@ def draw_by_name(graph, node):
         and isinstance(node.args[1] if len(node.args) > 1 else None, (int, float))
         and made.is_floating_point()
     ):
-        target, given = (
-            torch.ops.stagecraft.bernoulli.default,
-            (list(made.shape), float(node.args[1]), made.dtype),
-        )
+        target = torch.ops.stagecraft.bernoulli.default
+        given: tuple[Any, ...] = (list(made.shape), float(node.args[1]), made.dtype)
     elif op in ("rand", "rand_like", *NORMAL) and made.is_floating_point():
         of = torch.ops.stagecraft
-        target, given = (
-            of.normal.default if op in NORMAL else of.uniform.default,
-            (list(made.shape), made.dtype),
-        )
+        target = of.normal.default if op in NORMAL else of.uniform.default
+        given = (list(made.shape), made.dtype)
     else:
         return
     with graph.inserting_before(node):

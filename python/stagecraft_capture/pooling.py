@@ -2,7 +2,17 @@
 channels last where its input has them, by an operator that captured graphs do not have. A copy in that order
 of memory has the same strides, and what follows sees them."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import torch
+
+if TYPE_CHECKING:
+    from torch import fx
+
+    from .aliases import Json
+
 
 ATEN = torch.ops.aten
 POOLS = {
@@ -13,7 +23,7 @@ POOLS = {
 FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}
 
 
-def pool_by_means(graph):
+def pool_by_means(graph: fx.Graph) -> None:
     for node in list(graph.nodes):
         count = POOLS.get(node.target) if node.op == "call_function" else None
         if count is None or any(size != 1 for size in node.args[1]):
@@ -25,10 +35,12 @@ def pool_by_means(graph):
             in_order(graph, node, count)
 
 
-def in_order(graph, mean, count):
+def in_order(graph: fx.Graph, mean: fx.Node, count: int) -> None:
     """Behind `mean` a copy with channels last, which goes on instead."""
     readers = list(mean.users)
-    steps = [(ATEN.clone.default, (), {"memory_format": FORMATS[max(count, 2)]})]
+    steps: list[tuple[Any, tuple[int, ...], Json]] = [
+        (ATEN.clone.default, (), {"memory_format": FORMATS[max(count, 2)]})
+    ]
     if count == 1:  # eager pools it as an image of one row
         steps = [(ATEN.unsqueeze.default, (-2,), {}), *steps, (ATEN.squeeze.dim, (-2,), {})]
     made = mean

@@ -5,7 +5,9 @@ captured in. So the module's parameters become narrow here, and remember the num
 these are what the model folder stores.
 """
 
+import argparse
 import fnmatch
+from collections.abc import Iterable
 
 import torch
 
@@ -14,17 +16,17 @@ from .errors import CaptureError
 NARROW = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def master_of(tensor):
+def master_of(tensor: torch.Tensor) -> torch.Tensor:
     """The float32 numbers that a parameter was narrowed from, or else itself."""
     return getattr(tensor, "master", tensor)
 
 
-def wide(output):
+def wide(output: torch.Tensor) -> torch.Tensor:
     """For losses, which are computed in float32."""
     return output.float() if output.dtype in NARROW.values() else output
 
 
-def patterns(text, module):
+def patterns(text: str, module: torch.nn.Module) -> list[str]:
     """Those of --full. Refuses one that fits no module."""
     found = [pattern for pattern in (text or "").split(",") if pattern]
     for pattern in found:
@@ -43,7 +45,7 @@ def patterns(text, module):
     return found
 
 
-def fits(path, part, pattern):
+def fits(path: str, part: torch.nn.Module, pattern: str) -> bool:
     """A path has as many parts as its pattern, as with --layers; a pattern of one part also stands for
     classes."""
     wanted, parts = pattern.split("."), path.split(".")
@@ -51,7 +53,7 @@ def fits(path, part, pattern):
     return of_path or (len(wanted) == 1 and fnmatch.fnmatchcase(type(part).__name__, pattern))
 
 
-def tensors_in_full(module, full):
+def tensors_in_full(module: torch.nn.Module, full: Iterable[str]) -> set[int]:
     """ids of parameters and buffers under modules that fit one of the patterns."""
     kept = [
         part for path, part in module.named_modules() if any(fits(path, part, pattern) for pattern in full)
@@ -59,13 +61,13 @@ def tensors_in_full(module, full):
     return {id(tensor) for part in kept for tensor in [*part.parameters(), *part.buffers()]}
 
 
-def kept_by_transformers(module, dtype):
+def kept_by_transformers(module: torch.nn.Module, dtype: torch.dtype) -> set[int]:
     """ids of the parameters that transformers keeps in float32 where it loads the model in `dtype`."""
     names = list(getattr(module, "_keep_in_fp32_modules_strict", None) or [])
     if dtype == torch.float16:
         names += getattr(module, "_keep_in_fp32_modules", None) or []
 
-    def inside(path):
+    def inside(path: str) -> bool:
         return any(f".{name}." in f".{path}." for name in names)
 
     return {
@@ -73,13 +75,13 @@ def kept_by_transformers(module, dtype):
     }
 
 
-def narrow_as_asked(module, arguments):
+def narrow_as_asked(module: torch.nn.Module, arguments: argparse.Namespace) -> None:
     """By --dtype and --full."""
     if arguments.dtype in NARROW:
         narrow(module, NARROW[arguments.dtype], patterns(arguments.full, module))
 
 
-def narrow(module, dtype, full=()):
+def narrow(module: torch.nn.Module, dtype: torch.dtype, full: Iterable[str] = ()) -> None:
     """Converts parameters and persistent buffers to `dtype`, but those of modules that fit a pattern of
     `full`, and those that transformers keeps in float32. Buffers that are not persistent stay: rotary tables
     would lose their precision."""
@@ -96,7 +98,7 @@ def narrow(module, dtype, full=()):
                 part._buffers[name] = buffer.to(dtype)
 
 
-def narrow_statistics(module):
+def narrow_statistics(module: torch.nn.Module) -> int:
     """How many batch norms keep running statistics in a narrow type."""
     narrow_ones = (
         m

@@ -2,6 +2,8 @@
 closures and globals of its functions. A snapshot of it is compared with a later one, and put back.
 """
 
+from __future__ import annotations
+
 import array
 import collections
 import functools
@@ -10,12 +12,18 @@ import os
 import random
 import sysconfig
 import types
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .errors import OURS, TORCH
 from .torch_private import FakeTensor
+
+if TYPE_CHECKING:
+    from .aliases import Json
+
 
 PLAIN = (int, float, complex, str, bytes, bool, type(None))
 SEQUENCES = (list, tuple, set, frozenset, collections.deque)
@@ -26,12 +34,14 @@ OTHERS = tuple(
 
 
 @functools.cache
-def is_users(file):
+def is_users(file: str | None) -> bool:
     """Whether a file is neither of an installed package nor ours."""
-    return os.path.isfile(file or "") and not os.path.realpath(file).startswith((TORCH, OURS, *OTHERS))
+    return bool(
+        file and os.path.isfile(file) and not os.path.realpath(file).startswith((TORCH, OURS, *OTHERS))
+    )
 
 
-def bits(tensor):
+def bits(tensor: torch.Tensor) -> torch.Tensor:
     """Its numbers as bytes, to be compared; a NaN is itself."""
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
@@ -41,17 +51,17 @@ class Leaf:
     """What has no parts. `value`: a number or text, a tensor, the state of a generator of random numbers, or
     any other object."""
 
-    value: object
-    copy: torch.Tensor = None  # of a tensor's numbers as they were
-    alias: torch.Tensor = None  # the tensor's memory as it was
+    value: Any
+    copy: Any = None  # of a tensor's numbers as they were
+    alias: Any = None  # the tensor's memory as it was
     version: int = 0
     is_buffer: bool = False
     of: tuple = ()  # (object, attribute) of each attribute on the way to it
 
-    def is_tensor(self):
+    def is_tensor(self) -> bool:
         return isinstance(self.value, torch.Tensor)
 
-    def same(self, other):
+    def same(self, other: Leaf) -> bool:
         if self.is_tensor() and other.is_tensor():
             a, b = self.alias, other.alias
             if self.copy is None or other.copy is None:  # a parameter that nothing wrote to
@@ -72,11 +82,11 @@ class Stated:
     text: str
 
 
-def is_fake(tensor):
+def is_fake(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, FakeTensor) or tensor.is_meta or torch.nn.parameter.is_lazy(tensor)
 
 
-def leaf_of(value, values, **about):
+def leaf_of(value: Any, values: bool, **about: Any) -> Leaf:
     if isinstance(value, torch.Tensor):
         if not values or is_fake(value) or value.layout != torch.strided:
             return Leaf(
@@ -92,14 +102,14 @@ def leaf_of(value, values, **about):
     return Leaf(value, **about)
 
 
-def is_stated(value):
+def is_stated(value: Any) -> bool:
     numpy = type(value).__module__.partition(".")[0] == "numpy" and not isinstance(value, type)
     return numpy or isinstance(
         value, (torch.Generator, random.Random, itertools.count, itertools.cycle, bytearray, array.array)
     )
 
 
-def text_of(value):
+def text_of(value: Any) -> str:
     if isinstance(value, torch.Generator):
         return str(value.get_state().tolist())
     if isinstance(value, random.Random):
@@ -111,11 +121,12 @@ def text_of(value):
     return value.tobytes().hex() if hasattr(value, "tobytes") else repr(value)
 
 
-def globals_of(function):
+def globals_of(function: Any) -> Json:
     """Names of the file's own that the function reads, with their values; not other functions, classes and
     modules."""
     code, names = function.__code__, function.__globals__
-    todo, found = [code], {}
+    todo: list[Any] = [code]
+    found: Json = {}
     while todo:
         at = todo.pop()
         todo += [c for c in at.co_consts if isinstance(c, types.CodeType)]
@@ -131,10 +142,13 @@ class Snapshot:
     """Of everything that `module` reaches. Numbers of parameters are remembered of those in `written` alone,
     since they are many; without `values` of no tensor."""
 
-    def __init__(self, module, written=(), values=True):
-        self.leaves, self.containers, self.grads = {}, [], []
+    def __init__(self, module: torch.nn.Module, written: Iterable[Any] = (), values: bool = True) -> None:
+        self.leaves: dict[str, Leaf] = {}
+        self.containers: list[Any] = []
+        self.grads: list[Any] = []
         parameters, written = {id(p) for p in module.parameters()}, {id(p) for p in written}
-        seen, todo = set(), collections.deque([("", module, ())])
+        seen: set[int] = set()
+        todo: collections.deque[tuple[str, Any, tuple[Any, ...]]] = collections.deque([("", module, ())])
         todo += [
             (f"global hook {name}", table, ())
             for name, table in vars(torch.nn.modules.module).items()
@@ -163,7 +177,7 @@ class Snapshot:
                 ]
 
     @staticmethod
-    def hangs_on(value, key):
+    def hangs_on(value: Any, key: Any) -> tuple[tuple[Any, str], ...]:
         return (
             ((value, key),)
             if hasattr(value, "__dict__")
@@ -173,7 +187,7 @@ class Snapshot:
         )
 
     @staticmethod
-    def joined(path, value, key):
+    def joined(path: str, value: Any, key: Any) -> str:
         named = (
             f".{key}"
             if isinstance(value, torch.nn.Module) or not isinstance(value, (*SEQUENCES, dict))
@@ -181,7 +195,7 @@ class Snapshot:
         )
         return (path + named).removeprefix(".")
 
-    def parts_of(self, value):
+    def parts_of(self, value: Any) -> list[tuple[Any, Any]] | None:
         """(key, part) of each part; None of what has none."""
         if is_stated(value) or isinstance(
             value,
@@ -247,7 +261,7 @@ class Snapshot:
         return None
 
     @staticmethod
-    def parts_of_function(function):
+    def parts_of_function(function: Any) -> list[tuple[Any, Any]]:
         parts = [
             (name, cell) for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ())
         ]
@@ -259,7 +273,7 @@ class Snapshot:
             parts += [("<attributes>", vars(function)), *globals_of(function).items()]
         return parts
 
-    def remember(self, value):
+    def remember(self, value: Any) -> None:
         """What a container holds, to be put back."""
         if isinstance(value, torch.nn.Module):
             for table in (
@@ -283,7 +297,7 @@ class Snapshot:
         else:
             self.containers.append((vars(value), dict(vars(value))))
 
-    def about_to_write(self, memory):
+    def about_to_write(self, memory: int) -> list[Any]:
         """Remembers the numbers of parameters there; the parameters."""
         found = [
             leaf
@@ -297,7 +311,7 @@ class Snapshot:
             leaf.copy = leaf.alias.clone()
         return [leaf.value for leaf in found]
 
-    def restore(self):
+    def restore(self) -> None:
         for table, held in self.containers:
             if isinstance(table, (list, collections.deque)):
                 if len(table) != len(held) or any(a is not b for a, b in zip(table, held)):
@@ -318,7 +332,7 @@ class Snapshot:
             parameter.grad = grad
 
     @staticmethod
-    def put_back(leaf):
+    def put_back(leaf: Leaf) -> None:
         if leaf.value.grad_fn is not None and leaf.alias.grad_fn is None and leaf.value._is_view() is False:
             leaf.value.detach_()
         if (
@@ -330,7 +344,7 @@ class Snapshot:
         if leaf.value._version != leaf.version or not torch.equal(bits(leaf.alias), bits(leaf.copy)):
             leaf.alias.copy_(leaf.copy)
 
-    def differences(self, later):
+    def differences(self, later: Snapshot) -> dict[str, tuple[Any, Any]]:
         """path -> (leaf before, leaf after), of what is not the same; None where there was or is none."""
         paths = [*self.leaves, *(path for path in later.leaves if path not in self.leaves)]
         pairs = {path: (self.leaves.get(path), later.leaves.get(path)) for path in paths}

@@ -2,6 +2,8 @@
 asked, on zeros."""
 
 import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -31,13 +33,13 @@ OPERATORS = [
 WRITTEN_OUT = [op for op in OPERATORS if op not in meta_table]
 
 
-def in_order(tensor):
+def in_order(tensor: torch.Tensor) -> bool:
     """Whether its strides are those of a new tensor, those of sizes of 1 as well: kernels tell channels last
     by them."""
     return tensor.is_contiguous() and tensor.stride() == make_contiguous_strides_for(tensor.shape)
 
 
-def by_real_kernel(mode, operator, *args, **kwargs):
+def by_real_kernel(mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
     tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
     if all(map(in_order, tensors)):
         if operator not in WRITTEN_OUT:
@@ -45,7 +47,7 @@ def by_real_kernel(mode, operator, *args, **kwargs):
         with mode:
             return decomposition_table.get(operator, operator.decompose)(*args, **kwargs)
 
-    def zeros(t):
+    def zeros(t: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype).zero_()
 
     with torch.no_grad(), unset_fake_temporarily():
@@ -63,7 +65,7 @@ class OfOperators(dict):
     """What FakeTensorMode remembers of operators. Subgraphs are left out: their entries may live no longer
     than they do."""
 
-    def __setitem__(self, key, entry):
+    def __setitem__(self, key: Any, entry: Any) -> None:
         if isinstance(key.key[0], OpOverload):
             super().__setitem__(key, entry)
 
@@ -72,7 +74,7 @@ REMEMBERED = OfOperators()  # while the real kernels are asked: a model's layers
 
 
 @contextlib.contextmanager
-def real_strides():
+def real_strides() -> Iterator[None]:
     before = {op: fake_kernels.get(op) for op in OPERATORS}
     fake_kernels.update(dict.fromkeys(OPERATORS, by_real_kernel))
     # else what they are written out as would be asked first

@@ -1,10 +1,20 @@
 """Runs graph files in Python, operator by operator: what the self-check compares with eager."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from .errors import CaptureError
 from .multiply_adds import sizes_at
 from .noise import DRAWS
+
+if TYPE_CHECKING:
+    from .aliases import Json, Step
+    from .joint import Tensors
+
 
 DTYPES = {
     "f32": torch.float32,
@@ -17,8 +27,8 @@ DTYPES = {
 }
 
 
-def samples_of(tensors, types):
-    """b, for which the types, as "f32[16*b,64]", are those of the tensors; None where no size depends on
+def samples_of(tensors: Iterable[torch.Tensor], types: Iterable[str]) -> int:
+    """b, for which the types, as "f32[16*b,64]", are those of the tensors; 0 where no size depends on
     it."""
     for tensor, type_of in zip(tensors, types):
         sizes = type_of[type_of.index("[") + 1 : -1].split(",")
@@ -27,24 +37,24 @@ def samples_of(tensors, types):
             return next(
                 b for b in range(1, tensor.shape[at] + 1) if sizes_at(type_of, b)[at] == tensor.shape[at]
             )
-    return None
+    return 0
 
 
-def draw(name, result, arguments, b):
+def draw(name: str, result: str, arguments: list[Any], b: int) -> torch.Tensor:
     """Numbers as eager draws them. A run draws them by name."""
-    noise = torch.empty(sizes_at(result, b), dtype=DTYPES[result.split(" ")[1].split("[")[0]])
+    noise = torch.empty(sizes_at(result, b), dtype=DTYPES[result.split(" ")[1].split("[", maxsplit=1)[0]])
     if name == "stagecraft::bernoulli":
         return noise.bernoulli_(arguments[0])
     return noise.normal_() if name == "stagecraft::normal" else noise.uniform_()
 
 
-def dropped(x, ones, p):
+def dropped(x: torch.Tensor, ones: torch.Tensor, p: float) -> tuple[torch.Tensor, torch.Tensor]:
     """As eager multiplies: by a mask that is divided by what stays. Where nearly all is dropped, that rounds
     otherwise than a factor would."""
     return x * ones.div(1 - p), ones != 0
 
 
-def operator_of(name):
+def operator_of(name: str) -> Callable[..., Any]:
     if name == "stagecraft::dropout":
         return lambda x, p, stream: dropped(x, torch.empty_like(x).bernoulli_(1 - p), p)
     if name == "stagecraft::dropout_apply":
@@ -54,14 +64,14 @@ def operator_of(name):
     overload = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
     parameters = overload._schema.arguments
 
-    def call(*given):
+    def call(*given: Any) -> Any:
         positional = [a for a, p in zip(given, parameters) if not p.kwarg_only]
         return overload(*positional, **{p.name: a for a, p in zip(given, parameters) if p.kwarg_only})
 
     return call
 
 
-def value_of(argument, values, b):
+def value_of(argument: Any, values: Json, b: int) -> Any:
     if isinstance(argument, str):
         return values[argument]
     if isinstance(argument, list):
@@ -91,10 +101,10 @@ def value_of(argument, values, b):
     return argument
 
 
-before_draw = None  # called before a step draws
+before_draw: Callable[[], None] | None = None  # called before a step draws
 
 
-def run_steps(steps, values, b):
+def run_steps(steps: list[Step], values: Json, b: int) -> None:
     for name, results, arguments in steps:
         if before_draw is not None and name in DRAWS:
             before_draw()
@@ -117,9 +127,9 @@ def run_steps(steps, values, b):
 class Replayed:
     """One layer, as the engine runs it: between its parts it has only what the graph says is kept."""
 
-    def __init__(self, graph, tensors):
+    def __init__(self, graph: Json, tensors: Tensors) -> None:
         self.graph = graph
-        self.fixed = {}
+        self.fixed: dict[str, torch.Tensor] = {}
         self.field_names = tensors.names["f"]
         for letter in "puc":
             for i, name in enumerate(tensors.names[letter]):
@@ -127,12 +137,12 @@ class Replayed:
                 # buffers are written to
                 self.fixed[f"{letter}{i}"] = value.clone() if letter == "u" else value
 
-    def given(self, inputs, batch):
+    def given(self, inputs: list[torch.Tensor], batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         fields = {f"f{i}": batch[name] for i, name in enumerate(self.field_names)}
         # as they arrive on another rank
         return {**self.fixed, **{f"in{i}": x.contiguous() for i, x in enumerate(inputs)}, **fields}
 
-    def forward(self, inputs, batch):
+    def forward(self, inputs: list[torch.Tensor], batch: dict[str, torch.Tensor]) -> list[torch.Tensor]:
         """The outputs. `batch`: fields by name."""
         self.b = samples_of(inputs, self.graph["inputs"])
         values = self.given(inputs, batch)
@@ -145,7 +155,9 @@ class Replayed:
                 self.fixed[f"u{i}"].copy_(values[new])
         return [values[n] for n in part["outputs"]]
 
-    def backward(self, gradients):
+    def backward(
+        self, gradients: list[torch.Tensor | None]
+    ) -> tuple[list[torch.Tensor | None], list[torch.Tensor | None]]:
         """Gradients of the inputs, and of the parameters; None where there is none. `gradients`: of the
         outputs, None where one has none."""
         part = self.graph["backward_input"]
@@ -161,7 +173,7 @@ class Replayed:
         run_steps(part["steps"], kept, self.b)
         return grad_inputs, [kept[n] if n is not None else None for n in part["gradients"]]
 
-    def evaluate(self, inputs, batch):
+    def evaluate(self, inputs: list[torch.Tensor], batch: dict[str, torch.Tensor]) -> list[torch.Tensor]:
         values = self.given(inputs, batch)
         run_steps(self.graph["evaluate"]["steps"], values, samples_of(inputs, self.graph["inputs"]))
         return [values[n] for n in self.graph["evaluate"]["outputs"]]

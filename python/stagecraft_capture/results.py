@@ -5,8 +5,12 @@ tensor, that is the model's output. Several lie in one, side by side, and the lo
 joining and splitting round nothing, neither forward nor backward.
 """
 
+from __future__ import annotations
+
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -15,14 +19,14 @@ from .errors import CaptureError
 from .torch_private import pytree
 
 
-def taken_apart(made):
+def taken_apart(made: Any) -> tuple[list[tuple[str, Any]], Any]:
     """Its leaves by path, and how to put them together again."""
     _know_dataclasses(made)
     leaves, spec = pytree.tree_flatten_with_path(made)
     return [(pytree.keystr(path) or "the output", leaf) for path, leaf in leaves], spec
 
 
-def _know_dataclasses(made):
+def _know_dataclasses(made: Any) -> None:
     kind = type(made)
     if dataclasses.is_dataclass(made) and kind not in pytree.SUPPORTED_NODES:
         torch.export.register_dataclass(kind, serialized_type_name=f"{kind.__module__}.{kind.__qualname__}")
@@ -30,19 +34,19 @@ def _know_dataclasses(made):
         _know_dataclasses(part)
 
 
-def is_numbers(leaf):
+def is_numbers(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
 
 
 class Reads(TorchDispatchMode):
     """Which of some tensors operators read."""
 
-    def __init__(self, tensors):
+    def __init__(self, tensors: dict[int, torch.Tensor]) -> None:
         super().__init__()
         self.places = {id(t): i for i, t in tensors.items()}
-        self.found = set()
+        self.found: set[int] = set()
 
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for read in pytree.tree_leaves((args, kwargs)):
             if id(read) in self.places:
                 self.found.add(self.places[id(read)])
@@ -53,18 +57,18 @@ class Reads(TorchDispatchMode):
 class Results:
     """Where the tensors stand that the loss reads. None: the result is a tensor itself."""
 
-    places: list = None
-    names: list = None
+    places: list[int] | None = None
+    names: list[str] | None = None
     whole: bool = True  # whether the loss is a function of the whole result, or of the one tensor
 
-    def one(self, made):
+    def one(self, made: Any) -> torch.Tensor:
         """The tensor that goes to the loss."""
         if self.places is None:
             return made
         leaves = self.leaves(made)
         return leaves[0] if len(leaves) == 1 else torch.cat([_row(t, _samples(leaves)) for t in leaves], 1)
 
-    def again(self, made, one):
+    def again(self, made: Any, one: torch.Tensor) -> Any:
         """The result, with what `one` holds in place of its own."""
         if self.places is None or not self.whole:
             return one
@@ -79,7 +83,7 @@ class Results:
         put = dict(zip(self.places, parts))
         return pytree.tree_unflatten([put.get(i, leaf) for i, (_, leaf) in enumerate(everything)], spec)
 
-    def leaves(self, made):
+    def leaves(self, made: Any) -> list[torch.Tensor]:
         found, _ = taken_apart(made)
         if [found[i][0] for i in self.places if i < len(found)] != self.names:
             raise CaptureError(
@@ -89,16 +93,18 @@ class Results:
         return [found[i][1] for i in self.places]
 
 
-def _samples(leaves):
+def _samples(leaves: list[torch.Tensor]) -> int:
     return next(t.shape[0] for t in leaves if t.dim() > 0)
 
 
-def _row(tensor, samples):
+def _row(tensor: torch.Tensor, samples: int) -> torch.Tensor:
     """As [samples, numbers of each]; one number for all of them stands with each."""
     return tensor.expand(samples, 1) if tensor.dim() == 0 else tensor.reshape(samples, -1)
 
 
-def results_of(made, module, loss, samples):
+def results_of(
+    made: Any, module: torch.nn.Module, loss: Callable[[Any], Any] | None, samples: int
+) -> Results:
     """How to take what `module` returns. `loss`: a function of it, or None; `samples`: how many it was
     called with."""
     if isinstance(made, torch.Tensor):
@@ -133,7 +139,13 @@ def results_of(made, module, loss, samples):
     return Results(wanted, [found[i][0] for i in wanted], loss is not None)
 
 
-def _wanted(found, spec, numbers, rows, loss):
+def _wanted(
+    found: list[tuple[str, Any]],
+    spec: Any,
+    numbers: dict[int, torch.Tensor],
+    rows: dict[int, torch.Tensor],
+    loss: Callable[[Any], Any],
+) -> list[int]:
     """Places of what the loss reads: tensors of samples, and numbers that do not come from these."""
     with Reads({i: leaf for i, (_, leaf) in enumerate(found) if isinstance(leaf, torch.Tensor)}) as reads:
         made = loss(pytree.tree_unflatten([leaf for _, leaf in found], spec))

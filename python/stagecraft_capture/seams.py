@@ -6,15 +6,28 @@ would hold a copy, and one of them would stay as it was), and where a gradient c
 are forbidden, and all graphs are cut again, so that the pieces on both sides are one.
 """
 
+from __future__ import annotations
+
 from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from .cut import HELD, cut, is_numbers, read_up_to
 from .in_place import storage
 
+if TYPE_CHECKING:
+    import torch
+    from torch import fx
+
+    from .aliases import Cuts, Modes
+    from .composite import Composite
+    from .cut import Piece
+
+
 MODEL_INPUT = (-1, 0)  # as a value: the layer that makes it, and which of those it makes
 
 
-def values_between(pieces):
+def values_between(pieces: list[Piece]) -> list[Any]:
     """Of each piece the values that it reads and makes, each named after the piece that makes it first."""
     known, found = {pieces[0].inputs[0]: MODEL_INPUT}, []
     for i, piece in enumerate(pieces):
@@ -25,7 +38,7 @@ def values_between(pieces):
     return found
 
 
-def held_by(composite):
+def held_by(composite: Composite) -> set[str]:
     """Names of the parameters that its nodes read."""
     return {
         composite.tensors[n][1]
@@ -35,13 +48,13 @@ def held_by(composite):
     }
 
 
-def unshared(keys):
+def unshared(keys: list[Any]) -> set[Any]:
     """Those that not all graphs have. `keys`: of each graph."""
     counts = [Counter(of_graph) for of_graph in keys]
     return {key for count in counts for key in count if any(other[key] != count[key] for other in counts)}
 
 
-def of_other_values(all_pieces, keys):
+def of_other_values(all_pieces: list[list[Piece]], keys: list[Any]) -> set[Any]:
     """Seams where not the same values go on in all graphs."""
     found, between = set(), [values_between(pieces) for pieces in all_pieces]
     for i, key in enumerate(keys):
@@ -52,9 +65,9 @@ def of_other_values(all_pieces, keys):
     return found
 
 
-def over_buffers(all_pieces, composites, keys):
+def over_buffers(all_pieces: list[list[Piece]], composites: list[Composite], keys: list[Any]) -> set[Any]:
     """Seams with uses of a buffer that the forward changes on both sides, in the same graph or in two."""
-    users = {}
+    users: dict[Any, set[int]] = {}
     for pieces, composite in zip(all_pieces, composites):
         memory = {
             storage(n): name for n, (_, name, _) in composite.tensors.items() if name in composite.changing
@@ -70,11 +83,11 @@ def over_buffers(all_pieces, composites, keys):
     return {key for i, key in enumerate(keys) if any(min(at) <= i < max(at) for at in users.values())}
 
 
-def without_samples(all_pieces, keys):
+def without_samples(all_pieces: list[list[Piece]], keys: list[Any]) -> set[Any]:
     """Seams over which no numbers of samples go: positions, or a weight made of others (parametrizations).
     A layer of these would not know how many samples there are."""
 
-    def shapes(pieces, i):
+    def shapes(pieces: list[Piece], i: int) -> list[torch.Size | None]:
         return [node.meta["val"].shape if is_numbers(node) else None for node in pieces[i].outputs]
 
     found = set()
@@ -85,22 +98,32 @@ def without_samples(all_pieces, keys):
     return found
 
 
-def without_gradient(pieces, keys, reached):
+def without_gradient(pieces: list[Piece], keys: list[Any], reached: set[fx.Node]) -> set[Any]:
     """Seams that no gradient comes back over. `reached`: nodes that have one in eager mode."""
     return {key for key, piece in zip(keys, pieces) if not any(node in reached for node in piece.outputs)}
 
 
-def cut_alike(exported, largest, gradients_of, *how):
+def cut_alike(
+    exported: Modes,
+    largest: int,
+    gradients_of: Callable[..., Any],
+    choice: str,
+    prefix: str,
+    blocks: frozenset[str],
+) -> tuple[Cuts, Any, list[str]]:
     """The pieces of all graphs, by mode and size; what `gradients_of`, of layouts.py, says of the largest in
     training; and the names of the layers that are part of the first, because no gradient comes back to what
-    lies in front of them. `how`: of cut()."""
+    lies in front of them. `choice`, `prefix` and `blocks`: of cut()."""
     graphs = [(mode, b) for mode, at in exported.items() for b in at]
     composites = [exported[mode][b] for mode, b in graphs]
     common = frozenset.intersection(*(frozenset(held_by(composite)) for composite in composites))
-    forbidden, joined = set(), []
+    forbidden: set[Any] = set()
+    joined: list[Any] = []
     while True:
         cuts = {
-            mode: {b: cut(composite, *how, forbidden=forbidden, common=common) for b, composite in at.items()}
+            mode: {
+                b: cut(composite, choice, prefix, blocks, forbidden, common) for b, composite in at.items()
+            }
             for mode, at in exported.items()
         }
         has_loss = composites[0].loss is not None

@@ -1,15 +1,23 @@
 """Removes steps that change nothing, and writes some operators so that their halves part."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from .layouts import memory_order
 from .nodes import name_of
 from .noise import draw_by_name, is_random
 
+if TYPE_CHECKING:
+    from torch import fx
+
+
 ATEN = torch.ops.aten
 
 
-def simplify(graph):
+def simplify(graph: fx.Graph) -> None:
     for node in list(graph.nodes):
         op = name_of(node)
         same = the_same_as(node)
@@ -46,7 +54,7 @@ def simplify(graph):
         shorten(node)
 
 
-def laid_out(node):
+def laid_out(node: fx.Node) -> tuple[Any, ...] | None:
     value = node.meta.get("val")
     return (
         (value.dtype, value.shape, value.stride(), value.storage_offset())
@@ -55,7 +63,7 @@ def laid_out(node):
     )
 
 
-def the_same_as(node):
+def the_same_as(node: fx.Node) -> fx.Node | None:
     """The node whose value this one repeats, with the same strides; or None. A result of the layer is no
     placeholder."""
     op = name_of(node)
@@ -80,7 +88,7 @@ def the_same_as(node):
     return None
 
 
-def same_places(before, after):
+def same_places(before: torch.Tensor, after: torch.Tensor) -> bool:
     """Whether two tensors of one memory have the same elements in the same places; strides of single elements
     do not matter."""
     x, y = before.meta["val"], after.meta["val"]
@@ -91,11 +99,11 @@ def same_places(before, after):
     )
 
 
-def dimensions(node):
+def dimensions(node: fx.Node) -> int:
     return node.meta["val"].dim()
 
 
-def order_of(node, then=None):
+def order_of(node: fx.Node, then: list[int] | None = None) -> list[int]:
     """Where a transpose takes its dimensions from, and those of `then` behind it."""
     count, op = dimensions(node), name_of(node)
     order = list(range(count))
@@ -107,7 +115,7 @@ def order_of(node, then=None):
     return order if then is None else [order[d] for d in then]
 
 
-def shorten(node):
+def shorten(node: fx.Node) -> None:
     """A view of a view reads what that one reads, where it can."""
     while name_of(node) in ("view", "_unsafe_view") and name_of(node.args[0]) in ("view", "_unsafe_view"):
         first, made = node.args[0].args[0], node.meta["val"]
@@ -120,7 +128,7 @@ def shorten(node):
         node.args = (first, *node.args[1:])
 
 
-def copy_laid_out(graph, node):
+def copy_laid_out(graph: fx.Graph, node: fx.Node) -> None:
     """A copy into new memory of given strides, which writes to slices make in the backward: what is copied,
     in that order of memory."""
     empty, source = node.args[:2]
@@ -144,7 +152,7 @@ def copy_laid_out(graph, node):
         graph.erase_node(empty)
 
 
-def weight_by_shape(graph, node):
+def weight_by_shape(graph: fx.Graph, node: fx.Node) -> None:
     """The weight half of a convolution's backward reads the weight's shape alone: it gets one element,
     expanded."""
     gradient, weight = node.args[0], node.args[2]

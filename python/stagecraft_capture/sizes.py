@@ -5,8 +5,11 @@ branch of Python on the number (`if len(x) > 16`, `min(len(x), 8)`) shows there.
 many samples need neither memory nor time.
 """
 
+from __future__ import annotations
+
 import itertools
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,6 +19,11 @@ from .errors import CaptureError
 from .export_errors import place_of_error, said
 from .no_weights import mode_of
 from .torch_private import pytree
+
+if TYPE_CHECKING:
+    from .batch import Batch
+    from .composite import Composite
+
 
 FEW = (2, 3)  # two make a line, the third must lie on it
 RUN = FEW[-1]  # of these sizes, the one that graphs are run at
@@ -27,21 +35,21 @@ FEWER = (32, 12, 5)  # of a model that fails with as many
 @dataclass
 class Exports:
     module: torch.nn.Module
-    batch: object  # of batch.py
+    batch: Batch
     has_loss: bool
     sizes: tuple
     by_mode: dict  # whether in training -> size -> Composite
     fails: str  # why the model was not exported with MANY samples, or ""
 
-    def given(self, b):
+    def given(self, b: int) -> dict[str, torch.Tensor]:
         """The fields of a batch."""
         fake = mode_of(self.module)
         return {name: fake.from_tensor(t) if fake else t for name, t in self.batch.at(b).items()}
 
-    def exported(self, training, b):
+    def exported(self, training: bool, b: int) -> Composite:
         return export(self.module.train(training), self.given(b), self.has_loss)
 
-    def explained(self, error):
+    def explained(self, error: BaseException) -> BaseException:
         """The error of where the exports differ first; `error` where they do not."""
         for training, at in self.by_mode.items():
             found = first_difference({b: composite.listed() for b, composite in at.items()})
@@ -54,7 +62,7 @@ class Exports:
         return error
 
 
-def many_for(composite):
+def many_for(composite: Composite) -> int:
     """A number of samples that is no other size in the model, which an operator could take it for."""
     sizes = {
         size
@@ -66,7 +74,7 @@ def many_for(composite):
     return next(n for n in itertools.count(MANY, STEP) if n not in sizes)
 
 
-def exported_at_sizes(module, batch, has_loss):
+def exported_at_sizes(module: torch.nn.Module, batch: Batch, has_loss: bool) -> Exports:
     """Exports in training and in evaluation. The module is in training afterwards."""
     exports = Exports(module, batch, has_loss, FEW, {}, "")
     training = {b: exports.exported(True, b) for b in FEW}
@@ -90,7 +98,7 @@ def exported_at_sizes(module, batch, has_loss):
     return exports
 
 
-def reason(error, module):
+def reason(error: BaseException, module: torch.nn.Module) -> str:
     cause = error.__cause__ or error
     place = place_of_error(cause, module)
     return f"{f'{place}: ' if place else ''}{said(cause)}"

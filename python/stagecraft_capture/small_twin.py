@@ -5,7 +5,18 @@ That says something of the large model where both have the same graphs but for t
 operators, reading the same values. What is made again instead of kept may differ: it is chosen by sizes.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
 from torch import fx
+
+if TYPE_CHECKING:
+    from .aliases import Json
+    from .capture import Layer, Model
+    from .joint import Joint
+
 
 # What configs of transformers call their sizes, and what they become.
 LAYERS, HEAD, WIDTH_PER_HEAD = 2, 16, 3
@@ -33,13 +44,13 @@ NAMES = {
 }
 
 
-def small_config(about):
+def small_config(about: Json) -> Json | None:
     """The config, a dictionary, with two layers, heads of 16 numbers and 256 tokens; as many heads per shared
     one as before."""
     small = dict(about)
 
     # two where encoder and decoder have their own
-    def named(what):
+    def named(what: str) -> list[str]:
         return [name for name in NAMES[what] if isinstance(about.get(name), int)]
 
     heads = next(iter(named("heads")), None)
@@ -69,11 +80,11 @@ def small_config(about):
     return small
 
 
-def structure(joints):
+def structure(joints: Iterable[Joint]) -> str:
     """Operators of joint graphs and who reads what, as text: all but sizes and other numbers."""
     lines = []
     for joint in joints:
-        known = {}
+        known: dict[fx.Node, str] = {}
         for node in joint.graph.nodes:
             known[node] = f"%{len(known)}"
             given = joint.roles.get(node) or text_of((node.args, node.kwargs), known)
@@ -81,7 +92,7 @@ def structure(joints):
     return "\n".join(lines)
 
 
-def text_of(value, known):
+def text_of(value: Any, known: dict[fx.Node, str]) -> str:
     if isinstance(value, fx.Node):
         return known[value]
     if isinstance(value, (list, tuple)):
@@ -91,10 +102,10 @@ def text_of(value, known):
     return "#" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
 
-def same_structure(large, small):
+def same_structure(large: Model, small: Model) -> str | None:
     """None where every layer of the large model has the operators of one of the small one's; else why not."""
 
-    def parts(model):
+    def parts(model: Model) -> list[Layer]:
         return [*model.layers, *([model.loss] if model.loss else [])]
 
     known = {layer.structure for layer in parts(small)}

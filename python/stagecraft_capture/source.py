@@ -1,11 +1,16 @@
 """Where a module comes from: FILE.py:NAME, or Hugging Face."""
 
+from __future__ import annotations
+
+import argparse
 import contextlib
 import copy
 import importlib.util
 import inspect
 import os
 import sys
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,17 +20,20 @@ from .errors import CaptureError, missing
 from .losses import USUAL, Fields, WithLoss, usual
 from .no_weights import as_on_cpu, parameters_without_numbers
 from .precision import NARROW, narrow_as_asked
-from .results import results_of
+from .results import Results, results_of
 from .small_twin import small_config
 from .users_code import first_look, refuse_result, refuse_untrainable, refuse_unusual, running, unwrapped
 
+if TYPE_CHECKING:
+    from .batch import Batch
 
-def function_in(path, name):
+
+def function_in(path: str, name: str) -> Any:
     """What a Python file has under a name."""
     if not os.path.isfile(path):
         raise CaptureError(f"{path}: there is no such file")
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    spec = importlib.util.spec_from_file_location("captured_model", path)
+    spec: Any = importlib.util.spec_from_file_location("captured_model", path)
     module = importlib.util.module_from_spec(spec)
     with running(f"{path} cannot be imported"):
         try:
@@ -38,7 +46,7 @@ def function_in(path, name):
     return getattr(module, name)
 
 
-def from_file(text):
+def from_file(text: str) -> torch.nn.Module:
     """The module that FILE.py:NAME is, or that it returns when it is a function or a class."""
     path, colon, name = text.rpartition(":")
     if not colon or not path.endswith(".py"):
@@ -55,7 +63,7 @@ def from_file(text):
     return unwrapped(made)
 
 
-def input_name(module):
+def input_name(module: torch.nn.Module) -> str:
     """The first argument of its forward."""
     first = next(iter(inspect.signature(module.forward).parameters.values()), None)
     if first is None:
@@ -68,7 +76,7 @@ def input_name(module):
     return first.name
 
 
-def input_field(module, arguments):
+def input_field(module: torch.nn.Module, arguments: argparse.Namespace) -> Field:
     name = input_name(module)
     if arguments.input:
         return Field(name, sizes_in(arguments.input), NARROW.get(arguments.dtype, torch.float32))
@@ -77,7 +85,7 @@ def input_field(module, arguments):
     raise CaptureError("give --input SIZES for numbers, or --sequence N and --vocabulary N for tokens")
 
 
-def require_arguments(module, names):
+def require_arguments(module: torch.nn.Module, names: Collection[str]) -> None:
     """Refuses a module whose forward needs more than the batch has."""
     for parameter in inspect.signature(module.forward).parameters.values():
         variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
@@ -93,7 +101,7 @@ def require_arguments(module, names):
             )
 
 
-def load_loss(text):
+def load_loss(text: str) -> Callable[..., Any]:
     """FILE.py:NAME, a function of (output, batch)."""
     path, colon, name = text.rpartition(":")
     if not colon or not path.endswith(".py"):
@@ -115,14 +123,16 @@ def load_loss(text):
     return found
 
 
-def results_for(made, module, loss, fields):
+def results_for(
+    made: Any, module: torch.nn.Module, loss: Callable[..., Any] | None, fields: dict[str, torch.Tensor]
+) -> Results:
     """Of results.py. `fields`: two samples, of which the module made `made`."""
     called = loss and (lambda output: loss(output, Fields(fields)))
     with running("the loss fails", module):
         return results_of(made, module, called, 2)
 
 
-def load(arguments):
+def load(arguments: argparse.Namespace) -> tuple[Any, Batch, bool]:
     """The module, the batch that it reads, and whether it returns its loss too."""
     if arguments.hf:
         if arguments.loss:
@@ -140,7 +150,7 @@ def load(arguments):
     fields = [input_field(module, arguments), *map(parse_field, arguments.field)]
     require_arguments(module, {field.name for field in fields})
 
-    def samples():
+    def samples() -> dict[str, torch.Tensor]:
         return {name: mode.from_tensor(t) if mode else t for name, t in drawn(fields).at(2).items()}
 
     made = first_look(WithLoss(module, None), samples())
@@ -159,7 +169,7 @@ def load(arguments):
     return wrapped, drawn(fields), loss is not None
 
 
-def small_twin(arguments):
+def small_twin(arguments: argparse.Namespace) -> tuple[Any, Batch, bool] | None:
     """What load() returns for the same config in small, or None where there is none."""
     small = small_config(hugging_face.config_of(arguments)) if arguments.hf else None
     if small is None:

@@ -5,6 +5,8 @@ every operator it reads all frames, a hundred and more of its own."""
 import contextlib
 import sys
 import traceback
+from collections.abc import Iterator
+from types import FrameType
 from unittest import mock
 
 from .errors import OURS, TORCH
@@ -16,11 +18,13 @@ class UsersFrames:
     or where there are none those of the modules of torch."""
 
     @classmethod
-    def extract(cls):
+    def extract(cls) -> "UsersFrames":
         return cls()
 
-    def summary(self):
-        users, modules, frame = [], [], sys._getframe(1)
+    def summary(self) -> traceback.StackSummary:
+        users: list[FrameType] = []
+        modules: list[FrameType] = []
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             code = frame.f_code
             if code.co_filename.startswith(OURS):
@@ -32,14 +36,14 @@ class UsersFrames:
                 modules.append(frame)
             frame = frame.f_back
 
-        def of(frame):
+        def of(frame: FrameType) -> traceback.FrameSummary:
             return traceback.FrameSummary(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
         return traceback.StackSummary.from_list([of(frame) for frame in reversed(users or modules)])
 
 
 @contextlib.contextmanager
-def with_users_frames():
+def with_users_frames() -> Iterator[None]:
     with (
         mock.patch.object(proxy, "CapturedTraceback", UsersFrames),
         mock.patch.object(proxy.TracerBase, "_filter_traceback_frames", lambda tracer, frames: frames),

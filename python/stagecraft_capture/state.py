@@ -3,11 +3,17 @@ graph (check.py compares them). Anything else would stay as it was at the captur
 later forward can read it.
 """
 
+from __future__ import annotations
+
 import contextlib
+import linecache
 import random
 import sys
-import traceback
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,27 +25,36 @@ from .memory import refuse_shared_parameters
 from .reach import Snapshot, Stated, is_fake, is_users
 from .torch_private import TorchDispatchMode, pytree, reset_dynamo
 
+if TYPE_CHECKING:
+    from .aliases import Json
+    from .batch import Batch
+    from .reach import Leaf
+
 
 class Lines(TorchDispatchMode):
     """Where tensors are written to, and attributes of modules set. `start`: a Snapshot, which learns the
     numbers of parameters that are about to be written."""
 
-    def __init__(self, module, start):
+    def __init__(self, module: torch.nn.Module, start: Snapshot) -> None:
         super().__init__()
-        self.start, self.parameters = start, []
+        self.start = start
+        self.parameters: list[Any] = []
         prefix = getattr(module, "PREFIX", "")
         self.paths = {
             id(part): f"{path}.".removeprefix(prefix).rstrip(".") for path, part in module.named_modules()
         }
-        self.written, self.set, self.hooks = {}, {}, []
+        self.written: dict[int, str] = {}
+        self.set: dict[tuple[int, str], str] = {}
+        self.hooks: list[Any] = []
 
-    def place(self):
+    def place(self) -> str:
         """The innermost line that is the user's."""
-        frame, own, line = sys._getframe(1), None, ""
+        frame: FrameType | None = sys._getframe(1)
+        own, line = None, ""
         while frame is not None:
             file = frame.f_code.co_filename
             if not line and is_users(file):
-                text = traceback.linecache.getline(file, frame.f_lineno).strip()
+                text = linecache.getline(file, frame.f_lineno).strip()
                 line = f'File "{file}", line {frame.f_lineno}, in {frame.f_code.co_name}' + (
                     f" ({text})" if text else ""
                 )
@@ -49,7 +64,9 @@ class Lines(TorchDispatchMode):
             frame = frame.f_back
         return line
 
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Json | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         for i, argument in enumerate(function._schema.arguments):
             if argument.alias_info is not None and argument.alias_info.is_write:
@@ -62,10 +79,10 @@ class Lines(TorchDispatchMode):
         return function(*args, **kwargs)
 
     @contextlib.contextmanager
-    def attributes(self):
+    def attributes(self) -> Iterator[None]:
         plain = torch.nn.Module.__setattr__
 
-        def noting(part, name, value):
+        def noting(part: Any, name: str, value: Any) -> None:
             self.set.setdefault((id(part), name), self.place())
             plain(part, name, value)
 
@@ -76,7 +93,7 @@ class Lines(TorchDispatchMode):
         finally:
             torch.nn.Module.__setattr__ = plain
 
-    def of(self, leaf):
+    def of(self, leaf: Leaf) -> str:
         """The line that changed it."""
         line = next(
             (self.set[id(part), name] for part, name in reversed(leaf.of) if (id(part), name) in self.set), ""
@@ -87,22 +104,23 @@ class Lines(TorchDispatchMode):
 
 
 @contextlib.contextmanager
-def first_accesses(changed):
+def first_accesses(changed: Iterable[tuple[Any, str]]) -> Iterator[dict[tuple[int, str], str]]:
     """(id of object, attribute) -> "get" or "set", whichever comes first. `changed`: (object, attribute)
     pairs."""
-    found, classes = {}, {id(part): (part, type(part)) for part, _ in changed}
+    found: dict[tuple[int, str], str] = {}
+    classes = {id(part): (part, type(part)) for part, _ in changed}
     watched = {(id(part), name) for part, name in changed}
 
-    def note(part, name, how):
+    def note(part: Any, name: str, how: str) -> None:
         if (id(part), name) in watched:
             found.setdefault((id(part), name), how)
 
-    def watching(kind):
-        def get(part, name):
+    def watching(kind: Any) -> type:
+        def get(part: Any, name: str) -> Any:
             note(part, name, "get")
             return kind.__getattribute__(part, name)
 
-        def put(part, name, value):
+        def put(part: Any, name: str, value: Any) -> None:
             note(part, name, "set")
             kind.__setattr__(part, name, value)
 
@@ -143,7 +161,7 @@ class Changes:
     parameters: list = field(default_factory=list)  # those that are written to
 
 
-def is_followed(before, after):
+def is_followed(before: Any, after: Any) -> bool:
     a_tensor = before is not None and after is not None and before.is_tensor() and after.is_tensor()
     held = a_tensor and (before.is_buffer and after.is_buffer)
     frozen = (
@@ -159,7 +177,7 @@ def is_followed(before, after):
     )
 
 
-def where(path, leaf, line, module):
+def where(path: str, leaf: Any, line: str, module: torch.nn.Module) -> str:
     """As errors.place_of() has it."""
     paths = {id(part): name for name, part in module.named_modules()}
     owner = next((paths[id(part)] for part, _ in reversed(leaf.of) if id(part) in paths), "")
@@ -167,7 +185,7 @@ def where(path, leaf, line, module):
     return (f"module {owner!r}" if owner else "the model itself") + (f", {line}" if line else "")
 
 
-def words_of(leaf):
+def words_of(leaf: Any) -> str:
     if leaf is None:
         return "nothing"
     if leaf.is_tensor():
@@ -179,7 +197,7 @@ def words_of(leaf):
     )
 
 
-def refusal(path, before, after, line, module):
+def refusal(path: str, before: Any, after: Any, line: str, module: torch.nn.Module) -> CaptureError:
     leaf = before or after
     name = path.removeprefix(getattr(module, "PREFIX", ""))
     at = f"{where(path, leaf, line, module)}: the forward"
@@ -204,7 +222,7 @@ def refusal(path, before, after, line, module):
     )
 
 
-def state_at(path, module):
+def state_at(path: str, module: torch.nn.Module) -> Any:
     """What lies there, to be compared with what lies there later; of a tensor its version and its memory."""
     leaf = Snapshot(module, values=False).leaves.get(path)
     if leaf is None or not leaf.is_tensor():
@@ -212,12 +230,16 @@ def state_at(path, module):
     return id(leaf.value), leaf.value._version, leaf.value.data_ptr()
 
 
-def run(module, inputs, seed):
+def run(module: torch.nn.Module, inputs: dict[str, torch.Tensor], seed: int) -> Any:
     torch.manual_seed(seed)
     return module(**inputs)
 
 
-def python_draws():
+def draws_of(what: str) -> str:
+    return python_draws()[what]
+
+
+def python_draws() -> dict[str, str]:
     numpy = sys.modules.get("numpy")
     state = numpy.random.get_state() if numpy else ()
     return {
@@ -226,12 +248,12 @@ def python_draws():
     }
 
 
-def others_of(batch, b):
+def others_of(batch: Batch, b: int) -> dict[str, torch.Tensor]:
     """Other samples than the first b."""
     return {name: drawn[b : 2 * b].clone() for name, drawn in batch.drawn.items()}
 
 
-def examined(module, batch, b=2):
+def examined(module: torch.nn.Module, batch: Batch, b: int = 2) -> Changes:
     """Changes of the module, which is as it was afterwards. `batch`: of batch.py. Refuses what no graph could
     have."""
     refuse_backward_hooks(module)
@@ -253,7 +275,7 @@ def examined(module, batch, b=2):
             reset_dynamo()  # torch.cond compiles in eager mode, and torch.export would take that
     for what, state in python_draws().items():
         if state != draws[what]:
-            place = line_that_changes(lambda what=what: python_draws()[what], lambda: module(**batch.at(b)))
+            place = line_that_changes(partial(draws_of, what), lambda: module(**batch.at(b)))
             start.restore()
             raise CaptureError(
                 f"{f'{place}: ' if place else ''}the forward draws from {what}: a graph has one draw for"
@@ -262,7 +284,13 @@ def examined(module, batch, b=2):
     return changes
 
 
-def changes_of(module, one, two, start, lines):
+def changes_of(
+    module: torch.nn.Module,
+    one: dict[str, torch.Tensor],
+    two: dict[str, torch.Tensor],
+    start: Snapshot,
+    lines: Lines,
+) -> Changes:
     try:
         with lines.attributes(), lines:
             run(module, one, 1)
@@ -305,7 +333,7 @@ def changes_of(module, one, two, start, lines):
     ) as accesses:
         run(module, two, 2)
 
-    def is_set_first(leaf):
+    def is_set_first(leaf: Any) -> bool:
         return leaf is None or any(accesses.get((id(part), name)) == "set" for part, name in leaf.of)
 
     changes.left_out = {
@@ -325,7 +353,7 @@ def changes_of(module, one, two, start, lines):
     return changes
 
 
-def may_be_left_out(before, after):
+def may_be_left_out(before: Any, after: Any) -> bool:
     """Neither a buffer nor a parameter, which are in a state_dict."""
     return not any(
         leaf is not None and (leaf.is_buffer or isinstance(leaf.value, torch.nn.Parameter))
@@ -333,7 +361,7 @@ def may_be_left_out(before, after):
     )
 
 
-def same_results(a, b):
+def same_results(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> bool:
     """Whether two forwards made the same tensors."""
     a, b = pytree.tree_leaves(a), pytree.tree_leaves(b)
     return len(a) == len(b) and all(
@@ -341,7 +369,16 @@ def same_results(a, b):
     )
 
 
-def is_cache(module, inputs, expected, unexplained, changes, start, first, second):
+def is_cache(
+    module: torch.nn.Module,
+    inputs: dict[str, torch.Tensor],
+    expected: Sequence[torch.Tensor],
+    unexplained: dict[str, Any],
+    changes: Changes,
+    start: Snapshot,
+    first: Snapshot,
+    second: Snapshot,
+) -> bool:
     """Whether what changed is made once, of nothing that is in the batch: a table of positions, kept for
     later forwards."""
     stays = {path for path in unexplained if path not in first.differences(second)}

@@ -1,9 +1,12 @@
 """What models of transformers are for: the class that makes one, what it returns, and the labels that its
 loss reads."""
 
+from __future__ import annotations
+
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,19 +14,22 @@ from . import companions
 from .batch import Field
 from .errors import CaptureError
 
+if TYPE_CHECKING:
+    from .aliases import Json
+
 
 class Wrapped(torch.nn.Module):
     """Its names lose this wrapper's prefix in the model folder."""
 
     PREFIX = "wrapped."
     FIXED: Mapping[str, object] = {}  # arguments besides the batch
-    LABELS = ("labels",)
+    LABELS: tuple[str, ...] = ("labels",)
 
-    def __init__(self, model):
+    def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
         self.wrapped = model
         self.base_prefix = base_prefix(model)
-        self.untied = {}  # names of weights that are copies now: whose
+        self.untied: dict[str, str] = {}  # names of weights that are copies now: whose
         self.source = "."  # the folder that the config lies in
         self.stated_dtype = None  # the config's
         self.fixed = {
@@ -32,12 +38,12 @@ class Wrapped(torch.nn.Module):
             if name in inspect.signature(model.forward).parameters
         }
 
-    def forward(self, **batch):
+    def forward(self, **batch: torch.Tensor) -> Any:
         """Logits; with labels, (logits, loss)."""
         made = self.wrapped(**batch, **self.fixed)
         return (made.logits, made.loss) if "labels" in batch else made.logits
 
-    def write_companions(self, folder):
+    def write_companions(self, folder: str) -> None:
         companions.write(self.wrapped, self.source, folder)
 
 
@@ -55,7 +61,7 @@ class Translation(Logits):
 class Images(Wrapped):
     """A classifier from images to logits."""
 
-    def sample_shape(self):
+    def sample_shape(self) -> list[int]:
         config = self.wrapped.config
         size = getattr(config, "image_size", None) or 224
         return [
@@ -70,7 +76,7 @@ class Answers(Wrapped):
 
     LABELS = ("start_positions", "end_positions")
 
-    def forward(self, **batch):
+    def forward(self, **batch: torch.Tensor) -> Any:
         given = {name: tensor for name, tensor in batch.items() if name not in self.LABELS}
         made = self.wrapped(**given)
         logits = torch.stack([made.start_logits, made.end_logits], dim=-1)
@@ -91,7 +97,7 @@ class Named(Wrapped):
 
     FIXED: Mapping[str, object] = {"use_cache": False}
 
-    def forward(self, **batch):
+    def forward(self, **batch: torch.Tensor) -> Any:
         """Its first result; (its first result, its loss) where it has one of such fields."""
         made = self.wrapped(**batch, **self.fixed)
         numbers = (
@@ -107,12 +113,12 @@ class Named(Wrapped):
             )
         return output if loss is None else (output, loss)
 
-    def has_loss(self, fields):
+    def has_loss(self, fields: dict[str, torch.Tensor]) -> bool:
         with torch.no_grad():
             return isinstance(self(**fields), tuple)
 
 
-def base_prefix(model):
+def base_prefix(model: torch.nn.Module) -> str:
     """What transformers puts before the names of a model without its head, where it becomes one with a head;
     and leaves out the other way."""
     name = getattr(model, "base_model_prefix", "")
@@ -121,16 +127,16 @@ def base_prefix(model):
 
 # Labels, for samples of `tokens` tokens, which may be those of a second text. None: a model of images has no
 # tokens.
-def next_tokens(config, tokens):
+def next_tokens(config: Any, tokens: int) -> list[Field]:
     # a causal model shifts them itself
     return [Field("labels", [tokens], below=config.vocab_size, ignore=-100, source="inputs")]
 
 
-def masked_tokens(config, tokens):
+def masked_tokens(config: Any, tokens: int) -> list[Field]:
     return [Field("labels", [tokens], below=config.vocab_size, ignore=-100)]
 
 
-def one_class(config, tokens):
+def one_class(config: Any, tokens: int) -> list[Field]:
     """Or numbers, where the config asks for a regression or for several classes at once."""
     count, problem = config.num_labels, getattr(config, "problem_type", None)
     if problem == "multi_label_classification" or (problem == "regression" and count > 1):
@@ -140,11 +146,11 @@ def one_class(config, tokens):
     return [Field("labels", [], below=count, source="targets")]
 
 
-def classes_of_tokens(config, tokens):
+def classes_of_tokens(config: Any, tokens: int) -> list[Field]:
     return [Field("labels", [tokens], below=config.num_labels, ignore=-100)]
 
 
-def answers(config, tokens):
+def answers(config: Any, tokens: int) -> list[Field]:
     return [Field(name, [], below=tokens) for name in Answers.LABELS]
 
 
@@ -153,7 +159,7 @@ class Task:
     ending: str  # of the classes' names
     auto: str  # the class of transformers that makes one of a config
     mapping: str  # its name in transformers.models.auto.modeling_auto
-    labels: object  # from a config and the tokens of a sample to fields
+    labels: Callable[[Any, int], list[Field]]  # from a config and the tokens of a sample to fields
     wrapper: type = Logits
 
 
@@ -197,7 +203,7 @@ TASKS = (
 )
 
 
-def task_of(about):
+def task_of(about: Json) -> Task | None:
     """Of a config, a dictionary; or None: it names another class, or none."""
     from transformers.models.auto import modeling_auto
 
@@ -214,7 +220,7 @@ def task_of(about):
     return None if about.get("architectures") else next(iter(known), None)
 
 
-def classes_of_type(model_type):
+def classes_of_type(model_type: str) -> list[str]:
     """Of the tasks, those that configs of the type make."""
     from transformers.models.auto import modeling_auto
 
@@ -222,7 +228,7 @@ def classes_of_type(model_type):
     return [name for names in found if names for name in ([names] if isinstance(names, str) else names)]
 
 
-def class_names(task, about):
+def class_names(task: Task, about: Json) -> list[str]:
     """What a config's architectures are: its own, or else the one class that the task has for its type."""
     from transformers.models.auto import modeling_auto
 

@@ -3,7 +3,7 @@ there in torch 2.11 and 2.15; none is promised to anybody, so with the next torc
 test/scripts/torch_private_test.py, which tries each as the capture uses it, says which broke."""
 
 import importlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stagecraft_tools.torch_versions import installed
 
@@ -125,7 +125,7 @@ OF_OBJECTS = {
 }
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     """One of TABLE, imported when it is first asked for: inductor takes seconds."""
     if name not in TABLE:
         raise AttributeError(f"module {__name__} has no {name}")

@@ -2,6 +2,8 @@
 anything is traced."""
 
 import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -13,7 +15,7 @@ from .reach import Snapshot
 
 
 @contextlib.contextmanager
-def running(what, module=None):
+def running(what: str, module: torch.nn.Module | None = None) -> Iterator[None]:
     """What the user's code raises here, which is `what`, is refused. `module`: whose part is named."""
     try:
         yield
@@ -29,11 +31,11 @@ def running(what, module=None):
         raise CaptureError(f"{f'{place}: ' if place else ''}{what}: {said}") from error
 
 
-def unwrapped(module):
+def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
     """Without what torch.compile, DataParallel and DistributedDataParallel put around modules: a run compiles
     and replicates by itself."""
 
-    def around(part):
+    def around(part: torch.nn.Module) -> torch.nn.Module | None:
         return getattr(part, "_orig_mod", None) or (
             part.module
             if isinstance(part, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel))
@@ -49,7 +51,7 @@ def unwrapped(module):
     return module
 
 
-def refuse_unusual(module):
+def refuse_unusual(module: torch.nn.Module) -> None:
     """Modules that have no numbers on this processor, or nothing to train."""
     if isinstance(module, torch.jit.ScriptModule):
         raise CaptureError(
@@ -72,7 +74,7 @@ def refuse_unusual(module):
     refuse_untrainable(module)
 
 
-def refuse_untrainable(module):
+def refuse_untrainable(module: torch.nn.Module) -> None:
     parameters = dict(module.named_parameters())
     if not parameters:
         raise CaptureError(
@@ -87,7 +89,7 @@ def refuse_untrainable(module):
 
 
 @contextlib.contextmanager
-def state_kept(module):
+def state_kept(module: torch.nn.Module) -> Iterator[None]:
     """A forward may change state in evaluation too. Lazy parts get their weights by it, and keep them."""
     before = None if any(map(torch.nn.parameter.is_lazy, module.parameters())) else Snapshot(module)
     try:
@@ -97,7 +99,7 @@ def state_kept(module):
             before.restore()
 
 
-def of_types(module):
+def of_types(module: torch.nn.Module) -> str:
     """What to do where the weights have another type than samples."""
     types = sorted(
         {str(p.dtype).removeprefix("torch.") for p in module.parameters() if p.is_floating_point()}
@@ -111,13 +113,13 @@ def of_types(module):
     )
 
 
-def sizes_of(fields):
+def sizes_of(fields: dict[str, torch.Tensor]) -> str:
     return ", ".join(
         f"{name} of {str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for name, t in fields.items()
     )
 
 
-def first_look(called, fields, what="the model"):
+def first_look(called: torch.nn.Module, fields: dict[str, torch.Tensor], what: str = "the model") -> Any:
     """What a module, with its loss where it has one, returns in evaluation for `fields`, which are two
     samples."""
     with (
@@ -127,7 +129,7 @@ def first_look(called, fields, what="the model"):
         return called.eval()(**fields)
 
 
-def refuse_result(made, module):
+def refuse_result(made: Any, module: torch.nn.Module) -> None:
     """Unless it is one tensor of numbers that a weight reaches, with a dimension of samples."""
     if not isinstance(made, torch.Tensor):
         raise CaptureError(
@@ -152,7 +154,7 @@ def refuse_result(made, module):
         )
 
 
-def described(made):
+def described(made: Any) -> str:
     if isinstance(made, dict):
         return (
             f"a {type(made).__name__} of"

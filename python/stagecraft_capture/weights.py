@@ -1,10 +1,18 @@
 """What of a module's state goes into which file of the model folder, and under which names."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from .graph_text import type_text
 from .precision import master_of
 from .torch_private import FakeTensor
+
+if TYPE_CHECKING:
+    import torch
+
+    from .capture import Layer
 
 
 @dataclass
@@ -21,13 +29,13 @@ class State:
     prefix: str = ""  # of all names but the head's, where files of the model without its head leave it out
 
 
-def one_tensor(a, b):
+def one_tensor(a: torch.Tensor, b: torch.Tensor) -> bool:
     if isinstance(a, FakeTensor) or isinstance(b, FakeTensor):
         return a is b
     return a is b or (a.data_ptr() == b.data_ptr() != 0 and a.shape == b.shape and a.dtype == b.dtype)
 
 
-def state_of(module, layers, prefix):
+def state_of(module: torch.nn.Module, layers: list[Layer], prefix: str) -> State:
     """`prefix`: of the wrapper, which names lose."""
     state, held = State(prefix=getattr(module, "base_prefix", "")), {}
     for layer in layers:

@@ -2,10 +2,13 @@
 
 import argparse
 import collections
+import functools
 import json
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 from stagecraft_tools.console import Progress, add_traceback, first_line, run
 from stagecraft_tools.output import OutputFolder
@@ -21,7 +24,7 @@ class ImagesError(Refused):
     """What the command refuses: one line, exit code 2."""
 
 
-def parse(arguments):
+def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("stagecraft-images", description=__doc__.partition(": ")[2])
     parser.add_argument(
         "folder", metavar="FOLDER", help="a folder for each class, with its images in it and below"
@@ -51,7 +54,7 @@ def parse(arguments):
     return parser.parse_args(arguments)
 
 
-def classes_of(options):
+def classes_of(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     """The names of the folders, in order; the places that targets name."""
     if not os.path.isdir(options.folder):
         raise ImagesError(f"{options.folder} is no folder")
@@ -74,10 +77,10 @@ def classes_of(options):
     return found, known
 
 
-def files_of(folder):
+def files_of(folder: str) -> list[str]:
     """All files in it and below, in ImageFolder's order; links to folders are followed, as it does."""
 
-    def fail(error):
+    def fail(error: OSError) -> NoReturn:
         raise error
 
     found = []
@@ -91,9 +94,12 @@ def files_of(folder):
     return [os.path.join(path, name) for path, names in sorted(found) for name in names]
 
 
-def images_of(options, classes):
+def images_of(
+    options: argparse.Namespace, classes: list[str]
+) -> tuple[list[tuple[str, str]], dict[str, int]]:
     """(path, class) of every image, and how many files of each other ending there are."""
-    rows, others = [], collections.Counter()
+    rows: list[tuple[str, str]] = []
+    others: collections.Counter[str] = collections.Counter()
     for name in classes:
         files = files_of(f"{options.folder}/{name}")
         images = [path for path in files if path.lower().endswith(ENDINGS)]
@@ -111,7 +117,7 @@ def images_of(options, classes):
     return rows, others
 
 
-def decoded(path, size, mode):
+def decoded(path: str, size: int, mode: str) -> tuple[Any, list[str]]:
     """Height, width and channels of bytes; and what Pillow warned of."""
     import numpy
     from PIL import Image, ImageOps
@@ -129,20 +135,27 @@ def decoded(path, size, mode):
 class Broken:
     """Images that cannot be decoded, each named where it is met."""
 
-    def __init__(self):
-        self.count, self.warned = 0, []
+    def __init__(self) -> None:
+        self.count = 0
+        self.warned: list[str] = []
 
-    def add(self, error):
+    def add(self, error: Exception) -> None:
         print(f"stagecraft-images: {error}", file=sys.stderr)
         self.count += 1
         if self.count == MOST_NAMED:
             self.refuse(f"{MOST_NAMED} images cannot be decoded, and more may be behind them")
 
-    def refuse(self, what):
+    def refuse(self, what: str) -> None:
         raise ImagesError(f"{what}: remove or mend what is named above; nothing was written")
 
 
-def write(options, folder):
+def share(done: int, of: int) -> str:
+    return f"decoded {100 * done / of:5.1f} %  {done:,} of {of:,} images"
+
+
+def write(
+    options: argparse.Namespace, folder: str
+) -> tuple[list[str], int, list[list[float]], Iterator[str]]:
     """The classes, how many images, each channel's mean and deviation of x / 255, and notes. Nothing is held
     but one image."""
     import numpy
@@ -161,11 +174,7 @@ def write(options, folder):
         )
         try:
             for i, (path, _) in enumerate(rows):
-                progress.show(
-                    lambda i=i: (
-                        f"decoded {100 * (i + 1) / len(rows):5.1f} %  {i + 1:,} of {len(rows):,} images"
-                    )
-                )
+                progress.show(functools.partial(share, i + 1, len(rows)))
                 try:
                     image, warned = decoded(path, options.size, "L" if options.gray else "RGB")
                 except ImagesError as error:
@@ -202,7 +211,7 @@ def write(options, folder):
     )
 
 
-def notes(others, warned):
+def notes(others: dict[str, int], warned: list[str]) -> Iterator[str]:
     """What a reader of the arrays should know of the files."""
     if others:
         yield (
@@ -213,7 +222,7 @@ def notes(others, warned):
         yield f"Pillow warned {len(warned)} times, first of {' '.join(warned[0].split())}"
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     if os.path.lexists(options.output) and not options.replace:
         raise ImagesError(f"{options.output} is there; --replace writes it again")
@@ -250,7 +259,7 @@ def main(arguments=None):
     return 0
 
 
-def command():
+def command() -> int:
     return run("stagecraft-images", main, "pillow numpy")
 
 

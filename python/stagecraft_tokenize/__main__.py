@@ -15,7 +15,7 @@ from .writer import Writer
 BATCH = 1 << 20  # bytes of text that are encoded at once
 
 
-def parse(arguments):
+def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("stagecraft-tokenize", description=__doc__.partition(": ")[2])
     parser.add_argument(
         "files",
@@ -48,23 +48,24 @@ def parse(arguments):
 class Tokenized:
     """How far the text is."""
 
-    def __init__(self, all_bytes):
+    def __init__(self, all_bytes: int | None) -> None:
         self.all, self.done, self.progress = all_bytes, 0, Progress()
 
-    def add(self, count, tokens):
+    def add(self, count: int, tokens: int) -> None:
         self.done += count
         share = f" {100 * self.done / self.all:5.1f} %" if self.all else ""
         self.progress.show(lambda: f"tokenized{share}  {self.done / 1e6:.1f} MB  {tokens:,} tokens")
 
 
-def tokenize(options):
+def tokenize(options: argparse.Namespace) -> tuple[Tokenizer, Writer]:
     tokenizer = Tokenizer(options.tokenizer, options.end)
     tokenized = Tokenized(bytes_of(options.files))
     writer = Writer(options.output, tokenizer.vocabulary, options.replace)
     try:
-        texts, size = [], 0
+        texts: list[str] = []
+        size = 0
 
-        def write():
+        def write() -> None:
             for tokens in tokenizer.encode(texts):
                 writer.add(tokens)
             tokenized.add(size, writer.tokens)
@@ -87,7 +88,7 @@ def tokenize(options):
     return tokenizer, writer
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     tokenizer, writer = tokenize(options)
     name = f"{options.output}.bin"
@@ -112,7 +113,7 @@ def main(arguments=None):
     return 0
 
 
-def command():
+def command() -> int:
     return run("stagecraft-tokenize", main, "tokenizers numpy")
 
 

@@ -4,11 +4,13 @@ import gzip
 import json
 import os
 import zlib
+from collections.abc import Iterator
+from typing import IO, Any
 
 from .errors import TokenizeError
 
 
-def opened(path):
+def opened(path: str) -> IO[str]:
     """As UTF-8, without the mark that some editors put before it."""
     return (
         gzip.open(path, "rt", encoding="utf-8-sig")
@@ -17,7 +19,7 @@ def opened(path):
     )
 
 
-def lines_of(file, path, key):
+def lines_of(file: IO[Any], path: str, key: str) -> Iterator[tuple[str, int]]:
     for number, line in enumerate(file, 1):
         if not line.strip():
             continue
@@ -36,7 +38,7 @@ def lines_of(file, path, key):
         yield record[key], len(line.encode())
 
 
-def documents(paths, key, split=None):
+def documents(paths: list[str], key: str, split: str | None = None) -> Iterator[tuple[str, int]]:
     """(text, bytes read for it) of each document. `split`: a line that ends a document within a text file."""
     for path in paths:
         try:
@@ -56,8 +58,9 @@ def documents(paths, key, split=None):
             raise TokenizeError(f"{path}: {error.strerror or error}") from None
 
 
-def pieces_of(file, split):
-    piece, read = [], 0
+def pieces_of(file: IO[Any], split: str) -> Iterator[tuple[str, int]]:
+    piece: list[str] = []
+    read = 0
     for line in file:
         read += len(line.encode())
         if line.rstrip("\n") == split:
@@ -69,7 +72,7 @@ def pieces_of(file, split):
         yield "".join(piece), read
 
 
-def bytes_of(paths):
+def bytes_of(paths: list[str]) -> int | None:
     """How much there is to read; none where that is not known (compressed files)."""
     if any(path.endswith(".gz") for path in paths):
         return None

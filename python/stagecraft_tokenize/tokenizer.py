@@ -6,7 +6,7 @@ from .errors import TokenizeError
 
 
 class Tokenizer:
-    def __init__(self, path, end):
+    def __init__(self, path: str, end: str) -> None:
         """`end`: the token behind each document; none where it is empty."""
         from tokenizers import Tokenizer as Fast
 
@@ -32,12 +32,12 @@ class Tokenizer:
                 raise TokenizeError(f"--end {end}: the tokenizer has no such token; it has {self.specials()}")
             self.end = [number]
 
-    def specials(self):
+    def specials(self) -> str:
         return (
             ", ".join(sorted(token.content for token in self.fast.get_added_tokens_decoder().values()))
             or "no special ones"
         )
 
-    def encode(self, texts):
+    def encode(self, texts: list[str]) -> list[list[int]]:
         """Of each text, without what a tokenizer puts around sentences. Uses all cores."""
         return [encoded.ids + self.end for encoded in self.fast.encode_batch(texts, add_special_tokens=False)]

@@ -4,6 +4,8 @@ import contextlib
 import os
 import struct
 import sys
+from collections.abc import Iterator
+from typing import IO, Any
 
 import numpy
 
@@ -16,11 +18,11 @@ MAGIC = b"MMIDIDX\0\0"
 HEADER = struct.Struct("<QBQQ")  # version, type, sequences, documents
 
 
-def type_for(vocabulary):
+def type_for(vocabulary: int) -> str:
     return "uint16" if vocabulary < 65500 else "int32"
 
 
-def strange(tokens, index):
+def strange(tokens: str, index: str) -> str | None:
     """What of the two files is no file of tokens with its index, or None: what is replaced is known by its
     contents."""
     for name in (tokens, index):
@@ -37,7 +39,7 @@ def strange(tokens, index):
         lengths = (
             numpy.fromfile(file, numpy.int32, count)
             if kind in sizes and count <= os.path.getsize(index) // 4
-            else []
+            else numpy.zeros(0, numpy.int32)
         )
     if len(lengths) != count:
         return index
@@ -51,7 +53,7 @@ def strange(tokens, index):
 class Writer:
     """Both files have their names when they are complete, and not before; those that they replace go last."""
 
-    def __init__(self, stem, vocabulary, replace=False):
+    def __init__(self, stem: str, vocabulary: int, replace: bool = False) -> None:
         self.tokens_name, self.index_name, self.type = f"{stem}.bin", f"{stem}.idx", type_for(vocabulary)
         for name in (self.tokens_name, self.index_name):
             if os.path.lexists(name) and not replace:
@@ -67,7 +69,8 @@ class Writer:
                 " it now",
                 file=sys.stderr,
             )
-        self.lengths, self.tokens = [], 0
+        self.lengths: list[int] = []
+        self.tokens = 0
         self.part, self.index_part = aside_of(self.tokens_name), aside_of(self.index_name)
         try:
             os.makedirs(os.path.dirname(os.path.abspath(stem)), exist_ok=True)
@@ -75,13 +78,13 @@ class Writer:
         except OSError as error:
             raise TokenizeError(f"{self.part}: {error.strerror}") from None
 
-    def add(self, tokens):
+    def add(self, tokens: list[int]) -> None:
         with named(self.part):
             self.file.write(numpy.asarray(tokens, dtype=self.type).tobytes())
         self.lengths.append(len(tokens))
         self.tokens += len(tokens)
 
-    def finish(self):
+    def finish(self) -> None:
         with named(self.part):
             close_synced(self.file)
         lengths = numpy.array(self.lengths, dtype=numpy.int32)
@@ -97,7 +100,7 @@ class Writer:
         for before in put_in_place([(self.part, self.tokens_name), (self.index_part, self.index_name)]):
             os.remove(before)
 
-    def give_up(self):
+    def give_up(self) -> None:
         self.file.close()
         for name in (self.part, self.index_part):
             if os.path.lexists(name):
@@ -105,7 +108,7 @@ class Writer:
 
 
 @contextlib.contextmanager
-def named(path):
+def named(path: str) -> Iterator[None]:
     """Errors of writing, which know no file, get its name."""
     try:
         yield
@@ -114,7 +117,7 @@ def named(path):
         raise
 
 
-def close_synced(file):
+def close_synced(file: IO[Any]) -> None:
     file.flush()
     os.fsync(file.fileno())
     file.close()

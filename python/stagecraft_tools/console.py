@@ -1,10 +1,13 @@
 """Refusals in one line, and a line of progress."""
 
+import argparse
 import os
 import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
+from typing import TextIO
 
 from .refusal import Refused
 
@@ -14,7 +17,7 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Stopped(BaseException):
     """A signal asked for the end. What is written aside is removed on the way out."""
 
-    def __init__(self, number):
+    def __init__(self, number: int) -> None:
         super().__init__()
         self.number = number
 
@@ -22,32 +25,32 @@ class Stopped(BaseException):
 class Progress:
     """One line, on a terminal, which changes five times per second at most. Nothing elsewhere."""
 
-    def __init__(self, out=sys.stderr):
+    def __init__(self, out: TextIO = sys.stderr) -> None:
         self.out, self.next, self.shows = out, 0.0, out.isatty()
 
-    def show(self, line):
+    def show(self, line: Callable[[], str]) -> None:
         """`line` makes the text, where it is shown."""
         if self.shows and time.monotonic() >= self.next:
             self.next = time.monotonic() + 0.2
             self.out.write(f"\r{line()} ")
             self.out.flush()
 
-    def clear(self):
+    def clear(self) -> None:
         if self.shows:
             self.out.write("\r\x1b[K")
 
 
-def stop(number, _):
+def stop(number: int, _: object) -> None:
     raise Stopped(number)
 
 
-def first_line(error):
+def first_line(error: object) -> str:
     """What an exception says, without the lines behind the first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
 
 
-def add_traceback(parser):
+def add_traceback(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--traceback",
         action="store_true",
@@ -55,7 +58,12 @@ def add_traceback(parser):
     )
 
 
-def run(tool, main, modules, place_of=lambda error: ""):
+def run(
+    tool: str,
+    main: Callable[[], int],
+    modules: str,
+    place_of: Callable[[BaseException], str] = lambda error: "",
+) -> int:
     """`main`'s exit code. What it refuses, a file that cannot be read or written, and a Python module that is
     missing are one line and exit code 2 or what it says; anything else one line and 1. `modules`: what to
     install then. `place_of`: a place in the user's files that an error came by, or ""."""
@@ -75,7 +83,9 @@ def run(tool, main, modules, place_of=lambda error: ""):
         return code
 
 
-def said_of(error, tool, modules, place_of):
+def said_of(
+    error: BaseException, tool: str, modules: str, place_of: Callable[[BaseException], str]
+) -> tuple[int, str]:
     """Exit code and line."""
     if isinstance(error, Refused):
         return error.code, " ".join(str(error).splitlines())

@@ -8,12 +8,12 @@ import secrets
 PART = ".part"
 
 
-def aside_of(path):
+def aside_of(path: str) -> str:
     """A name beside `path` that no other process chooses."""
     return f"{path}.{secrets.token_hex(8)}{PART}"
 
 
-def leftovers(path):
+def leftovers(path: str) -> list[str]:
     """What killed runs left beside `path`, or other runs are writing right now."""
     name = re.compile(re.escape(os.path.basename(path)) + r"\.[0-9a-f]{16}" + re.escape(PART))
     return sorted(
@@ -23,7 +23,7 @@ def leftovers(path):
     )
 
 
-def sync(path):
+def sync(path: str) -> None:
     """A file's bytes, or a folder's entries, will be there after a power cut."""
     number = os.open(path, os.O_RDONLY)
     try:
@@ -32,7 +32,7 @@ def sync(path):
         os.close(number)
 
 
-def put_in_place(pairs):
+def put_in_place(pairs: list[tuple[str, str]]) -> list[str]:
     """Renames each (made, path) in turn. What is at the paths steps aside first and comes back where a rename
     fails. Returns the names that these have now, for the caller to remove: a process that is killed on the
     way leaves both the old and the new."""

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterable
 
 from .files import aside_of, leftovers, put_in_place, sync
 from .refusal import Refused
@@ -19,11 +20,11 @@ DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 FOLDER, OTHER = None, -1  # what stands for a size: of folders, and of links, pipes and devices
 
 
-def record_of(tool):
+def record_of(tool: str) -> str:
     return f"{tool.replace('-', '_')}.json"
 
 
-def entries_in(folder):
+def entries_in(folder: str) -> dict[str, int | None]:
     """All that lies in it, by paths relative to it, with sizes."""
     found = {}
     for at, folders, names in os.walk(folder):
@@ -44,7 +45,7 @@ def entries_in(folder):
     return found
 
 
-def recorded_in(folder, tool):
+def recorded_in(folder: str, tool: str) -> dict[str, int]:
     """Files that the tool wrote there, its record among them, with sizes; none where there is no record of
     it."""
     try:
@@ -60,11 +61,11 @@ def recorded_in(folder, tool):
         return {}
 
 
-def folders_of(files):
+def folders_of(files: Iterable[str]) -> set[str]:
     return {name[:end] for name in files for end, letter in enumerate(name) if letter == "/"}
 
 
-def strange_in(folder, tool):
+def strange_in(folder: str, tool: str) -> str | None:
     """Why the folder may not be removed, or None."""
     entries, ours = entries_in(folder), recorded_in(folder, tool)
     if entries and not ours:
@@ -78,7 +79,7 @@ def strange_in(folder, tool):
     return None
 
 
-def remove_recorded(folder, tool):
+def remove_recorded(folder: str, tool: str) -> None:
     """The tool's files, and the folders that are empty then."""
     there, files = entries_in(folder), recorded_in(folder, tool)
     for name in sorted(there.keys() & files.keys(), key=lambda name: name == record_of(tool)):
@@ -91,7 +92,7 @@ class OutputFolder:
     """As a context it ends with nothing left aside, and with nothing changed where publish() was not
     reached."""
 
-    def __init__(self, tool, path):
+    def __init__(self, tool: str, path: str) -> None:
         """Refuses what could not be put in its place in the end, before anything is computed."""
         self.tool, self.said, self.path = tool, path, os.path.abspath(path)
         if not path:
@@ -113,15 +114,15 @@ class OutputFolder:
         except OSError as error:
             raise Refused(f"-o {path}: nothing can be written in {parent}: {error.strerror}") from error
 
-    def __enter__(self):
+    def __enter__(self) -> "OutputFolder":
         return self
 
-    def __exit__(self, _, error, __):
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, OSError) and error.errno in DISK_ERRORS and not error.filename:
             error.filename = self.said  # writing knows no file
         shutil.rmtree(self.aside, ignore_errors=True)
 
-    def check(self):
+    def check(self) -> None:
         """Refuses to replace what is not the tool's own."""
         if not os.path.lexists(self.path):
             return
@@ -130,7 +131,7 @@ class OutputFolder:
         if strange := strange_in(self.path, self.tool):
             raise Refused(f"-o {self.said}: {strange}: name another folder, or remove this one yourself")
 
-    def publish(self):
+    def publish(self) -> None:
         """All files lie in `aside`: from now on they are at the path."""
         files = [
             {"name": name, "bytes": size}

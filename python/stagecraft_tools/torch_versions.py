@@ -10,15 +10,15 @@ class Version(NamedTuple):
     torchvision: str
 
     @property
-    def minor(self):
+    def minor(self) -> str:
         return minor(self.torch)
 
 
-def minor(version):
+def minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def read():
+def read() -> list[Version]:
     with open(
         os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_versions.txt"), encoding="utf-8"
     ) as lines:
@@ -28,7 +28,7 @@ def read():
 VERSIONS = read()
 
 
-def installed():
+def installed() -> str | None:
     """The version of the torch that this Python would import, or None. It is not imported, which takes
     seconds."""
     try:
@@ -37,6 +37,6 @@ def installed():
         return None
 
 
-def version_like(version):
+def version_like(version: str | None) -> Version | None:
     """The one of that minor, or None."""
     return next((v for v in VERSIONS if version and v.minor == minor(version)), None)
