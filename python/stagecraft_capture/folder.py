@@ -59,7 +59,7 @@ def loss_of(model: Model) -> Json | None:
     if model.loss is None:
         return None
     names = model.loss.tensors.names
-    about = {"graph": graph_name(model.loss.graph), "fields": names["f"], "constants": names["c"]}
+    about: Json = {"graph": graph_name(model.loss.graph), "fields": names["f"], "constants": names["c"]}
     about |= {"reduction": "sum"} if model.reduction == "sum" else {}
     about |= {"of_whole_batch": True} if model.reduction == "whole" else {}
     return about | ({"units": model.units} if model.units else {})

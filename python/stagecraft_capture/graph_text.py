@@ -217,7 +217,8 @@ def steps(
             )
         if not name.startswith("stagecraft::") and name.removeprefix("aten::") not in operators.NAMES:
             what = INSTEAD.get(
-                base_of(name), "compute the same with others (models/captured/operators/operators.cpp lists them)"
+                base_of(name),
+                "compute the same with others (models/captured/operators/operators.cpp lists them)",
             )
             raise CaptureError(f"{place_of(node)}: runs do not execute the operator {name}; {what}")
         out.append([name, results, given])

@@ -2,8 +2,8 @@
 
 AOTAutograd would unroll them over time, and round otherwise. ATen's operator of that kernel keeps a workspace
 whose size only oneDNN knows. So here it is an operator of Stagecraft's own, whose backward makes the
-workspace again (models/captured/operators/lstm.cpp does the same). Where eager does not use oneDNN (projections, other
-types), the LSTM is unrolled, as eager does it.
+workspace again (models/captured/operators/lstm.cpp does the same). Where eager does not use oneDNN
+(projections, other types), the LSTM is unrolled, as eager does it.
 """
 
 import contextlib

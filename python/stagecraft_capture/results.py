@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -55,22 +55,22 @@ class Reads(TorchDispatchMode):
 
 @dataclass
 class Results:
-    """Where the tensors stand that the loss reads. None: the result is a tensor itself."""
+    """Where the tensors stand that the loss reads. Nowhere: the result is a tensor itself."""
 
-    places: list[int] | None = None
-    names: list[str] | None = None
+    places: list[int] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
     whole: bool = True  # whether the loss is a function of the whole result, or of the one tensor
 
     def one(self, made: Any) -> torch.Tensor:
         """The tensor that goes to the loss."""
-        if self.places is None:
+        if not self.places:
             return made
         leaves = self.leaves(made)
         return leaves[0] if len(leaves) == 1 else torch.cat([_row(t, _samples(leaves)) for t in leaves], 1)
 
     def again(self, made: Any, one: torch.Tensor) -> Any:
         """The result, with what `one` holds in place of its own."""
-        if self.places is None or not self.whole:
+        if not self.places or not self.whole:
             return one
         leaves = self.leaves(made)
         if len(leaves) > 1:
@@ -87,8 +87,8 @@ class Results:
         found, _ = taken_apart(made)
         if [found[i][0] for i in self.places if i < len(found)] != self.names:
             raise CaptureError(
-                f"the loss reads {', '.join(self.names)} of what the module returns, which is another thing in"
-                " training than in evaluation: return the same of both"
+                f"the loss reads {', '.join(self.names)} of what the module returns, which is another thing"
+                " in training than in evaluation: return the same of both"
             )
         return [found[i][1] for i in self.places]
 
@@ -117,8 +117,8 @@ def results_of(
         if len(rows) != 1:
             raise CaptureError(
                 f"{type(module).__name__}.forward returns {len(rows)} tensors of trained numbers"
-                f" ({', '.join(found[i][0] for i in rows) or 'none'}): say which the loss reads by a function of"
-                " all that it returns, --loss FILE.py:NAME, as in lambda output, batch: ..."
+                f" ({', '.join(found[i][0] for i in rows) or 'none'}): say which the loss reads by a function"
+                " of all that it returns, --loss FILE.py:NAME, as in lambda output, batch: ..."
             )
         wanted = list(rows)
     else:
@@ -127,13 +127,13 @@ def results_of(
         names = ", ".join(found[i][0] for i in wanted) or "none"
         raise CaptureError(
             f"the loss reads no tensor of each sample of what {type(module).__name__}.forward returns (but"
-            f" {names}): let it compute the loss of the module's output, so that micro-batches can be weighted"
+            f" {names}): let it compute the loss of the module's output, so that micro-batches have weights"
         )
     kinds = {found[i][1].dtype for i in wanted}
     if len(kinds) > 1:
-        kinds = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
+        types = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
         raise CaptureError(
-            f"the loss reads {', '.join(found[i][0] for i in wanted)}, which are {kinds}: return them in one"
+            f"the loss reads {', '.join(found[i][0] for i in wanted)}, which are {types}: return them in one"
             " type, with .float()"
         )
     return Results(wanted, [found[i][0] for i in wanted], loss is not None)

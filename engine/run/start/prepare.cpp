@@ -146,10 +146,10 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
                     run.config.validation.every_steps));
   }
   if (inputs.loss->is_of_whole_batch() && run.config.micro_batches() > 1) {
-    prepared.notes.push_back(
-        fmt::format("the loss of a batch is another than what its micro-batches' add up to (it compares samples with "
-                    "each other, or divides by what only the whole batch has): it sees {} samples at a time, not {}",
-                    run.config.micro_batch_size, run.config.train_batch_size));
+    prepared.notes.push_back(fmt::format(
+        "the loss of a batch is another than what its micro-batches' add up to (it compares samples with "
+        "each other, or divides by what only the whole batch has): it sees {} samples at a time, not {}",
+        run.config.micro_batch_size, run.config.train_batch_size));
   }
   if (inputs.model.compiled_for) {
     const std::string why =
