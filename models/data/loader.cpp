@@ -4,10 +4,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -45,6 +47,10 @@ struct Loader::Impl {
   std::deque<Entries::iterator> ready;  // in the order they were read, which is that of announcements
   bool stopping = false;
 
+  /// Seconds. A read that takes long for once, because its thread had to wait for a processor, at most
+  /// doubles it.
+  double read_time = std::numeric_limits<double>::infinity();
+
   double waited = 0;   // only the taking thread touches it
   std::thread thread;  // last: it uses all of the above
 
@@ -52,6 +58,22 @@ struct Loader::Impl {
       : data(dataset), options(std::move(chosen)), order(order_of(data, options)) {
     STAGECRAFT_CHECK(options.depth >= 1, fmt::format("a loader of depth {}", options.depth));
     thread = std::thread([this] { read_ahead(); });
+  }
+
+  [[nodiscard]] bool taker_reads() const {
+    constexpr double kWaking =
+        20e-6;  // of a thread: a call of the kernel on each side, and the change between them
+    return options.short_reads_in_take && read_time < kWaking;
+  }
+
+  void note_read_time(std::chrono::steady_clock::time_point begin) {
+    const double time = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    read_time = std::min(time, 2 * read_time);
+  }
+
+  /// Where somebody else is to read: the taking thread does not wake for nothing.
+  void wake_reader() {
+    if (!taker_reads()) changed.notify_all();
   }
 
   [[nodiscard]] Batch read(const MicroBatchRange& range) const {
@@ -78,7 +100,7 @@ struct Loader::Impl {
     while (true) {
       auto entry = entries.end();
       changed.wait(lock, [&] {
-        return stopping || (ready.size() < static_cast<std::size_t>(options.depth) &&
+        return stopping || (!taker_reads() && ready.size() < static_cast<std::size_t>(options.depth) &&
                             (entry = next_pending()) != entries.end());
       });
       if (stopping) return;
@@ -87,12 +109,14 @@ struct Loader::Impl {
       lock.unlock();
       Batch batch;
       std::exception_ptr error;
+      const auto begin = std::chrono::steady_clock::now();
       try {
         batch = read(entry->first);
       } catch (...) {
         error = std::current_exception();
       }
       lock.lock();
+      note_read_time(begin);
 
       entry->second.batch = std::move(batch);
       entry->second.error = error;
@@ -121,8 +145,8 @@ void Loader::announce(const std::vector<MicroBatchRange>& ranges) {
     for (const MicroBatchRange& range : ranges) {
       if (impl_->entries.try_emplace(range).second) impl_->unread.push_back(range);
     }
+    impl_->wake_reader();
   }
-  impl_->changed.notify_all();
 }
 
 Batch Loader::take(const MicroBatchRange& range) {
@@ -138,16 +162,20 @@ Batch Loader::take(const MicroBatchRange& range) {
                                  range.first, range.first + range.count, range.epoch));
     if (entry->second.state == State::pending) {
       impl_->entries.erase(entry);
+      (void)
+          impl_->next_pending();  // forgets what is read here: the reading thread may sleep for the whole run
       lock.unlock();
       batch = impl_->read(range);
+      lock.lock();
+      impl_->note_read_time(begin);
+      impl_->wake_reader();
     } else {
       impl_->changed.wait(lock, [&] { return entry->second.state == State::ready; });
       batch = std::move(entry->second.batch);
       error = entry->second.error;
       std::erase(impl_->ready, entry);
       impl_->entries.erase(entry);
-      lock.unlock();
-      impl_->changed.notify_all();
+      impl_->wake_reader();
     }
   }
   impl_->waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

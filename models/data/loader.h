@@ -24,6 +24,8 @@ struct LoaderOptions {
   bool targets = true;               ///< the rank has the last stage
   std::vector<BatchField> fields{};  ///< that the stage reads besides
   int depth = kReadAhead;            ///< batches read and not yet taken; at least 1
+  /// Batches that are read in less time than it takes to wake the reading thread are read by take() itself.
+  bool short_reads_in_take = false;
 };
 
 [[nodiscard]] SampleOrder order_of(const Dataset& data, const LoaderOptions& options);

@@ -57,7 +57,8 @@ void GradientAccumulator::add_product(int parameter, const at::Tensor& left, con
                                     right.defined() ? shape_text(right.sizes()) : "an undefined tensor",
                                     name_of(parameter), shape_text(its.sizes())));
   }
-  at::Tensor sum = its.view({left.size(0), right.size(1)});
+  const bool as_it_is = its.dim() == 2 && its.size(0) == left.size(0);  // a view less per micro-batch
+  at::Tensor sum = as_it_is ? its : its.view({left.size(0), right.size(1)});
   // No kernel multiplies narrow and adds wide, and oneDNN's adds to no sum.
   if (left.scalar_type() != sum.scalar_type() || products_ == MatrixProducts::onednn) {
     add(parameter, product(products_, left, right).view(its.sizes()));

@@ -22,14 +22,17 @@ const at::Tensor& only(const Bundle& bundle, const Layer& layer) {
 at::Tensor made(at::Tensor tensor, const at::Tensor& from, const Tensors& parameters, const char* what) {
   if (!tensor.defined()) throw InternalError(fmt::format("{} is an undefined tensor", what));
   if (!tensor.is_floating_point()) return tensor;
-  std::vector<at::ScalarType> read;
-  if (from.is_floating_point()) read.push_back(from.scalar_type());
-  for (const at::Tensor& parameter : parameters) read.push_back(parameter.scalar_type());
-  const bool reads_double = std::find(read.begin(), read.end(), at::kDouble) != read.end();
-  if (read.empty() || reads_double == (tensor.scalar_type() == at::kDouble)) return tensor;
+  const bool reads_from = from.is_floating_point();
+  if (!reads_from && parameters.empty()) return tensor;
+  const bool reads_double =
+      (reads_from && from.scalar_type() == at::kDouble) ||
+      std::any_of(parameters.begin(), parameters.end(),
+                  [](const at::Tensor& parameter) { return parameter.scalar_type() == at::kDouble; });
+  if (reads_double == (tensor.scalar_type() == at::kDouble)) return tensor;
+  const at::ScalarType read = (reads_from ? from : parameters.front()).scalar_type();
   throw InternalError(
       fmt::format("{} is of {}, made of {}: it has to be of the type that the run computes in", what,
-                  c10::toString(tensor.scalar_type()), c10::toString(read.front())));
+                  c10::toString(tensor.scalar_type()), c10::toString(read)));
 }
 
 }  // namespace

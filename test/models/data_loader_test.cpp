@@ -166,6 +166,35 @@ TEST_CASE("loader: measures what reading ahead could not hide", "[data]") {
   CHECK(loader.waited().value > 0.009);
 }
 
+TEST_CASE("loader: who is asked for short reads makes them in take, and leaves long ones to its thread",
+          "[data]") {
+  Numbers data;
+  LoaderOptions asked = options(2);
+  asked.short_reads_in_take = true;
+  Loader loader(data, asked);
+  const auto ranges = some_ranges(100);
+  loader.announce(ranges);
+  std::size_t next = 0;
+  const auto take = [&] {
+    CHECK(at::equal(loader.take(ranges[next]).inputs, expected(ranges[next], 7)));
+    ++next;
+  };
+  data.delay = 1ms;
+  for (int k = 0; k < 10; ++k) take();
+  wait_until([&] { return data.reads == static_cast<int>(next) + 2; });  // ahead
+  data.delay = 0us;
+  // A busy machine may make any of them long.
+  int made_here = 0;
+  for (int k = 0; k < 60; ++k) {
+    take();
+    if (data.reads == static_cast<int>(next)) ++made_here;
+  }
+  CHECK(made_here > 20);
+  data.delay = 1ms;
+  for (int k = 0; k < 10; ++k) take();
+  wait_until([&] { return data.reads == static_cast<int>(next) + 2; });
+}
+
 TEST_CASE("loader: what reading throws comes out of the take that asks for it", "[data]") {
   Numbers data;
   const auto ranges = some_ranges(8);

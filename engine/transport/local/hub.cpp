@@ -45,14 +45,17 @@ void LocalHub::begin(const std::shared_ptr<LocalHalf>& half) {
   {
     const std::lock_guard lock(mutex_);
     throw_if_failed(half->self, name(*half));
-    Waiting& waiting = waiting_[key];
-    if (waiting.empty() || waiting.front()->send == half->send) {
-      waiting.push_back(half);
+    const auto [entry, fresh] = waiting_.try_emplace(key);
+    Waiting& waiting = entry->second;
+    if (fresh || waiting.first->send == half->send) {
+      (fresh ? waiting.first : waiting.last->next) = half;
+      waiting.last = half.get();
       return;
     }
-    other = std::move(waiting.front());
-    waiting.pop_front();
-    if (waiting.empty()) waiting_.erase(key);  // segments bring ever new tags: the table must not grow
+    other = std::move(waiting.first);
+    waiting.first = std::move(other->next);
+    if (waiting.first == nullptr)
+      waiting_.erase(entry);  // segments bring ever new tags: the table must not grow
   }
   const at::Tensor& source = half->send ? half->tensor : other->tensor;
   const at::Tensor& target = half->send ? other->tensor : half->tensor;
@@ -76,15 +79,26 @@ void LocalHub::finish(LocalHalf& half) {
   woken_[half.self.index()].notify_all();
 }
 
+template <class Done>
+bool LocalHub::spin(const Done& done, const std::function<void()>& background) const {
+  // To wake a thread takes some ten microseconds of both sides, and what is waited for is often nearer than
+  // that.
+  constexpr std::chrono::microseconds kLongest(200);
+  if (done()) return true;
+  if (!spin_) return false;
+  const auto until = std::chrono::steady_clock::now() + kLongest;
+  for (int turn = 1;; ++turn) {
+    if (done()) return true;
+    if (turn % 64 != 0) continue;
+    if (background) background();
+    std::this_thread::yield();  // to a thread that reads data, say
+    if (std::chrono::steady_clock::now() > until) return done();
+  }
+}
+
 void LocalHub::wait(const LocalHalf& half, Waits& waits, const std::function<void()>& background) {
   const auto done = [&] { return half.done.load(std::memory_order_acquire); };
-  // Falling asleep and waking up costs about as much as these turns.
-  for (int turn = 0; spin_ && turn < 2000; ++turn) {
-    if (done()) return;
-    if (turn % 64 != 63) continue;
-    if (background) background();
-    std::this_thread::yield();
-  }
+  if (spin(done, background)) return;
   Wait wait(waits, half.begun);
   const std::size_t me = half.self.index();
   std::optional<std::uint64_t> seen;  // of finished_, by the background work
@@ -118,6 +132,12 @@ std::vector<LocalHub::Text> LocalHub::exchange(Rank rank, Waits& waits, const st
     round_->brought.resize(static_cast<std::size_t>(world_));
     for (auto& woken : woken_) woken.notify_all();
   }
+  const auto all_here = [&] { return round->arrived.load(std::memory_order_acquire) == world_; };
+  if (!all_here()) {
+    lock.unlock();
+    (void)spin(all_here, background);
+    lock.lock();
+  }
   while (round->arrived < world_) {
     throw_if_failed(rank, what);
     if (background) {
@@ -150,6 +170,12 @@ int LocalHub::finish_agreement(Rank rank, Waits& waits, const std::function<void
   const std::size_t number = agreed_[rank.index()].heard;
   STAGECRAFT_CHECK(number < agreed_[rank.index()].begun, "an agreement is begun before it is finished");
   const auto there = [&]() -> Agreement& { return agreements_[number - all_heard_]; };
+  if (Agreement& agreement = there(); agreement.arrived < world_) {
+    // It stays where it is until this rank has read it.
+    lock.unlock();
+    (void)spin([&] { return agreement.arrived.load(std::memory_order_acquire) == world_; }, background);
+    lock.lock();
+  }
   while (there().arrived < world_) {
     throw_if_failed(rank, what());
     if (background) {

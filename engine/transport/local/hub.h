@@ -32,6 +32,7 @@ struct LocalHalf {
   at::Tensor tensor;
   std::chrono::steady_clock::time_point begun;
   std::atomic<bool> done = false;
+  std::shared_ptr<LocalHalf> next;  ///< of the same key, while both wait: the hub's
 };
 
 /// Thread-safe. Outlives the transports that share it (they hold it together).
@@ -76,8 +77,11 @@ class LocalHub {
   struct KeyHash {
     std::size_t operator()(const Key& key) const noexcept;
   };
-  /// Halves of one key that wait: all of them sends, or all receives.
-  using Waiting = std::deque<std::shared_ptr<LocalHalf>>;
+  /// Halves of one key that wait: all of them sends, or all receives. Mostly one.
+  struct Waiting {
+    std::shared_ptr<LocalHalf> first;
+    LocalHalf* last = nullptr;
+  };
   struct Failure {
     Rank rank;
     std::string reason;
@@ -87,12 +91,12 @@ class LocalHub {
   struct Round {
     std::string what;
     std::vector<Text> brought;
-    int arrived = 0;
+    std::atomic<int> arrived = 0;  ///< written under the lock; read by those that spin
   };
 
   struct Agreement {
     int most = 0;
-    int arrived = 0;
+    std::atomic<int> arrived = 0;  ///< as Round's
     int read = 0;
   };
   /// How many agreements a rank has begun, and how many it has heard the answers of.
@@ -101,6 +105,10 @@ class LocalHub {
     std::size_t heard = 0;
   };
 
+  /// Looks until `done`, for about as long as it takes to fall asleep and wake up a few times; where there is
+  /// a core for every rank, else not at all. Whether it is done.
+  template <class Done>
+  [[nodiscard]] bool spin(const Done& done, const std::function<void()>& background) const;
   void throw_if_failed(Rank rank, const std::string& what) const;
   void finish(LocalHalf& half);
 

@@ -7,6 +7,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstring>
 
 namespace stagecraft::transport {
@@ -34,23 +37,39 @@ void MpiTransport::barrier() {
 }
 
 std::vector<std::string> MpiTransport::gather(const std::string& mine) {
+  // Sizes come first, and with them what is short: a step's sums of squares are there after one exchange.
+  constexpr std::size_t kShort = 504;
+  struct Packet {
+    std::int64_t size = 0;
+    std::array<char, kShort> text{};
+  };
   struct Memory {
     std::string mine, all;
-    std::int64_t my_size = 0;
+    Packet packet;
+    std::vector<Packet> packets;
     std::vector<std::int64_t> sizes;
     std::vector<int> counts, offsets;
   };
   const auto memory = std::make_shared<Memory>();
   const auto ranks = static_cast<std::size_t>(world());
-  memory->mine = mine;
-  memory->my_size = static_cast<std::int64_t>(mine.size());
-  memory->sizes.resize(ranks);
+  memory->packet.size = static_cast<std::int64_t>(mine.size());
+  std::memcpy(memory->packet.text.data(), mine.data(), std::min(mine.size(), kShort));
+  memory->packets.resize(ranks);
   MPI_Request request = MPI_REQUEST_NULL;
-  mpi_check(
-      MPI_Iallgather(&memory->my_size, 1, MPI_INT64_T, memory->sizes.data(), 1, MPI_INT64_T, data_, &request),
-      "MPI_Iallgather");
+  mpi_check(MPI_Iallgather(&memory->packet, sizeof(Packet), MPI_BYTE, memory->packets.data(), sizeof(Packet),
+                           MPI_BYTE, data_, &request),
+            "MPI_Iallgather");
   finish(request, memory, "all_gather of sizes");
 
+  std::vector<std::string> parts;
+  for (const Packet& packet : memory->packets) {
+    memory->sizes.push_back(packet.size);
+    if (packet.size > static_cast<std::int64_t>(kShort)) continue;
+    parts.emplace_back(packet.text.data(), static_cast<std::size_t>(packet.size));
+  }
+  if (parts.size() == ranks) return parts;  // all ranks see the same sizes
+
+  memory->mine = mine;
   memory->offsets = gather_offsets(memory->sizes);
   memory->counts.assign(memory->sizes.begin(), memory->sizes.end());
   memory->all.resize(static_cast<std::size_t>(memory->offsets.back()) +
@@ -60,7 +79,7 @@ std::vector<std::string> MpiTransport::gather(const std::string& mine) {
             "MPI_Iallgatherv");
   finish(request, memory, "all_gather");
 
-  std::vector<std::string> parts;
+  parts.clear();
   for (std::size_t r = 0; r < ranks; ++r) {
     parts.push_back(memory->all.substr(static_cast<std::size_t>(memory->offsets[r]),
                                        static_cast<std::size_t>(memory->counts[r])));

@@ -141,6 +141,14 @@ void MpiTransport::wait(Request& request) {
 
 void MpiTransport::progress() {
   waits_.pulse().beat();
+  // Layers may take a microsecond, and a look at MPI takes a part of one: transfers lose nothing by one look
+  // in ten.
+  constexpr std::chrono::microseconds kBetweenLooks(10);
+  if (!background_) {
+    const Clock::time_point now = Clock::now();
+    if (now - looked_ < kBetweenLooks) return;
+    looked_ = now;
+  }
   // Any test moves all of MPI's transfers; this one also hears of failures.
   listen([] { return std::string("its work"); });
   if (background_) background_();

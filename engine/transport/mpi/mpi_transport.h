@@ -96,6 +96,7 @@ class MpiTransport final : public Transport {
   MPI_Request alarm_request_ = MPI_REQUEST_NULL;
   std::shared_ptr<std::array<char, 1024>> alarm_text_;
   std::function<void()> background_;
+  Clock::time_point looked_{};  ///< by progress()
 };
 
 }  // namespace stagecraft::transport

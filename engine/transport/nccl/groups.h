@@ -6,7 +6,7 @@
 //
 // Each stage has its own, and each tied weight, since their sums go on side by side, in another order on every
 // rank. On one communicator all members launch the same in the same order, or NCCL would stand still: sums of
-// one stage or weight are made one after another (Executor::join_sum, join_tie), in the order of its `reduce`
+// one stage or weight are made one after another (GradientSums), in the order of its `reduce`
 // or `tie` actions, which is proved to be the same on all members (schedules/checker/matching.cpp,
 // check_collectives); within one, tensors come layer by layer and NcclSum cuts them into launches by their
 // sizes alone.
