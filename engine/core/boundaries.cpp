@@ -100,13 +100,17 @@ at::Tensor Boundaries::allocate(const SlotInfo& info) {
   return at::empty(full.shape, at::TensorOptions(device_).dtype(full.dtype));
 }
 
-void Boundaries::begin(const LoweredProgram& program) {
+void Boundaries::begin(const RankProgramPtr& program) {
   check_empty();
-  find_links(program.skips);
+  if (program == program_) {  // as most steps: everything lies where it lay
+    for (SlotState& slot : slots_) slot.used = false;
+    return;
+  }
+  program_ = program;
+  find_links(program->header.skips);
   slots_.clear();
-  const std::vector<SlotInfo>& slots = program.slots.at(transport_.rank().index());
   std::map<SlotKind, std::size_t> used;
-  for (const SlotInfo& info : slots) {
+  for (const SlotInfo& info : program->slots) {
     const SlotKind kind{info.payload, info.from, info.to, info.index};
     Tensors& memory = memory_[kind];
     const std::size_t number = used[kind]++;

@@ -6,6 +6,7 @@
 // stages is a boundary of its own.
 
 #include "engine/core/links.h"
+#include "engine/core/rank_program.h"
 #include "engine/transport/transport.h"
 #include "models/model.h"
 #include "schedules/program/program.h"
@@ -27,8 +28,9 @@ class Boundaries {
              const Placement& placement, std::int64_t micro_batch_size, at::Device device,
              Transport& transport, bool poison_released);
 
-  /// Starts a segment. Slots of one kind share their memory over all segments.
-  void begin(const LoweredProgram& program);
+  /// Starts a segment. Slots of one kind share their memory over all segments. Throws InternalError where the
+  /// segment before left something behind.
+  void begin(const RankProgramPtr& program);
 
   // Transfers. `size`: of the micro-batch; a smaller one uses the front of its slot.
   void post_receive(const Tag& tag, Slot slot, const BatchSize& size);
@@ -96,6 +98,7 @@ class Boundaries {
   std::vector<std::size_t> gradients_;  ///< how many of its values have one
   std::map<BatchSize, std::vector<LinkSpecs>> specs_;  ///< by size, then as links_
 
+  RankProgramPtr program_;              ///< that slots_ are laid out for; null: none yet
   std::map<SlotKind, Tensors> memory_;  ///< of this segment's slots, from the one before where it had them
   std::vector<SlotState> slots_;
   std::unordered_map<Tag, Transfer> receives_, sends_;

@@ -9,8 +9,8 @@
 // The marks are so far apart, and answers so late, that a rank that waits for an answer has done all that the
 // others need to come to their marks (the lists may take micro-batches out of order, and slots are posted ahead).
 
+#include "engine/core/rank_program.h"
 #include "engine/transport/transport.h"
-#include "schedules/program/program.h"
 
 #include <functional>
 
@@ -19,7 +19,7 @@ namespace stagecraft {
 class EarlyEnd {
  public:
   /// `asked`: whether this rank was asked to leave. The transport outlives this.
-  EarlyEnd(const LoweredProgram& program, Transport& transport, std::function<bool()> asked);
+  EarlyEnd(const RankProgram& program, Transport& transport, std::function<bool()> asked);
 
   /// To be asked before each action of this rank's list that is a micro-batch's. False: it is left out.
   [[nodiscard]] bool goes_on(MicroBatch micro_batch);
@@ -38,8 +38,5 @@ class EarlyEnd {
   int asking_ = 0;  ///< questions whose answers are to come
   bool left_ = false;
 };
-
-/// The micro-batch that an action of a list belongs to; not valid for what belongs to none.
-[[nodiscard]] MicroBatch micro_batch_of(const Action& action);
 
 }  // namespace stagecraft

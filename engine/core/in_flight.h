@@ -21,6 +21,18 @@ struct InFlight {
   Bundle input;  ///< recomputed ones only, and so is the next
   LossTask loss_task;
   FieldTensors fields;
+
+  /// Lets every tensor go.
+  void clear() {
+    for (Kept& kept : layers) {
+      kept.clear();
+      kept.form = 0;
+    }
+    loss.clear();
+    input.clear();
+    loss_task = {};
+    fields.clear();
+  }
 };
 
 /// Visits every tensor, in an order that depends on how many there are alone.

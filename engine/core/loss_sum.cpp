@@ -18,12 +18,30 @@ LossSum::LossSum(at::Device device) {
   }
 }
 
+// On the CPU numbers are added as numbers: an operator of LibTorch's takes as long as a small layer.
 void LossSum::add(const LossValue& value) {
+  const auto is_number = [](const at::Tensor& one) {
+    return one.is_cpu() && one.scalar_type() == at::kDouble;
+  };
+  if (numbers_ != nullptr && is_number(value.loss) &&
+      (!value.correct.defined() || is_number(value.correct))) {
+    (*numbers_)[0] += *value.loss.const_data_ptr<double>();
+    if (value.correct.defined()) (*numbers_)[1] += *value.correct.const_data_ptr<double>();
+    return;
+  }
   sum_.select(0, 0).add_(value.loss);
   if (value.correct.defined()) sum_.select(0, 1).add_(value.correct);
 }
 
-void LossSum::add(const at::Tensor& values) { sum_.add_(values); }
+void LossSum::add(const at::Tensor& values) {
+  if (numbers_ == nullptr || !values.is_contiguous()) {
+    sum_.add_(values);
+    return;
+  }
+  const double* const others = values.const_data_ptr<double>();
+  (*numbers_)[0] += others[0];
+  (*numbers_)[1] += others[1];
+}
 
 at::Tensor LossSum::values() const { return sum_.clone(); }
 

@@ -111,11 +111,11 @@ Tensors Stage::buffers(int layer, OverReplicas rule) const {
   return chosen;
 }
 
-void Stage::begin(const std::vector<Action>& list) {
+void Stage::begin(const VersionReads& reads) {
   const bool keeps = graphs_ != nullptr;
-  const bool trains = versions_.begin(list, id_, keeps);
-  if (!trains && !keeps) spare_.clear();
-  read_average(!trains);
+  versions_.begin(reads, keeps);
+  if (!reads.steps && !keeps) spare_.clear();
+  read_average(!reads.steps);
 }
 
 void Stage::read_average(bool validates) {
@@ -138,6 +138,8 @@ void Stage::read_average(bool validates) {
 
 Bundle Stage::run_layers(Bundle boundary, const ForwardTask& task, bool commit_buffers,
                          std::vector<Kept>* kept) {
+  // By reference, though a step may write a version over: it does so only behind the last action that reads
+  // it.
   const StageParameters& parameters = averaged_.empty() ? versions_.read(task.version) : averaged_;
   if (kept != nullptr) kept->resize(layers_.size());
   Context context{task.mode, task.key, commit_buffers, &task.fields};
@@ -162,8 +164,18 @@ void Stage::scale_loss(double scale) {
 }
 
 Stage::MicroBatchWork& Stage::begin(ForwardTask& task, const Bundle& input, std::optional<double> share) {
+  if (!spare_works_.empty()) {
+    Works::node_type spare = std::move(spare_works_.back());
+    spare_works_.pop_back();
+    spare.key() = task.micro_batch;
+    in_flight_.insert(std::move(spare));
+  }
   MicroBatchWork& work = in_flight_[task.micro_batch];
+  if (task.recomputed_later) work.kept.layers.clear();  // those of the recompute, which must not be missing
   if (graphs_ == nullptr) return work;
+  // The key has all that a recording bakes in: the shapes, where weights and buffers lie, and numbers that
+  // the host computes with. Whatever else differs between micro-batches (inputs, their names) is copied to
+  // where it reads them.
   GraphKey key;
   key.add(std::uint64_t{task.recomputed_later});
   std::optional<StageGraphs::Weights> weights;
@@ -188,17 +200,28 @@ Stage::MicroBatchWork& Stage::begin(ForwardTask& task, const Bundle& input, std:
   return work;
 }
 
+/// Behind the micro-batch's last action. What it kept goes before its recording is given to another one,
+/// which writes the same memory.
 void Stage::end(MicroBatch micro_batch) {
   const auto work = in_flight_.find(micro_batch);
   StageGraphs::Pass* const pass = work->second.pass;
-  in_flight_.erase(work);
+  if (graphs_ ==
+      nullptr) {  // tensors go; the vectors that they were in are a step's most frequent allocations
+    work->second.kept.clear();
+    spare_works_.push_back(in_flight_.extract(work));
+  } else {
+    in_flight_.erase(work);
+  }
   if (pass != nullptr) graphs_->end(*pass);
 }
 
+template <class Part>
 Tensors Stage::run(MicroBatchWork& work, StageGraphs::PartKind kind, Tensors inputs, Accumulators* sums,
-                   const StageGraphs::Part& part) {
+                   const Part& part) {
   if (work.pass == nullptr) return part(std::move(inputs), work.kept);
-  of_a_pass_ = true;  // nobody else may use the device while it records
+  // Nobody else may use the device while it records: no transfer moves between the layers, but once behind
+  // all of them.
+  of_a_pass_ = true;
   Tensors outputs = graphs_->run(*work.pass, kind, std::move(inputs), work.kept, sums, part);
   of_a_pass_ = false;
   between_layers_();
@@ -223,6 +246,7 @@ Bundle Stage::forward(Bundle input, ForwardTask task) {
                       [&](Tensors inputs, InFlight& kept) -> Tensors {
                         take_fields(inputs, task.fields);
                         if (task.recomputed_later) {
+                          // The input is in a receive slot, which stays the micro-batch's until its backward.
                           kept.input = inputs;
                           kept.fields = task.fields;
                         }
@@ -290,6 +314,8 @@ Bundle Stage::run_backward(InFlight& work, Version version, Bundle gradients, Ac
   STAGECRAFT_CHECK(work.layers.size() == layers_.size(), "a recompute is missing before the backward");
   const StageParameters& parameters = versions_.read(version);
   if (gradients.empty()) gradients.push_back(run_loss_backward(loss_, work.loss, loss_scale_));
+  // Both halves of a layer together, if both are asked for: what it kept is then free before the next one
+  // needs memory.
   for (std::size_t i = layers_.size(); i-- > 0;) {
     const bool needs_input_gradient = first_ > 0 || i > 0;
     named([&] { return work_text(*layers_[i], "backward", gradients.front()); },
@@ -319,7 +345,7 @@ Bundle Stage::backward_input(MicroBatch micro_batch, Version version, Bundle gra
 void Stage::backward_weight(MicroBatch micro_batch, Group group, const AfterLayer& added) {
   MicroBatchWork& work = in_flight(micro_batch);
   Accumulators& sums = accumulators(group);
-  const StageGraphs::Part part = [&](Tensors, InFlight& kept) -> Tensors {
+  const auto part = [&](Tensors, InFlight& kept) -> Tensors {
     for (std::size_t i = layers_.size(); i-- > 0;) {
       named([&] { return work_text(*layers_[i], "backward of its weights"); },
             [&] {
@@ -344,7 +370,7 @@ Bundle Stage::backward(MicroBatch micro_batch, Version version, Group group, Bun
   const void* source = memory_of(gradients);
   MicroBatchWork& work = in_flight(micro_batch);
   Accumulators& sums = accumulators(group);
-  const StageGraphs::Part part = [&](Tensors inputs, InFlight& kept) -> Tensors {
+  const auto part = [&](Tensors inputs, InFlight& kept) -> Tensors {
     return run_backward(kept, version, std::move(inputs), &sums, added);
   };
   Bundle results;
@@ -360,6 +386,7 @@ Bundle Stage::backward(MicroBatch micro_batch, Version version, Group group, Bun
 Stage::Accumulators& Stage::accumulators(Group group) {
   const auto found = accumulators_.find(group);
   if (found != accumulators_.end()) return found->second;
+  // Those of a group before, if there are any: their memory is there, and recordings know where.
   Accumulators fresh;
   if (spare_.empty()) {
     const StageParameters& newest = versions_.newest();
@@ -394,6 +421,8 @@ void Stage::step(Group group, Version from, std::size_t at, const ModelOptimizer
     named([&] { return work_text(*layers_[i], "update"); },
           [&] {
             const Tensors& gradients = sums[i].gradients();
+            // received(): a parameter without a contribution is not updated, as in PyTorch one without a
+            // gradient.
             optimizer.step(first_ + static_cast<int>(i), moment, parameters[i], gradients, sums[i].received(),
                            optimizer_[i]);
           });

@@ -35,8 +35,7 @@ struct ForwardTask {
   bool recomputed_later = false;
 };
 
-/// Hears, from the last layer to the first, of each layer (counted in the whole model) to whose gradients
-/// those of a micro-batch were added.
+/// Called after each layer's weight backward, last layer first; `layer` is its index in the whole model.
 using AfterLayer = std::function<void(int layer)>;
 
 class Stage {
@@ -52,9 +51,10 @@ class Stage {
   [[nodiscard]] int first_layer() const { return first_; }
   [[nodiscard]] int last_layer() const { return first_ + static_cast<int>(layers_.size()); }
 
-  /// Starts a segment; `list` is the rank's. What its proof does not count (gradients and old versions, in
-  /// validation) gives its memory back, unless recordings know its addresses. Validation reads the averaged weights where there are any.
-  void begin(const std::vector<Action>& list);
+  /// Starts a segment, in which versions are read so. What the proof of one without steps, a validation, does
+  /// not count (gradients and old versions) gives its memory back, unless recordings know its addresses. A
+  /// validation reads the averaged weights where there are any.
+  void begin(const VersionReads& reads);
 
   /// The stage's output, contiguous. Of one tensor: sharing no memory with `input`; a bundle of several shares
   /// it, until it is packed.
@@ -78,8 +78,8 @@ class Stage {
 
   /// The sums of accumulation `group`, of one layer (counted in the whole model).
   [[nodiscard]] const Tensors& gradients(Group group, int layer);
-  /// The sums of `group` are those over all replicas now, of which others may have had contributions that this
-  /// one had not: all parameters count as having a gradient.
+  /// Marks the gradients of `group` as summed over replicas: from here on every parameter counts as having
+  /// one, because another replica may have contributed to it.
   void summed(Group group);
   /// Likewise of one parameter, which layers share.
   void summed(Group group, int layer, int parameter);
@@ -127,8 +127,9 @@ class Stage {
     if (!of_a_pass_) between_layers_();
   }
   /// A part of a micro-batch's work, `sums` being what it adds to: of its pass, where it has one.
+  template <class Part>
   [[nodiscard]] Tensors run(MicroBatchWork& work, StageGraphs::PartKind kind, Tensors inputs,
-                            Accumulators* sums, const StageGraphs::Part& part);
+                            Accumulators* sums, const Part& part);
   [[nodiscard]] Bundle run_backward(InFlight& work, Version version, Bundle gradients,
                                     Accumulators* accumulators, const AfterLayer& added);
   /// `weights`: as LossData has them.
@@ -159,7 +160,10 @@ class Stage {
   bool publishes_average_ = false;  ///< mixed precision: the newest version's copies hold the average
   std::vector<Tensors> buffers_;
   std::vector<OptimizerState> optimizer_;
-  std::unordered_map<MicroBatch, MicroBatchWork> in_flight_;
+  using Works = std::unordered_map<MicroBatch, MicroBatchWork>;
+  Works in_flight_;
+  std::vector<Works::node_type>
+      spare_works_;  ///< of micro-batches that are over: what they kept it in, empty
   std::map<Group, Accumulators> accumulators_;
   std::vector<Accumulators> spare_;  ///< of finished groups: their memory stays
 };

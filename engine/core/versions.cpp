@@ -23,25 +23,15 @@ Versions::Versions(StageParameters current, StageParameters copies) {
   ring_.push_back({Version{0}, std::move(current)});
 }
 
-bool Versions::begin(const std::vector<Action>& list, StageId stage, bool keeps) {
+void Versions::begin(const VersionReads& reads, bool keeps) {
   const std::size_t current = find(newest_);
   std::swap(ring_.front(), ring_[current]);
-  const bool steps = std::any_of(list.begin(), list.end(), [&](const Action& action) {
-    return action.op == Op::step && action.stage == stage;
-  });
-  if (!steps && !keeps) ring_.erase(ring_.begin() + 1, ring_.end());
+  // Nobody reads an older version any more: what reads one stands in the segment of the step that made it.
+  if (!reads.steps && !keeps) ring_.erase(ring_.begin() + 1, ring_.end());
   for (Entry& entry : ring_) entry.version = Version{};
   newest_ = Version{0};
   ring_.front().version = newest_;
-
-  reads_end_.clear();
-  for (std::size_t at = 0; at < list.size(); ++at) {
-    const Action& action = list[at];
-    if (action.stage != stage || !is_compute(action.op) || !action.version.valid()) continue;
-    if (reads_end_.size() <= action.version.index()) reads_end_.resize(action.version.index() + 1, 0);
-    reads_end_[action.version.index()] = at + 1;
-  }
-  return steps;
+  reads_end_ = reads.end;
 }
 
 bool Versions::read_after(Version version, std::size_t at) const {

@@ -7,6 +7,7 @@
 // In mixed precision a version is what layers read, and the parameters that steps update, at full precision,
 // are apart: once, since nobody reads old ones.
 
+#include "engine/core/version_reads.h"
 #include "models/layers/layer.h"
 #include "schedules/program/action.h"
 
@@ -23,10 +24,9 @@ class Versions {
   /// `current` becomes version 0. In mixed precision `copies` of it are what layers read; else it is empty.
   explicit Versions(StageParameters current, StageParameters copies = {});
 
-  /// Starts a segment: the newest version becomes version 0, and `list`, the rank's actions, tells how long
-  /// versions of `stage` are read. Forgets all older versions; keeps their memory if the list steps the
-  /// stage, which is what it returns, or with `keeps`.
-  bool begin(const std::vector<Action>& list, StageId stage, bool keeps = false);
+  /// Starts a segment: the newest version becomes version 0, and `reads` tells how long versions are read in
+  /// it. Forgets all older versions; keeps their memory if the segment steps the stage, or with `keeps`.
+  void begin(const VersionReads& reads, bool keeps = false);
 
   /// Throws InternalError for a version that is not there (any more).
   [[nodiscard]] const StageParameters& read(Version version) const;
@@ -61,7 +61,7 @@ class Versions {
   StageParameters full_;  ///< of the newest version, in mixed precision
   std::vector<Entry> ring_;
   Version newest_{0};
-  std::vector<std::size_t> reads_end_;  ///< by version: one past its last reader's position; 0: no reader
+  std::vector<std::size_t> reads_end_;  ///< of the segment's VersionReads
 };
 
 }  // namespace stagecraft

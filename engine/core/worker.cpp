@@ -3,12 +3,13 @@
 #include "base/error.h"
 #include "base/failure.h"
 #include "engine/core/await_device.h"
-#include "engine/core/deferred_norms.h"
-#include "engine/core/deferred_reports.h"
 #include "engine/core/device_feed.h"
 #include "engine/core/executor.h"
 #include "engine/core/finite.h"
 #include "engine/core/overflow.h"
+#include "engine/core/rank_program.h"
+#include "engine/core/run_state.h"
+#include "engine/core/staged_model.h"
 #include "engine/device/accelerators.h"
 #include "engine/transport/alone.h"
 #include "models/tensors/counting_allocator.h"
@@ -78,6 +79,14 @@ void check_plan(const Model& model, const std::vector<std::pair<int, int>>& stag
   }
 }
 
+/// Throws as check_plan does.
+StagedModel staged_as_planned(const Model& model, const Loss& loss,
+                              const std::vector<std::pair<int, int>>& stage_layers,
+                              const Placement& placement, const Transport& transport) {
+  check_plan(model, stage_layers, placement, transport);
+  return staged(model, loss, stage_layers);
+}
+
 void check_shapes(const Tensors& have, const Tensors& given, const std::string& layer, const char* what) {
   if (have.size() != given.size()) {
     throw InputError(
@@ -111,84 +120,69 @@ void check_optimizer_state(const std::map<std::string, at::Tensor>& tensors,
 constexpr int kRehearsals = 2;
 
 struct Worker::Impl {
-  const Model& model;
-  const Loss& loss;
-  const std::vector<std::pair<int, int>> stage_layers;
-  Transport& transport;
-  const WorkerOptions options;
-
+  const StagedModel model;
   MemoryAccount account;
   ChargedDataset data;
-  Recorder recorder;
-  std::vector<Stage> stages;
-  std::vector<int> parameter_counts;
-  std::unique_ptr<Boundaries> boundaries;
+  std::vector<Stage> stages;          ///< of this rank, ascending
+  RunState own;                       ///< the run's; it refers to the stages
   std::optional<c10::Stream> copies;  // that data goes to the device on; none: the device is the CPU
-  BatchSources training_data, validation_data;
   std::optional<SampleOrder> training_order, validation_order;
   std::optional<UnitCounter> training_units, validation_units;
-  std::optional<LossScale> loss_scale;
-  DeferredNorms late_norms;
-  DeferredReports late_reports;
-  DeferredFiniteChecks deferred_checks;
 
   /// Of the segment that runs or ran last.
   struct Progress {
     std::int64_t first_step = 0;
     int groups = 0;
-    UpdateCount updates{};
     std::vector<std::pair<at::Tensor, at::Tensor>>
         buffers{};  ///< those that forwards change, and copies from before
     std::optional<LossScaleState> loss_scale;
   } at;
 
   Impl(const Model& its_model, const Loss& its_loss, const Dataset& its_data,
-       const std::vector<std::pair<int, int>>& layers, const Placement& placement, Transport& its_transport,
-       WorkerOptions its_options)
-      : model(its_model),
-        loss(its_loss),
-        stage_layers(layers),
-        transport(its_transport),
-        options(std::move(its_options)),
+       const std::vector<std::pair<int, int>>& layers, const Placement& placement, Transport& transport,
+       WorkerOptions options)
+      : model(staged_as_planned(its_model, its_loss, layers, placement, transport)),
         data(its_data, its_model, account, options.device.is_cuda()),
-        recorder(transport.rank(), options.record_steps, options.device),
-        late_norms([this] { transport.progress(); }),
-        late_reports([this] { transport.progress(); }),
-        deferred_checks([this] { transport.progress(); }) {
-    check_plan(model, stage_layers, placement, transport);
-    if (options.fp16.enabled) loss_scale.emplace(options.fp16);
+        stages(make_stages(placement, transport, options)),
+        own(model, stages, placement, transport, options,
+            options.fp16.enabled ? std::optional(LossScale(options.fp16)) : std::nullopt) {
+    if (!options.device.is_cpu()) {
+      copies = c10::impl::VirtualGuardImpl(options.device.type()).getStreamFromGlobalPool(options.device);
+    }
+  }
+
+  /// At their initial weights, whose memory is charged to the worker.
+  std::vector<Stage> make_stages(const Placement& placement, Transport& transport,
+                                 const WorkerOptions& options) {
     const c10::InferenceMode no_autograd;
     const c10::DeviceGuard on_device(options.device);
     if (options.device.is_cuda()) {
       c10::getDeviceAllocator(options.device.type())->resetPeakStats(options.device.index());
     }
-    if (!options.device.is_cpu()) {
-      copies = c10::impl::VirtualGuardImpl(options.device.type()).getStreamFromGlobalPool(options.device);
-    }
     const ChargeTo charge(account);
+    std::vector<Stage> made;
     for (const StageId id : placement.stages_of(transport.rank())) {
-      const auto [first, last] = stage_layers[id.index()];
-      stages.emplace_back(
-          model, loss, id, first, last, options.seed, options.device, [this] { transport.progress(); },
-          options.graphs);
+      const auto [first, last] = model.stage_layers[id.index()];
+      made.emplace_back(
+          model.model, model.loss, id, first, last, options.seed, options.device,
+          [&transport] { transport.progress(); }, options.graphs);
     }
-    for (const auto& [first, last] : stage_layers) {
-      int count = 0;
-      for (int layer = first; layer < last; ++layer) {
-        count += static_cast<int>(model.layers[static_cast<std::size_t>(layer)]->parameters().size());
-      }
-      parameter_counts.push_back(count);
-    }
-    boundaries = std::make_unique<Boundaries>(model, stage_layers, placement, options.micro_batch_size,
-                                              options.device, transport, options.poison_released_slots);
+    return made;
   }
+
+  [[nodiscard]] const WorkerOptions& options() const { return own.options; }
+  [[nodiscard]] Transport& transport() const { return own.transport; }
 
   void begin(const Segment& segment) {
     const bool trains = segment.kind == SegmentKind::train;
+    const LossScale* const scale = own.gate.loss_scale();
+    own.updates = {};
     at = {.first_step = segment.first_step,
           .groups = trains ? static_cast<int>(segment.group_sizes.size()) : 0,
-          .loss_scale = loss_scale ? std::optional(loss_scale->state()) : std::nullopt};
-    if (!trains || !options.device.is_cpu()) return;
+          .loss_scale = scale != nullptr ? std::optional(scale->state()) : std::nullopt};
+    // A segment that fails before its first update can be taken back (whole_state): forwards have changed
+    // nothing but these. A device's weights are not saved then, so there is nothing to take back.
+    if (!trains || !options().device.is_cpu()) return;
     for (Stage& stage : stages) {
       for (int layer = stage.first_layer(); layer < stage.last_layer(); ++layer) {
         for (const OverReplicas rule : {OverReplicas::mean, OverReplicas::first}) {
@@ -202,27 +196,29 @@ struct Worker::Impl {
   [[nodiscard]] LoaderOptions loading(SegmentKind kind) const {
     const bool training = kind == SegmentKind::train;
     return {.split = training ? Split::train : Split::validation,
-            .seed = options.seed,
-            .shuffle = training && options.shuffle,
-            .batch = options.batch_size,
+            .seed = options().seed,
+            .shuffle = training && options().shuffle,
+            .batch = options().batch_size,
             .inputs = false,
             .targets = false};
   }
 
-  /// Of this rank's stages that load; made when first needed.
-  const BatchSources& data_of(SegmentKind kind) {
-    return add_data(kind == SegmentKind::train ? training_data : validation_data, kind);
-  }
-
-  const BatchSources& add_data(BatchSources& sources, SegmentKind kind, bool prompt = false) {
+  /// Of this rank's stages that load; made when first needed, by the run or by a rehearsal. `prompt`: as a
+  /// DeviceFeed has it.
+  const BatchSources& data_of(RunState& run, SegmentKind kind, bool prompt = false) {
+    const auto [entry, fresh] = run.data.try_emplace(kind);
+    BatchSources& sources = entry->second;
+    if (!fresh) return sources;
     for (const Stage& stage : stages) {
       const bool first = stage.id().value == 0;
-      const bool last = stage.id().index() + 1 == stage_layers.size();
+      const bool last = stage.id().index() + 1 == model.stage_layers.size();
       LoaderOptions its = loading(kind);
-      its.fields = model.fields_of(stage.first_layer(), stage.last_layer(), last ? &loss : nullptr);
-      if ((!first && !last && its.fields.empty()) || sources.contains(stage.id())) continue;
+      its.fields =
+          model.model.fields_of(stage.first_layer(), stage.last_layer(), last ? &model.loss : nullptr);
+      if (!first && !last && its.fields.empty()) continue;
       its.inputs = first;
-      its.targets = last && loss.reads_targets();
+      its.targets = last && model.loss.reads_targets();
+      its.short_reads_in_take = options().short_reads_in_take && !copies;  // a device is fed ahead
       auto loader = std::make_unique<Loader>(data, std::move(its));
       std::unique_ptr<BatchSource>& source = sources[stage.id()];
       if (copies) {
@@ -242,32 +238,48 @@ struct Worker::Impl {
 
   /// Null where samples weigh alike, or another rank computes the loss.
   const UnitCounter* units_of(SegmentKind kind) {
-    if (!loss.counts_units() || stages.back().id().index() + 1 != stage_layers.size()) return nullptr;
+    if (!model.loss.counts_units() || stages.back().id().index() + 1 != model.stage_layers.size())
+      return nullptr;
     std::optional<UnitCounter>& units = kind == SegmentKind::train ? training_units : validation_units;
     if (!units) {
       LoaderOptions its = loading(kind);
-      its.fields = model.fields_of(0, 0, &loss);
-      units.emplace(data, loss, std::move(its));
+      its.fields = model.model.fields_of(0, 0, &model.loss);
+      units.emplace(data, model.loss, std::move(its));
     }
     return &*units;
   }
 
-  void announce(const BatchSources& sources, const LoweredProgram& program, const Segment& segment) const {
-    for (const auto& [stage, source] : sources) {
+  static void announce(const BatchSources& sources, const RankProgram& program, const Segment& segment) {
+    for (const StageFacts& stage : program.stages) {
+      const auto source = sources.find(stage.id);
+      if (source == sources.end()) continue;
       std::vector<MicroBatchRange> ranges;
-      for (const Action& action : program.ranks.at(transport.rank().index())) {
-        if (action.op != Op::load || action.stage != stage) continue;
-        ranges.push_back(segment.micro_batches.at(action.micro_batch.index()));
-      }
-      source->announce(ranges);
+      ranges.reserve(stage.loaded.size());
+      for (const MicroBatch mb : stage.loaded) ranges.push_back(segment.micro_batches.at(mb.index()));
+      source->second->announce(ranges);
     }
+  }
+
+  /// Of the run, or of a rehearsal.
+  bool carry_out(RunState& run, const RankProgramPtr& program, const Segment& segment,
+                 const std::function<void(const StepReport&)>& report, const std::function<bool()>& asked,
+                 bool prompt = false) {
+    const BatchSources& sources = data_of(run, segment.kind, prompt);
+    announce(sources, *program, segment);  // what was read ahead already is not read twice
+    const ExecutorContext context{.model = model,
+                                  .stages = stages,
+                                  .run = run,
+                                  .data = sources,
+                                  .order = order_of_samples(segment.kind),
+                                  .units = units_of(segment.kind)};
+    return Executor(context, program, segment, report, asked).run();
   }
 
   /// The layer is as the constructor made it.
   void begin_anew(int layer) {
     Stage& stage = stage_of(layer);
-    stage.set_parameters(layer, initial_parameters(model, layer, options.seed, options.device));
-    const Tensors buffers = initial_buffers(model, layer, options.device);
+    stage.set_parameters(layer, initial_parameters(model.model, layer, options().seed, options().device));
+    const Tensors buffers = initial_buffers(model.model, layer, options().device);
     for (std::size_t i = 0; i < buffers.size(); ++i) stage.buffers(layer)[i].copy_(buffers[i]);
     stage.optimizer_state(layer) = {};
   }
@@ -279,7 +291,7 @@ struct Worker::Impl {
     for (Stage& stage : stages) {
       if (stage.first_layer() <= layer && layer < stage.last_layer()) return stage;
     }
-    throw InternalError(fmt::format("rank {} does not hold layer {}", transport.rank().value, layer));
+    throw InternalError(fmt::format("rank {} does not hold layer {}", transport().rank().value, layer));
   }
 };
 
@@ -291,93 +303,49 @@ Worker::Worker(const Model& model, const Loss& loss, const Dataset& data,
 
 Worker::~Worker() = default;
 
-void Worker::read_ahead(const LoweredProgram& program, const Segment& segment) {
-  impl_->announce(impl_->data_of(segment.kind), program, segment);
+void Worker::read_ahead(const RankProgramPtr& program, const Segment& segment) {
+  Impl::announce(impl_->data_of(impl_->own, segment.kind), *program, segment);
 }
 
-bool Worker::run(const LoweredProgram& program, const Segment& segment,
+bool Worker::run(const RankProgramPtr& program, const Segment& segment,
                  const std::function<void(const StepReport&)>& report, const std::function<bool()>& asked) {
   STAGECRAFT_CHECK(!asked || segment.kind == SegmentKind::validate, "half a training step is none");
   const c10::InferenceMode no_autograd;
-  const c10::DeviceGuard on_device(impl_->options.device);
+  const c10::DeviceGuard on_device(impl_->options().device);
   impl_->begin(segment);  // copies of a few numbers, which are none of the program's
   const ChargeTo charge(impl_->account);
-  read_ahead(program, segment);
-  const ExecutorContext context{.model = impl_->model,
-                                .stage_layers = impl_->stage_layers,
-                                .loss = impl_->loss,
-                                .parameter_counts = impl_->parameter_counts,
-                                .stages = impl_->stages,
-                                .boundaries = *impl_->boundaries,
-                                .data = impl_->data_of(segment.kind),
-                                .order = impl_->order_of_samples(segment.kind),
-                                .units = impl_->units_of(segment.kind),
-                                .recorder = impl_->recorder,
-                                .transport = impl_->transport,
-                                .options = impl_->options,
-                                .late_norms = impl_->late_norms,
-                                .late_reports = impl_->late_reports,
-                                .deferred_checks = impl_->deferred_checks,
-                                .loss_scale = impl_->loss_scale ? &*impl_->loss_scale : nullptr,
-                                .updates = impl_->at.updates};
-  return Executor(context, program, segment, report, asked).run();
+  return impl_->carry_out(impl_->own, program, segment, report, asked);
 }
 
 void Worker::Impl::rehearse(const std::vector<Rehearsed>& segments) {
-  const Placement& placement = segments.front().first->placement;
-  std::vector<std::size_t> gathered(static_cast<std::size_t>(transport.world()), 0);
-  for (std::size_t stage = 0; stage < parameter_counts.size(); ++stage) {
-    gathered[placement.ranks[stage].front().index()] += static_cast<std::size_t>(parameter_counts[stage]);
+  const Placement& placement = segments.front().first->header.placement;
+  std::vector<std::size_t> gathered(static_cast<std::size_t>(transport().world()), 0);
+  for (std::size_t stage = 0; stage < model.parameter_counts.size(); ++stage) {
+    gathered[placement.ranks[stage].front().index()] +=
+        static_cast<std::size_t>(model.parameter_counts[stage]);
   }
-  transport::AloneTransport alone(transport, std::move(gathered));
-  Boundaries its_boundaries(model, stage_layers, placement, options.micro_batch_size, options.device, alone,
-                            options.poison_released_slots);
-  WorkerOptions its_options = options;
+  transport::AloneTransport alone(transport(), std::move(gathered));
+  WorkerOptions its_options = options();
   its_options.on_gradients = nullptr;
-  std::map<SegmentKind, BatchSources> sources;
-  Recorder recorder_off(transport.rank(), 0, options.device);
-  DeferredReports reports([this] { transport.progress(); });
-  DeferredFiniteChecks checks([this] { transport.progress(); });
-  DeferredNorms norms([this] { transport.progress(); });
-  std::optional<LossScale> scale = loss_scale;
-  UpdateCount updates;
-  const auto carry_out = [&](const LoweredProgram& program, const Segment& segment) {
-    const BatchSources& data_of_kind = add_data(sources[segment.kind], segment.kind, /*prompt=*/true);
-    announce(data_of_kind, program, segment);
-    const ExecutorContext context{.model = model,
-                                  .stage_layers = stage_layers,
-                                  .loss = loss,
-                                  .parameter_counts = parameter_counts,
-                                  .stages = stages,
-                                  .boundaries = its_boundaries,
-                                  .data = data_of_kind,
-                                  .order = order_of_samples(segment.kind),
-                                  .units = units_of(segment.kind),
-                                  .recorder = recorder_off,
-                                  .transport = alone,
-                                  .options = its_options,
-                                  .late_norms = norms,
-                                  .late_reports = reports,
-                                  .deferred_checks = checks,
-                                  .loss_scale = scale ? &*scale : nullptr,
-                                  .updates = updates};
-    const std::function<void(const StepReport&)> nobody_hears = [](const StepReport&) {};
-    Executor executor(context, program, segment, nobody_hears, nullptr);
-    STAGECRAFT_CHECK(executor.run(), "a rehearsal is left by nobody");
-  };
+  its_options.record_steps = 0;
+  const LossScale* const scale = own.gate.loss_scale();
+  RunState rehearsed(model, stages, placement, alone, std::move(its_options),
+                     scale != nullptr ? std::optional(*scale) : std::nullopt);
+  const std::function<void(const StepReport&)> nobody_hears = [](const StepReport&) {};
   for (const auto& [program, segment] : segments) {
-    for (int time = 0; time < kRehearsals; ++time) carry_out(*program, segment);
+    for (int time = 0; time < kRehearsals; ++time) {
+      STAGECRAFT_CHECK(carry_out(rehearsed, program, segment, nobody_hears, nullptr, /*prompt=*/true),
+                       "a rehearsal is left by nobody");
+    }
   }
-  norms.hear_all();
-  checks.look_at_all();
-  reports.deliver_all();
+  rehearsed.settle();
 }
 
 std::string Worker::rehearse(const std::vector<Rehearsed>& segments) {
-  STAGECRAFT_CHECK(!impl_->options.device.is_cpu() && !segments.empty(),
+  STAGECRAFT_CHECK(!impl_->options().device.is_cpu() && !segments.empty(),
                    "a device has something to rehearse");
   const c10::InferenceMode no_autograd;
-  const c10::DeviceGuard on_device(impl_->options.device);
+  const c10::DeviceGuard on_device(impl_->options().device);
   const ChargeTo charge(impl_->account);
   std::string why;
   try {
@@ -387,30 +355,34 @@ std::string Worker::rehearse(const std::vector<Rehearsed>& segments) {
   } catch (...) {
     why = failure_of(without_stack(std::current_exception(), "the rehearsal")).message;
   }
+  // The state goes back to the initial one, but not the memory that the rehearsal took: that is what it was
+  // for.
   for (Stage& stage : impl_->stages) stage.forget_work();
   for (const int layer : layers()) impl_->begin_anew(layer);
-  await_device(mark_of(impl_->options.device), [this] { impl_->transport.progress(); });
+  await_device(mark_of(impl_->options().device), [this] { impl_->transport().progress(); });
   return why;
 }
 
 std::optional<std::int64_t> Worker::whole_state() {
   Impl::Progress& at = impl_->at;
-  if (!impl_->options.device.is_cpu()) return std::nullopt;
+  const UpdateCount& updates = impl_->own.updates;
+  if (!impl_->options().device.is_cpu()) return std::nullopt;
+  // An update that was begun and not made has left some of its stage's weights as before and others as behind
+  // it; one that was made on one stage and not on another has left two steps' weights. Only all or none of
+  // them are a state.
   const int all = at.groups * static_cast<int>(impl_->stages.size());
-  if (at.updates.begun == all && at.updates.made == all) return at.first_step + at.groups;
-  if (at.updates.begun > 0) return std::nullopt;
+  if (updates.begun == all && updates.made == all) return at.first_step + at.groups;
+  if (updates.begun > 0) return std::nullopt;
   const c10::InferenceMode no_autograd;
   for (auto& [buffer, before] : at.buffers) buffer.copy_(before);
-  if (impl_->loss_scale && at.loss_scale) impl_->loss_scale->set_state(*at.loss_scale);
+  if (at.loss_scale) set_loss_scale(*at.loss_scale);
   return at.first_step;
 }
 
 void Worker::settle() {
-  impl_->deferred_checks.look_at_all();
-  impl_->late_norms.hear_all();
-  impl_->late_reports.deliver_all();
-  const at::Device device = impl_->options.device;
-  if (!device.is_cpu()) await_device(mark_of(device), [this] { impl_->transport.progress(); });
+  impl_->own.settle();
+  const at::Device device = impl_->options().device;
+  if (!device.is_cpu()) await_device(mark_of(device), [this] { impl_->transport().progress(); });
 }
 
 std::vector<int> Worker::layers() const {
@@ -434,10 +406,10 @@ LayerState Worker::state(int layer) const {
 
 void Worker::set_state(int layer, LayerState state) {
   const c10::InferenceMode no_autograd;
-  const c10::DeviceGuard on_device(impl_->options.device);
+  const c10::DeviceGuard on_device(impl_->options().device);
   const ChargeTo charge(impl_->account);
   Stage& stage = impl_->stage_of(layer);
-  const std::string& name = impl_->model.layers[static_cast<std::size_t>(layer)]->name();
+  const std::string& name = impl_->model.model.layers[static_cast<std::size_t>(layer)]->name();
   const Tensors& parameters = stage.parameters(layer);
   check_shapes(parameters, state.parameters, name, "parameters");
   check_shapes(stage.buffers(layer), state.buffers, name, "buffers");
@@ -446,33 +418,35 @@ void Worker::set_state(int layer, LayerState state) {
                                  parameters.size(), state.optimizer.tensors.size()));
   }
   for (std::size_t i = 0; i < state.optimizer.tensors.size(); ++i) {
-    check_optimizer_state(state.optimizer.tensors[i], impl_->options.optimizer->state_of(layer, i), name);
+    check_optimizer_state(state.optimizer.tensors[i], impl_->options().optimizer->state_of(layer, i), name);
   }
   stage.set_parameters(layer, state.parameters);
   for (std::size_t i = 0; i < state.buffers.size(); ++i) stage.buffers(layer)[i].copy_(state.buffers[i]);
+  // Copies, even on the CPU: the next step writes into them, and what was given may be a file's mapped pages.
   OptimizerState own;
   own.steps = state.optimizer.steps;
   for (const auto& tensors : state.optimizer.tensors) {
     auto& copies = own.tensors.emplace_back();
     for (const auto& [key, tensor] : tensors)
-      copies[key] = tensor.to(impl_->options.device, /*non_blocking=*/false, /*copy=*/true);
+      copies[key] = tensor.to(impl_->options().device, /*non_blocking=*/false, /*copy=*/true);
   }
   stage.optimizer_state(layer) = std::move(own);
 }
 
 std::optional<LossScaleState> Worker::loss_scale() const {
-  return impl_->loss_scale ? std::optional(impl_->loss_scale->state()) : std::nullopt;
+  const LossScale* const scale = impl_->own.gate.loss_scale();
+  return scale != nullptr ? std::optional(scale->state()) : std::nullopt;
 }
 
 void Worker::set_loss_scale(const LossScaleState& state) {
-  if (impl_->loss_scale) impl_->loss_scale->set_state(state);
+  if (LossScale* const scale = impl_->own.gate.loss_scale()) scale->set_state(state);
 }
 
 std::string Worker::not_finite() const {
   const c10::InferenceMode no_autograd;
-  const c10::DeviceGuard on_device(impl_->options.device);
+  const c10::DeviceGuard on_device(impl_->options().device);
   for (const int index : layers()) {
-    const Layer& layer = *impl_->model.layers[static_cast<std::size_t>(index)];
+    const Layer& layer = *impl_->model.model.layers[static_cast<std::size_t>(index)];
     const std::vector<ParameterSpec> parameters = layer.parameters();
     Stage& stage = impl_->stage_of(index);
     std::vector<std::string> names;
@@ -494,7 +468,8 @@ std::string Worker::not_finite() const {
       }
     }
     if (const auto at = last_not_finite(tensors)) {  // a device is waited for once per layer
-      return fmt::format("{} in {}", names[*at], layer_words(impl_->model, impl_->stage_layers, index));
+      return fmt::format("{} in {}", names[*at],
+                         layer_words(impl_->model.model, impl_->model.stage_layers, index));
     }
   }
   return "";
@@ -519,18 +494,18 @@ GraphCounts Worker::graph_counts() const {
   return all;
 }
 
-const std::vector<Event>& Worker::events() const { return impl_->recorder.events(); }
+const std::vector<Event>& Worker::events() const { return impl_->own.recorder.events(); }
 
-Seconds Worker::clock_origin() const { return impl_->recorder.origin(); }
+Seconds Worker::clock_origin() const { return impl_->own.recorder.origin(); }
 Bytes Worker::peak_bytes() const {
-  const at::Device device = impl_->options.device;
+  const at::Device device = impl_->options().device;
   if (!device.is_cuda()) return impl_->account.peak();
   const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
   return Bytes{stats.requested_bytes.front().peak};  // of all pools together
 }
 
 std::optional<CardMemory> Worker::card_memory() const {
-  const at::Device device = impl_->options.device;
+  const at::Device device = impl_->options().device;
   if (!device.is_cuda()) return std::nullopt;
   const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
   const DeviceMemory card = device_memory(device.index());

@@ -4,6 +4,7 @@
 // and the executor that carries out lowered programs on them. It knows no schedule; it does what the
 // program's list says, in that order.
 
+#include "engine/core/rank_program.h"
 #include "engine/core/stage_graphs.h"
 #include "engine/optimizers/model_optimizer.h"
 #include "engine/records/settings/learning_rate.h"
@@ -49,6 +50,9 @@ struct WorkerOptions {
   std::int64_t micro_batch_size = 1;
   std::int64_t batch_size = 1;  ///< of a mini-batch
   bool shuffle = true;
+  /// On the CPU: batches that take less time to read than a thread to wake are read when they are needed
+  /// (LoaderOptions).
+  bool short_reads_in_take = true;
   bool poison_released_slots = false;  ///< fill with NaN on release, so that a late reader shows
   int record_steps = 0;                ///< keep the events of the last so many steps; 0: none
   /// Sees (and, in tests that plant errors, changes) the gradients of a layer just before its update, clipped
@@ -87,28 +91,29 @@ class Worker {
          Transport& transport, WorkerOptions options);
   ~Worker();
 
-  /// Begins to read the data of a segment that will be run, behind that of segments named before. run() does
-  /// it for its own where it was not done; naming the next one before hides the first reads of that too.
-  void read_ahead(const LoweredProgram& program, const Segment& segment);
+  /// Queues the reads of `segment` behind those of segments named before. run() does so itself where it was
+  /// not done; calling earlier hides the first reads.
+  void read_ahead(const RankProgramPtr& program, const Segment& segment);
 
-  /// Carries out one segment with its program (same group sizes; the caller has proved it). `report` is
+  /// Carries out one segment with this rank's part of its program (same group sizes; the caller has proved
+  /// it). The worker holds on to the program until another one runs. `report` is
   /// called on stage 0's rank, once per group, as soon as the step is over there; on a device, which runs
   /// behind the host, when the next one is over or settle() is called. The program's version 0 is
   /// the weights as they are; afterwards its last version is.
   /// Throws NotFiniteError before a step whose gradient is not finite: on all ranks where they agree on its
   /// norm; else on one that holds such a stage. On a device that no one waits for, only when the answer has
-  /// arrived: of a norm in the next step, and at the latest in settle(). Skipping, it throws for the hundredth
-  /// such step in a row.
+  /// arrived: of a norm in the next step, and at the latest in settle(). Skipping, it throws for the
+  /// hundredth such step in a row.
   ///
   /// `asked`: whether this rank was asked to leave the segment; all ranks give it, or none. When one was, all
   /// leave at the same micro-batch, a few behind those under way: no report, false. Only of validations: of
   /// training segments half a step would be left.
-  bool run(const LoweredProgram& program, const Segment& segment,
+  bool run(const RankProgramPtr& program, const Segment& segment,
            const std::function<void(const StepReport&)>& report,
            const std::function<bool()>& asked = nullptr);
 
   /// A segment and its program, as for run().
-  using Rehearsed = std::pair<const LoweredProgram*, Segment>;
+  using Rehearsed = std::pair<RankProgramPtr, Segment>;
   /// On a device, where nothing was run or set yet: carries out each of `segments` twice, by this rank alone
   /// (transport/alone.h), and makes the initial state again. So what the device needs once is there before the first
   /// transfer: kernels are loaded, memory is in LibTorch's pool, what repeats is recorded. Returns "", or why it ended

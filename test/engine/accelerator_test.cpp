@@ -33,7 +33,7 @@ std::vector<std::int64_t> waits_of_a_segment(const Setting& setting, const Wrap&
     SegmentWalk walk(setting.shape);
     Segment segment;
     demand(walk.next(segment), "a segment");
-    const LoweredProgram program = lower(program_of(setting, segment));
+    const RankProgramPtr program = rank_program(lower(program_of(setting, segment)), transport.rank());
     worker.run(program, segment, nullptr);
     const std::int64_t before = host_waits();
     worker.run(program, segment, nullptr);
@@ -154,7 +154,7 @@ TEST_CASE("a host that waits for its device hears what has happened to the rank 
       SegmentWalk walk(setting.shape);
       Segment segment;
       demand(walk.next(segment), "a segment");
-      const LoweredProgram program = lower(program_of(setting, segment));
+      const RankProgramPtr program = rank_program(lower(program_of(setting, segment)), transport.rank());
       const auto report = [](const StepReport&) {};
       worker.run(program, segment, report);
       worker.settle();

@@ -205,6 +205,29 @@ TEST_CASE("a profile is refused where not even the weights fit", "[memory_check]
   CHECK(refusal(2, {"ulimit -d", "process", least, least}).empty());
 }
 
+TEST_CASE("a process keeps the programs of its own ranks", "[memory_check]") {
+  const PreparedRun run;
+  const RunSetup& setup = *run.setup;
+  SegmentWalk walk(setup.shape());
+  Segment segment;
+  while (walk.next(segment)) {
+    for (const Rank own : {Rank{0}, Rank{1}}) {
+      int looked_at = 0;
+      const RunPrograms programs(setup.plan(), setup.shape(), setup.config().comms.slots_per_channel, {own},
+                                 [&](const std::vector<const LoweredProgram*>& all) {
+                                   for (const LoweredProgram* program : all) {
+                                     CHECK(program->ranks.size() == 2);
+                                     ++looked_at;
+                                   }
+                                 });
+      CHECK(looked_at > static_cast<int>(programs.count()));  // pairs of steps too
+      CHECK((programs.of(segment, own)->list == setup.programs().of(segment, own)->list));
+      CHECK((programs.memory() == setup.programs().memory()));
+      CHECK_THROWS_AS(programs.of(segment, Rank{1 - own.value}), InternalError);
+    }
+  }
+}
+
 TEST_CASE("what a GPU takes beside tensors follows from how it is used", "[memory_check]") {
   const DeviceUse plain{
       .proved = Bytes{20'000'000}, .transient = Bytes{1000}, .gradients = 3, .largest_gradient = 200'000};
@@ -227,10 +250,14 @@ TEST_CASE("what a GPU takes beside tensors follows from how it is used", "[memor
 
   const PreparedRun run;
   const Rank last{1};
-  const DeviceUse of_run =
-      device_use(*run.setup, last, Bytes{100}, Bytes{10},
-                 transport::nccl_wiring(run.setup->programs().all(),
-                                        nccl_rules_for(run.setup->programs().all()), SumOrder::ordered));
+  transport::NcclWiring wiring;
+  const RunPrograms programs(
+      run.setup->plan(), run.setup->shape(), run.setup->config().comms.slots_per_channel, {last},
+      [&](const std::vector<const LoweredProgram*>& lowered) {
+        wiring = transport::nccl_wiring(lowered, nccl_rules_for(lowered), SumOrder::ordered);
+      });
+  CHECK(programs.count() == run.setup->programs().count());
+  const DeviceUse of_run = device_use(*run.setup, last, Bytes{100}, Bytes{10}, wiring);
   CHECK(of_run.lines == 3);  // activations in, gradients and losses out
   CHECK(of_run.in_flight == 1);
   CHECK(of_run.gradients == 4);

@@ -87,6 +87,7 @@ Setting roomy(const PipelineCase& pipeline) {
   setting.shape.batch = 7 * micro_batch;
   setting.shape.micro_batch = setting.options.micro_batch_size = micro_batch;
   setting.options.record_steps = 0;
+  setting.options.short_reads_in_take = false;  // what is read ahead is a row of the table
   setting.make_optimizer();
   return setting;
 }
@@ -227,8 +228,8 @@ Peaks peaks_of(const Setting& setting, const CostTable& costs, Programs& program
   run_ranks(static_cast<int>(world), {.synchronous_sends = true}, [&](Transport& transport) {
     Worker worker(setting.model, *setting.loss, *setting.data, setting.stage_layers, setting.placement,
                   transport, setting.options);
-    const auto program = [&](const Segment& segment) -> const LoweredProgram& {
-      return programs.at({segment.kind, segment.group_sizes});
+    const auto program = [&](const Segment& segment) {
+      return rank_program(programs.at({segment.kind, segment.group_sizes}), transport.rank());
     };
     for (std::size_t i = 0; i < segments.size(); ++i) {
       worker.read_ahead(program(segments[i]), segments[i]);

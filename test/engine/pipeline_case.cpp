@@ -450,7 +450,15 @@ const LoweredProgram& ProvedPrograms::of(const Setting& setting, const Segment& 
   return known_.emplace(key, std::move(lowered)).first->second;
 }
 
-std::vector<Worker::Rehearsed> segments_to_rehearse(const Setting& setting) {
+RankProgramPtr ProvedPrograms::of(const Setting& setting, const Segment& segment, Rank rank) {
+  const LoweredProgram& program = of(setting, segment);
+  const std::lock_guard lock(mutex_);
+  RankProgramPtr& its = of_ranks_[{&program, rank}];
+  if (its == nullptr) its = rank_program(program, rank);
+  return its;
+}
+
+std::vector<Worker::Rehearsed> segments_to_rehearse(const Setting& setting, Rank rank) {
   std::vector<Worker::Rehearsed> segments;
   std::set<std::tuple<SegmentKind, std::vector<int>, std::vector<std::int64_t>>> known;
   SegmentWalk walk(setting.shape);
@@ -458,7 +466,7 @@ std::vector<Worker::Rehearsed> segments_to_rehearse(const Setting& setting) {
     std::vector<std::int64_t> sizes;
     for (const MicroBatchRange& range : segment.micro_batches) sizes.push_back(range.count);
     if (!known.emplace(segment.kind, segment.group_sizes, std::move(sizes)).second) continue;
-    segments.emplace_back(&setting.programs->of(setting, segment), segment);
+    segments.emplace_back(setting.programs->of(setting, segment, rank), segment);
   }
   return segments;
 }
@@ -514,21 +522,26 @@ Outcome run_rank(const Setting& setting, Transport& transport, const Mischief& m
   Worker worker(setting.model, *setting.loss, *setting.data, setting.stage_layers, setting.placement, delayed,
                 options);
   if (setting.rehearses) {
-    const std::string why = worker.rehearse(segments_to_rehearse(setting));
+    const std::string why = worker.rehearse(segments_to_rehearse(setting, transport.rank()));
     STAGECRAFT_CHECK(why.empty(), why);
   }
-  std::map<const LoweredProgram*, LoweredProgram> changed;
-  const auto program_for = [&](const Segment& segment) -> const LoweredProgram& {
+  std::map<const LoweredProgram*, RankProgramPtr> changed;
+  const auto program_for = [&](const Segment& segment) {
+    if (!mischief.program || segment.kind != SegmentKind::train)
+      return setting.programs->of(setting, segment, transport.rank());
     const LoweredProgram& proved = setting.programs->of(setting, segment);
-    if (!mischief.program || segment.kind != SegmentKind::train) return proved;
-    const auto [copy, fresh] = changed.try_emplace(&proved, proved);
-    if (fresh) mischief.program(copy->second);
-    return copy->second;
+    RankProgramPtr& its = changed[&proved];
+    if (its == nullptr) {
+      LoweredProgram copy = proved;
+      mischief.program(copy);
+      its = rank_program(copy, transport.rank());
+    }
+    return its;
   };
   SegmentWalk walk(setting.shape);
   try {
     for (Segment segment; walk.next(segment);) {
-      const LoweredProgram& program = program_for(segment);
+      const RankProgramPtr program = program_for(segment);
       if (mischief.segment) mischief.segment(transport.rank(), segment);
       worker.run(program, segment, [&outcome, kind = segment.kind](const StepReport& report) {
         (kind == SegmentKind::train ? outcome.steps : outcome.validations).push_back(report);

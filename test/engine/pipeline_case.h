@@ -72,9 +72,11 @@ struct Setting;
 class ProvedPrograms {
  public:
   [[nodiscard]] const LoweredProgram& of(const Setting& setting, const Segment& segment);
+  [[nodiscard]] RankProgramPtr of(const Setting& setting, const Segment& segment, Rank rank);
 
  private:
   std::mutex mutex_;
+  std::map<std::pair<const LoweredProgram*, Rank>, RankProgramPtr> of_ranks_;
   std::map<std::pair<SegmentKind, std::vector<int>>, LoweredProgram> known_;
 };
 
@@ -102,7 +104,7 @@ struct Setting {
                                          const CostTable* costs = nullptr);
 
 /// The case's segments, but for those like an earlier one in kind and sizes, with their programs.
-[[nodiscard]] std::vector<Worker::Rehearsed> segments_to_rehearse(const Setting& setting);
+[[nodiscard]] std::vector<Worker::Rehearsed> segments_to_rehearse(const Setting& setting, Rank rank);
 
 /// Those of all the case's segments, lowered and proved; `setting.programs` keeps them.
 [[nodiscard]] std::vector<const LoweredProgram*> programs_of(const Setting& setting);

@@ -33,11 +33,11 @@ std::vector<std::vector<std::string>> first_times(const Setting& setting, bool r
   run_on_devices(setting.placement.world(), wrap, [&](Transport& transport) {
     Worker worker(setting.model, *setting.loss, *setting.data, setting.stage_layers, setting.placement,
                   transport, setting.options);
-    const std::vector<Worker::Rehearsed> segments = segments_to_rehearse(setting);
+    const std::vector<Worker::Rehearsed> segments = segments_to_rehearse(setting, transport.rank());
     if (rehearses) demand(worker.rehearse(segments) == "", "the rehearsal comes to its end");
     const std::size_t before = device_wide_waits().size();
     for (int time = 0; time < 2; ++time) {
-      for (const auto& [program, segment] : segments) worker.run(*program, segment, [](const StepReport&) {});
+      for (const auto& [program, segment] : segments) worker.run(program, segment, [](const StepReport&) {});
     }
     worker.settle();
     const std::vector<std::string>& waits = device_wide_waits();
@@ -157,10 +157,11 @@ TEST_CASE("a rehearsal that fails leaves nothing behind", "[rehearsal]") {
         const FailsOnce data(*setting.data, which);
         Worker worker(setting.model, *setting.loss, data, setting.stage_layers, setting.placement, transport,
                       setting.options);
-        said[transport.rank().index()] = worker.rehearse(segments_to_rehearse(setting));
+        said[transport.rank().index()] = worker.rehearse(segments_to_rehearse(setting, transport.rank()));
         SegmentWalk walk(setting.shape);
         for (Segment segment; walk.next(segment);)
-          worker.run(setting.programs->of(setting, segment), segment, [](const StepReport&) {});
+          worker.run(setting.programs->of(setting, segment, transport.rank()), segment,
+                     [](const StepReport&) {});
         worker.settle();
         for (const int layer : worker.layers()) states[transport.rank().index()][layer] = worker.state(layer);
       });

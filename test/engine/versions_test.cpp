@@ -28,7 +28,7 @@ Action step(int version) {
 
 TEST_CASE("a step updates in place when nobody reads its source any more", "[worker]") {
   Versions versions = make_versions();
-  versions.begin({forward(0, 0), step(0), forward(1, 1), step(1)}, StageId{0});
+  versions.begin(version_reads({forward(0, 0), step(0), forward(1, 1), step(1)}, StageId{0}));
   const void* memory = versions.read(Version{0})[0][0].const_data_ptr();
   for (const int version : {0, 1}) {
     const auto& next = versions.advance(Version{version}, version == 0 ? 1 : 3);
@@ -43,7 +43,7 @@ TEST_CASE("a step updates in place when nobody reads its source any more", "[wor
 TEST_CASE("in mixed precision versions are rounded copies of weights that are there once", "[worker]") {
   const at::Tensor full = at::full({2}, 1.0);
   Versions versions({{full}}, {{full.to(at::kBFloat16)}});
-  versions.begin({forward(0, 0), step(0), forward(1, 0), step(1), forward(2, 2)}, StageId{0});
+  versions.begin(version_reads({forward(0, 0), step(0), forward(1, 0), step(1), forward(2, 2)}, StageId{0}));
   const double half = 1.0 / 256;  // of the distance between bfloat16 numbers here: lost there, not in float
   for (const int version : {0, 1}) {
     const auto& next = versions.advance(Version{version}, version == 0 ? 1 : 3);
@@ -64,7 +64,7 @@ TEST_CASE("a step copies when its source is read later, and the ring is reused",
   const std::vector<Action> list{forward(0, 0), step(0),       forward(1, 0), step(1),      forward(2, 1),
                                  step(2),       forward(3, 2), step(3),       forward(4, 4)};
   for (int segment = 0; segment < 2; ++segment) {
-    versions.begin(list, StageId{0});
+    versions.begin(version_reads(list, StageId{0}));
     const double start = versions.newest()[0][0][0].item<double>();
     for (int version = 0; version < 4; ++version) {
       const std::size_t at = static_cast<std::size_t>(2 * version + 1);
@@ -90,7 +90,7 @@ TEST_CASE("stashing holds p - s versions on stage s, vertical sync at most p eve
   for (int s = 0; s < stages; ++s) {
     Versions versions = make_versions();
     const auto& list = program.ranks[static_cast<std::size_t>(s)];
-    versions.begin(list, StageId{s});
+    versions.begin(version_reads(list, StageId{s}));
     for (std::size_t at = 0; at < list.size(); ++at) {
       if (is_compute(list[at].op)) CHECK_NOTHROW(versions.read(list[at].version));
       if (list[at].op == Op::step) (void)versions.advance(list[at].version, at);

@@ -64,9 +64,10 @@ TEST_CASE("a run continues from states of layers to the bit, at another number o
     shape.validation_samples = 0;
     SegmentWalk walk(shape);
     for (Segment segment; walk.next(segment) && segment.first_step < last;) {
-      worker.run(lower(find_schedule(setting.pipeline.schedule)
-                           .generate({.placement = setting.placement, .group_sizes = segment.group_sizes})),
-                 segment, nullptr);
+      const ScheduleProgram program =
+          find_schedule(setting.pipeline.schedule)
+              .generate({.placement = setting.placement, .group_sizes = segment.group_sizes});
+      worker.run(rank_program(lower(program), transport.rank()), segment, nullptr);
     }
     end(worker);
   };
@@ -153,7 +154,7 @@ TEST_CASE("a layer's gradients leave before the layers below it are through", "[
     Worker worker(setting.model, *setting.loss, *setting.data, setting.stage_layers, setting.placement,
                   listener, setting.options);
     const Segment segment{.group_sizes = {2}, .micro_batches = {{0, 0, 2}, {0, 2, 2}}};
-    worker.run(lower(program_of(setting, segment)), segment, nullptr);
+    worker.run(rank_program(lower(program_of(setting, segment)), transport.rank()), segment, nullptr);
   });
   const auto layers = setting.model.layers.size();
   for (const std::string& log : heard) {
@@ -282,9 +283,9 @@ TEST_CASE("memory is what the program keeps, and does not grow", "[worker]") {
       SegmentWalk walk(setting.shape);
       for (Segment segment; walk.next(segment);) {
         if (segment.kind == SegmentKind::validate) continue;
-        worker.run(lower(find_schedule(schedule).generate(
-                       {.placement = setting.placement, .group_sizes = segment.group_sizes})),
-                   segment, nullptr);
+        const ScheduleProgram program = find_schedule(schedule).generate(
+            {.placement = setting.placement, .group_sizes = segment.group_sizes});
+        worker.run(rank_program(lower(program), transport.rank()), segment, nullptr);
       }
       if (transport.rank().value == 0) most = worker.peak_bytes();
     });

@@ -64,7 +64,7 @@ Measured run_stage(const test::ProfiledModel& subject, int first, int last, bool
   MemoryMeter meter(device);
   Measured measured;
   for (int round = 0; round < 2; ++round) {
-    stage.begin(list);
+    stage.begin(version_reads(list, StageId{0}));
     const Bytes before = meter.live();
     meter.reset_peak();
     at::Tensor output;

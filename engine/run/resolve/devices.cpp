@@ -5,7 +5,6 @@
 #include "engine/run/resolve/launcher.h"
 #include "engine/transport/factory.h"
 #include "engine/transport/link_probe.h"
-#include "schedules/checker/nccl_rules.h"
 
 #include <ATen/Context.h>
 #include <ATen/cpu/Utils.h>
@@ -139,17 +138,9 @@ TransportOptions transport_options(const RunConfig& config) {
           .save_timeout = Seconds{comms.save_timeout_s}};
 }
 
-transport::NcclWiring wiring_of(const RunSetup& setup) {
-  const RunConfig& config = setup.config();
-  const bool clips =
-      config.gradient_clipping > 0 && !config.fp16.enabled && config.overflow_policy() == OnOverflow::stop;
-  const std::vector<const LoweredProgram*> programs = setup.programs().all_in_a_row();
-  return transport::nccl_wiring(programs, nccl_rules_for(programs), config.comms.replica_sum, clips);
-}
-
 std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const RunSetup& setup,
                                          at::Device device) {
-  return transport_for(std::move(hosts), setup.config().comms, device, [&] { return wiring_of(setup); });
+  return transport_for(std::move(hosts), setup.config().comms, device, [&] { return setup.nccl_wiring(); });
 }
 
 std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const CommsConfig& comms,

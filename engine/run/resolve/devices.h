@@ -53,9 +53,6 @@ void check_device(const RunConfig& config, const std::string& file);
 /// memory unless it takes the device's. Collective.
 [[nodiscard]] std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts,
                                                        const RunSetup& setup, at::Device device);
-/// What the run's programs need of NCCL, and the sum of squares where devices clip by them. Throws RefusedError where
-/// the programs deadlock under NCCL's rules.
-[[nodiscard]] transport::NcclWiring wiring_of(const RunSetup& setup);
 /// The same where what NCCL needs is not a run's: `wiring` is asked where NCCL is taken.
 [[nodiscard]] std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts,
                                                        const CommsConfig& comms, at::Device device,

@@ -187,14 +187,14 @@ std::vector<MemoryLimit> tensor_limits(at::Device device) {
 
 namespace {
 
-/// What a run on GPUs may send by NCCL. Proves its programs under NCCL's rules: once per run, not per rank.
+/// What a run on GPUs may send by NCCL.
 transport::NcclWiring possible_wiring(const RunSetup& setup) {
   const RunConfig& config = setup.config();
   const bool over_nccl = config.device != DeviceKind::cpu && setup.world() > 1 &&
                          config.comms.backend != Backend::local && config.comms.backend != Backend::mpi &&
                          detect_launch().launched();
   if (!over_nccl) return {};
-  return wiring_of(setup);
+  return setup.nccl_wiring();
 }
 
 /// On a GPU, what `need` takes beside its tensors.

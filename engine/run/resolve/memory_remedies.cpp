@@ -55,7 +55,7 @@ class Remedies {
 
   bool take(const std::string& what, const Plan& plan, const RunShape& shape) {
     try {
-      const RunPrograms programs(plan, shape, setup_.config().comms.slots_per_channel);
+      const RunPrograms programs(plan, shape, setup_.config().comms.slots_per_channel, /*ranks=*/{});
       if (!fits_(programs.memory())) return false;
       found_.push_back(
           fmt::format("{}: {} on the rank that needs most", what,

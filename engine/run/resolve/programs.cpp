@@ -3,9 +3,12 @@
 #include "schedules/generators/schedule.h"
 #include "schedules/lowering/lowering.h"
 #include "schedules/program/consecutive.h"
+#include "schedules/rules/staleness.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <utility>
 
 namespace stagecraft {
 namespace {
@@ -26,7 +29,8 @@ ScheduleProgram program_of(const Plan& plan, const Segment& segment) {
 
 }  // namespace
 
-RunPrograms::RunPrograms(const Plan& plan, const RunShape& shape, int slots_per_channel) {
+RunPrograms::RunPrograms(const Plan& plan, const RunShape& shape, int slots_per_channel,
+                         const std::vector<Rank>& ranks, const Look& look) {
   LoweringOptions options;
   options.slots_per_channel = slots_per_channel;
   int most = -1;
@@ -38,8 +42,9 @@ RunPrograms::RunPrograms(const Plan& plan, const RunShape& shape, int slots_per_
     segments.push_back(segment);
     if (segment.kind == SegmentKind::train) break;
   }
+  Programs programs;
   for (const Segment& segment : segments) {
-    if (programs_.contains({segment.kind, segment.group_sizes})) continue;
+    if (programs.contains({segment.kind, segment.group_sizes})) continue;
     LoweredProgram program = lower(program_of(plan, segment), options);
     Proof proof = prove_within(program, plan);
     Key key{segment.kind, segment.group_sizes};
@@ -47,11 +52,29 @@ RunPrograms::RunPrograms(const Plan& plan, const RunShape& shape, int slots_per_
       most = total(segment.group_sizes);
       main_proof_ = std::move(proof);
     }
-    programs_.emplace(std::move(key), std::move(program));
+    programs.emplace(std::move(key), std::move(program));
   }
   STAGECRAFT_CHECK(most >= 0, "a run has no training segment");
-  prove_steps_together(plan);
+  const std::vector<LoweredProgram> in_a_row = prove_steps_together(programs, plan, look != nullptr);
   for (const MemoryProof& proof : memory_proofs_) memory_.push_back(proof.peak);
+  if (look) {
+    std::vector<const LoweredProgram*> all;
+    for (const auto& [key, program] : programs) all.push_back(&program);
+    for (const LoweredProgram& program : in_a_row) all.push_back(&program);
+    look(all);
+  }
+  for (const StageProof& stage : main_proof_.stages)
+    lateness_.most = std::max(lateness_.most, stage.staleness_max);
+  // One by one, so that lists go as those that stay are made of them.
+  while (!programs.empty()) {
+    const auto lowered = programs.extract(programs.begin());
+    const LoweredProgram& program = lowered.mapped();
+    if (lateness_.most > 0) note_lateness(program);
+    Kept& kept = kept_[lowered.key()];
+    kept.can_be_followed = can_be_followed(program);
+    kept.by_rank.resize(program.ranks.size());
+    for (const Rank rank : ranks) kept.by_rank.at(rank.index()) = rank_program(program, rank);
+  }
 }
 
 Proof RunPrograms::prove_within(const LoweredProgram& program, const Plan& plan) {
@@ -64,40 +87,47 @@ Proof RunPrograms::prove_within(const LoweredProgram& program, const Plan& plan)
   return proof;
 }
 
-void RunPrograms::prove_steps_together(const Plan& plan) {
+std::vector<LoweredProgram> RunPrograms::prove_steps_together(const Programs& programs, const Plan& plan,
+                                                              bool look) {
   std::vector<const LoweredProgram*> steps;
-  for (const auto& [key, program] : programs_) {
+  for (const auto& [key, program] : programs) {
     if (is_step(key.first, key.second)) steps.push_back(&program);
   }
+  std::vector<LoweredProgram> looked_at;
   for (const LoweredProgram* step : steps) {
     if (!can_be_followed(*step)) continue;
     for (const LoweredProgram* next : steps) {
-      (void)prove_within(in_a_row_.emplace_back(consecutive({step, next})), plan);
+      LoweredProgram both = consecutive({step, next});
+      (void)prove_within(both, plan);
+      if (look) looked_at.push_back(std::move(both));
+    }
+  }
+  return looked_at;
+}
+
+void RunPrograms::note_lateness(const LoweredProgram& program) {
+  if (program.kind != SegmentKind::train) return;
+  for (int stage = 0; stage < program.placement.stages(); ++stage) {
+    for (const UpdateStaleness& update : staleness_of_updates(program, StageId{stage})) {
+      lateness_.mean = std::max(lateness_.mean, update.gradients);
+      lateness_.of_some = lateness_.of_some || update.gradients != std::floor(update.gradients);
     }
   }
 }
 
 bool RunPrograms::follow(const Segment& segment, const Segment& next) const {
-  return is_step(segment.kind, segment.group_sizes) && is_step(next.kind, next.group_sizes) &&
-         can_be_followed(of(segment));
+  if (!is_step(segment.kind, segment.group_sizes) || !is_step(next.kind, next.group_sizes)) return false;
+  const auto found = kept_.find({segment.kind, segment.group_sizes});
+  STAGECRAFT_CHECK(found != kept_.end(), "a segment of a shape that was not proved");
+  return found->second.can_be_followed;
 }
 
-const LoweredProgram& RunPrograms::of(const Segment& segment) const {
-  const auto found = programs_.find({segment.kind, segment.group_sizes});
-  STAGECRAFT_CHECK(found != programs_.end(), "a segment of a shape that was not proved");
-  return found->second;
-}
-
-std::vector<const LoweredProgram*> RunPrograms::all() const {
-  std::vector<const LoweredProgram*> programs;
-  for (const auto& [key, program] : programs_) programs.push_back(&program);
-  return programs;
-}
-
-std::vector<const LoweredProgram*> RunPrograms::all_in_a_row() const {
-  std::vector<const LoweredProgram*> programs = all();
-  for (const LoweredProgram& program : in_a_row_) programs.push_back(&program);
-  return programs;
+const RankProgramPtr& RunPrograms::of(const Segment& segment, Rank rank) const {
+  const auto found = kept_.find({segment.kind, segment.group_sizes});
+  STAGECRAFT_CHECK(found != kept_.end(), "a segment of a shape that was not proved");
+  const RankProgramPtr& program = found->second.by_rank.at(rank.index());
+  STAGECRAFT_CHECK(program != nullptr, "a rank of another process");
+  return program;
 }
 
 }  // namespace stagecraft

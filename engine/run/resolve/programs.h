@@ -1,13 +1,18 @@
 #pragma once
 
 // The programs of a run: every shape of segment it will meet, generated, lowered and proved before the first
-// step. The trainer only looks them up.
+// step. The proof needs the lists of all ranks; the run looks up those of this process's ranks, and only they
+// stay.
 
+#include "engine/core/rank_program.h"
+#include "engine/optimizers/staleness_advice.h"
 #include "partitioner/plan/plan.h"
 #include "schedules/checker/checker.h"
 #include "schedules/program/program.h"
 #include "schedules/program/segments.h"
 
+#include <cstddef>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -16,11 +21,17 @@ namespace stagecraft {
 
 class RunPrograms {
  public:
-  /// Throws RefusedError for a program that fails its
-  /// proof, with the finding; memory is proved where the plan has costs, and held against its capacity.
-  RunPrograms(const Plan& plan, const RunShape& shape, int slots_per_channel);
+  /// What somebody needs of all ranks' lists: gets all programs, and every pair of steps that may follow each
+  /// other as one program, which is what a transport must serve. Called once, before lists go.
+  using Look = std::function<void(const std::vector<const LoweredProgram*>& all_in_a_row)>;
 
-  [[nodiscard]] const LoweredProgram& of(const Segment& segment) const;
+  /// `ranks`: whose programs are kept, those of this process. Throws RefusedError for a program that fails
+  /// its proof, with the finding; memory is proved where the plan has costs, and held against its capacity.
+  RunPrograms(const Plan& plan, const RunShape& shape, int slots_per_channel, const std::vector<Rank>& ranks,
+              const Look& look = nullptr);
+
+  /// Of a rank whose programs are kept.
+  [[nodiscard]] const RankProgramPtr& of(const Segment& segment, Rank rank) const;
   /// Whether a rank may begin `next` when it has ended its list of `segment`, wherever the others are: both are single
   /// steps, which were proved together.
   [[nodiscard]] bool follow(const Segment& segment, const Segment& next) const;
@@ -30,23 +41,29 @@ class RunPrograms {
   [[nodiscard]] const std::vector<Bytes>& memory() const { return memory_; }
   /// What those peaks are made of.
   [[nodiscard]] const std::vector<MemoryProof>& memory_proofs() const { return memory_proofs_; }
-  [[nodiscard]] std::size_t count() const { return programs_.size(); }
-  [[nodiscard]] std::vector<const LoweredProgram*> all() const;
-  /// All, and every pair of steps that may follow each other as one program: what a transport must serve.
-  [[nodiscard]] std::vector<const LoweredProgram*> all_in_a_row() const;
+  /// Of the training programs' gradients.
+  [[nodiscard]] const Lateness& lateness() const { return lateness_; }
+  [[nodiscard]] std::size_t count() const { return kept_.size(); }
 
  private:
   using Key = std::pair<SegmentKind, std::vector<int>>;
+  using Programs = std::map<Key, LoweredProgram>;
+  struct Kept {
+    bool can_be_followed = false;
+    std::vector<RankProgramPtr> by_rank;  ///< null for ranks of other processes
+  };
   /// Proves that `program` is safe, and keeps the memory that it needs.
   Proof prove_within(const LoweredProgram& program, const Plan& plan);
   /// Every pair of steps that may follow each other: what one leaves on a rank is what the next finds there.
-  void prove_steps_together(const Plan& plan);
+  /// Returns them if somebody looks.
+  std::vector<LoweredProgram> prove_steps_together(const Programs& programs, const Plan& plan, bool look);
+  void note_lateness(const LoweredProgram& program);
 
-  std::map<Key, LoweredProgram> programs_;
-  std::vector<LoweredProgram> in_a_row_;
+  std::map<Key, Kept> kept_;
   Proof main_proof_;
   std::vector<Bytes> memory_;
   std::vector<MemoryProof> memory_proofs_;
+  Lateness lateness_;
 };
 
 }  // namespace stagecraft

@@ -4,6 +4,7 @@
 #include "base/fingerprint.h"
 #include "base/json.h"
 #include "engine/run/resolve/model_plan.h"
+#include "schedules/checker/nccl_rules.h"
 #include "schedules/generators/registry.h"
 #include "schedules/generators/schedule.h"
 
@@ -23,9 +24,28 @@ std::string binary_fingerprint() {
   return fingerprint(bytes.str());
 }
 
+/// Whether it does is known when ranks have compared their devices.
+bool may_use_nccl(const RunConfig& config) {
+  return config.device != DeviceKind::cpu &&
+         (config.comms.backend == Backend::nccl || config.comms.backend == Backend::automatic);
+}
+
+transport::NcclWiring wiring_for(const std::vector<const LoweredProgram*>& programs,
+                                 const RunConfig& config) {
+  const bool clips =
+      config.gradient_clipping > 0 && !config.fp16.enabled && config.overflow_policy() == OnOverflow::stop;
+  return transport::nccl_wiring(programs, nccl_rules_for(programs), config.comms.replica_sum, clips);
+}
+
+std::vector<Rank> all_ranks(int world) {
+  std::vector<Rank> all;
+  for (int r = 0; r < world; ++r) all.emplace_back(r);
+  return all;
+}
+
 }  // namespace
 
-RunSetup::RunSetup(ResolvedRun run, TrainingInputs inputs)
+RunSetup::RunSetup(ResolvedRun run, TrainingInputs inputs, std::optional<Rank> own)
     : run_(std::move(run)),
       inputs_(std::move(inputs)),
       placement_(run_.plan.placement()),
@@ -33,7 +53,24 @@ RunSetup::RunSetup(ResolvedRun run, TrainingInputs inputs)
       shape_(run_shape(run_.config, *inputs_.data, find_schedule(run_.plan.schedule.name).synchronous)) {
   shape_.first_step = run_.start.step;
   shape_.validation_owed = run_.start.validation_owed;
-  programs_ = std::make_unique<RunPrograms>(run_.plan, shape_, run_.config.comms.slots_per_channel);
+  RunPrograms::Look look;
+  if (may_use_nccl(run_.config)) {
+    look = [this](const std::vector<const LoweredProgram*>& programs) {
+      try {
+        nccl_ = wiring_for(programs, run_.config);
+      } catch (const RefusedError&) {
+        no_nccl_ = std::current_exception();  // ranks that share a GPU go another way
+      }
+    };
+  }
+  programs_ = std::make_unique<RunPrograms>(run_.plan, shape_, run_.config.comms.slots_per_channel,
+                                            own ? std::vector{*own} : all_ranks(world()), look);
+}
+
+const transport::NcclWiring& RunSetup::nccl_wiring() const {
+  if (no_nccl_) std::rethrow_exception(no_nccl_);
+  STAGECRAFT_CHECK(nccl_.has_value(), "asked of a run that may use NCCL");
+  return *nccl_;
 }
 
 std::string RunSetup::rank_name(Rank rank) const {

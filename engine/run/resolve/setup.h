@@ -5,8 +5,11 @@
 #include "engine/run/resolve/programs.h"
 #include "engine/run/resolve/resolve.h"
 #include "engine/run/resolve/training_inputs.h"
+#include "engine/transport/nccl/wiring.h"
 
+#include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,8 +19,9 @@ namespace stagecraft {
 /// Read-only once made; ranks that are threads share one. Not movable: programs and layers are referred to.
 class RunSetup {
  public:
-  /// Proves all programs. Throws RefusedError.
-  RunSetup(ResolvedRun run, TrainingInputs inputs);
+  /// Proves all programs, and keeps those of the rank that this process is (`own`), or, where ranks are
+  /// threads, of all (none). Throws RefusedError.
+  RunSetup(ResolvedRun run, TrainingInputs inputs, std::optional<Rank> own = std::nullopt);
   RunSetup(const RunSetup&) = delete;
   RunSetup& operator=(const RunSetup&) = delete;
 
@@ -29,6 +33,10 @@ class RunSetup {
   [[nodiscard]] const std::vector<std::pair<int, int>>& layers_of_stages() const { return stage_layers_; }
   [[nodiscard]] const RunShape& shape() const { return shape_; }
   [[nodiscard]] const RunPrograms& programs() const { return *programs_; }
+  /// What the programs need of NCCL, and the sum of squares where devices clip by them. Requires a run that
+  /// may use it: on GPUs, with comms.backend "auto" or "nccl". Throws RefusedError where NCCL cannot carry
+  /// them.
+  [[nodiscard]] const transport::NcclWiring& nccl_wiring() const;
   [[nodiscard]] const StartPoint& start() const { return run_.start; }
   /// The checkpoint it starts from is the run's end.
   [[nodiscard]] bool over() const { return run_.start.step >= shape_.steps && !run_.start.validation_owed; }
@@ -48,6 +56,8 @@ class RunSetup {
   Placement placement_;
   std::vector<std::pair<int, int>> stage_layers_;
   RunShape shape_;
+  std::optional<transport::NcclWiring> nccl_;  ///< of a run that may use it
+  std::exception_ptr no_nccl_;                 ///< why NCCL cannot carry the programs; thrown where it should
   std::unique_ptr<RunPrograms> programs_;
 };
 

@@ -3,13 +3,11 @@
 #include "base/table.h"
 #include "base/text.h"
 #include "engine/optimizers/staleness_advice.h"
-#include "schedules/rules/staleness.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 
 namespace stagecraft {
 namespace {
@@ -114,24 +112,6 @@ std::string schedule_table(const RunSetup& setup) {
                      setup.programs().count() == 1 ? "" : "s", table.text());
 }
 
-Lateness lateness_of(const RunSetup& setup) {
-  Lateness late;
-  for (const StageProof& stage : setup.programs().proof().stages) {
-    late.most = std::max(late.most, stage.staleness_max);
-  }
-  if (late.most == 0) return late;
-  for (const LoweredProgram* program : setup.programs().all()) {
-    if (program->kind != SegmentKind::train) continue;
-    for (int stage = 0; stage < program->placement.stages(); ++stage) {
-      for (const UpdateStaleness& update : staleness_of_updates(*program, StageId{stage})) {
-        late.mean = std::max(late.mean, update.gradients);
-        late.of_some = late.of_some || update.gradients != std::floor(update.gradients);
-      }
-    }
-  }
-  return late;
-}
-
 std::string batch_lines(const RunSetup& setup) {
   const RunConfig& config = setup.config();
   const RunShape& shape = setup.shape();
@@ -149,7 +129,8 @@ std::string batch_lines(const RunSetup& setup) {
   if (const auto& decay = config.optimizer.ema_decay) {
     text += fmt::format("  validation and export read averaged weights (decay {:g} per step)\n", *decay);
   }
-  if (const std::string advice = staleness_advice(config.optimizer, lateness_of(setup)); !advice.empty()) {
+  if (const std::string advice = staleness_advice(config.optimizer, setup.programs().lateness());
+      !advice.empty()) {
     text += "  warning: " + advice + "\n";
   }
   if (setup.start().step > 0) {

@@ -157,7 +157,8 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
     if (!why.empty()) prepared.notes.push_back("the model's compiled code is not run: " + why);
   }
   if (manifest) check_resume(*manifest, run.start.checkpoint, run.config, inputs, run.plan);
-  prepared.setup = std::make_unique<RunSetup>(std::move(resolution.run), std::move(inputs));
+  prepared.setup = std::make_unique<RunSetup>(std::move(resolution.run), std::move(inputs),
+                                              world ? std::optional(Rank{0}) : std::nullopt);
   return prepared;
 }
 
@@ -218,7 +219,7 @@ std::unique_ptr<RunSetup> setup_from_text(const std::string& text, Rank rank) {
           ? open_training_inputs(run.config, file)
           : make_training_inputs(run.config, file,
                                  dataset_of(json::read<DataFacts>(json.at("data"), {"data", ""})));
-  return std::make_unique<RunSetup>(std::move(run), std::move(inputs));
+  return std::make_unique<RunSetup>(std::move(run), std::move(inputs), rank);
 }
 
 }  // namespace stagecraft

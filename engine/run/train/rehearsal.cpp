@@ -40,14 +40,15 @@ RunShape rehearsal_shape(const RunShape& run, int ranks, int in_flight) {
   return small;
 }
 
-Rehearsal::Rehearsal(const RunSetup& setup)
-    : shape_(rehearsal_shape(setup.shape(), setup.world(), most_in_flight(setup.programs().proof()))),
-      programs_(setup.plan(), shape_, setup.config().comms.slots_per_channel) {}
+Rehearsal::Rehearsal(const RunSetup& setup, Rank rank)
+    : rank_(rank),
+      shape_(rehearsal_shape(setup.shape(), setup.world(), most_in_flight(setup.programs().proof()))),
+      programs_(setup.plan(), shape_, setup.config().comms.slots_per_channel, {rank}) {}
 
 std::vector<Worker::Rehearsed> Rehearsal::segments() const {
   std::vector<Worker::Rehearsed> segments;
   SegmentWalk walk(shape_);
-  for (Segment segment; walk.next(segment);) segments.emplace_back(&programs_.of(segment), segment);
+  for (Segment segment; walk.next(segment);) segments.emplace_back(programs_.of(segment, rank_), segment);
   return segments;
 }
 

@@ -18,11 +18,12 @@ namespace stagecraft {
 
 class Rehearsal {
  public:
-  explicit Rehearsal(const RunSetup& setup);
-  /// This outlives what it names.
+  /// By `rank`.
+  Rehearsal(const RunSetup& setup, Rank rank);
   [[nodiscard]] std::vector<Worker::Rehearsed> segments() const;
 
  private:
+  Rank rank_;
   RunShape shape_;
   RunPrograms programs_;
 };

@@ -220,7 +220,7 @@ void Trainer::watch_host() {
 void Trainer::rehearse() {
   doing_.what = "the rehearsal of its steps";
   const auto begin = std::chrono::steady_clock::now();
-  const Rehearsal rehearsal(setup_);
+  const Rehearsal rehearsal(setup_, transport_.rank());
   const std::string why = worker_.rehearse(rehearsal.segments());
   const Seconds took{std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
   log_->info("rehearsed in {}", format_duration(took));
@@ -273,9 +273,12 @@ bool Trainer::carry_out(const Segment& segment, const Segment* next) {
   in_segment_ = true;
   const bool validation_next = train && next != nullptr && next->kind == SegmentKind::validate;
   validation_after_ = !train ? segment.first_step : validation_next ? segment.first_step + groups : -1;
-  worker_.read_ahead(setup_.programs().of(segment), segment);
+  const Rank me = transport_.rank();
+  const RankProgramPtr& program = setup_.programs().of(segment, me);
+  worker_.read_ahead(program, segment);
   // Not from training to validation and back: the memory proof counts what one of them reads ahead.
-  if (next != nullptr && next->kind == segment.kind) worker_.read_ahead(setup_.programs().of(*next), *next);
+  if (next != nullptr && next->kind == segment.kind)
+    worker_.read_ahead(setup_.programs().of(*next, me), *next);
   // Called now or, on a device, when the next segment runs.
   const auto report = [this, train, steps = segment.first_step](const StepReport& step) {
     if (!reporter_) return;
@@ -289,8 +292,7 @@ bool Trainer::carry_out(const Segment& segment, const Segment* next) {
   bool whole = false;
   {
     const Watched watched(watchdog_ ? &*watchdog_ : nullptr);
-    whole =
-        worker_.run(setup_.programs().of(segment), segment, report, train ? std::function<bool()>() : asked);
+    whole = worker_.run(program, segment, report, train ? std::function<bool()>() : asked);
     if (next == nullptr || next->kind != segment.kind) worker_.settle();
   }
   if (!whole) log_->info("{}: left for a signal, to be made again", doing_.what);

@@ -78,7 +78,7 @@ std::vector<Step> steps_of(const Setting& setting, Transport& transport) {
   std::vector<Step> steps;
   SegmentWalk walk(setting.shape);
   for (Segment segment; walk.next(segment);) {
-    const LoweredProgram& program = setting.programs->of(setting, segment);
+    const RankProgramPtr program = setting.programs->of(setting, segment, transport.rank());
     const std::int64_t operators = device_operators(), waits = host_waits();
     const std::size_t wide = device_wide_waits().size();
     Meter::here().begin();
