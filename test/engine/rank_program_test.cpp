@@ -31,6 +31,7 @@ void check_facts(const LoweredProgram& program, Rank rank) {
   REQUIRE((its.slots == program.slots[rank.index()]));
   std::set<std::pair<StageId, MicroBatch>> recomputed;
   std::size_t sums = 0, joined = 0, looks = 0, looked = 0;
+  bool reduces = false;
   for (std::size_t at = 0; at < its.list.size(); ++at) {
     const Action& action = its.list[at];
     const ActionFacts& facts = its.of(at);
@@ -44,15 +45,16 @@ void check_facts(const LoweredProgram& program, Rank rank) {
     const bool ends = action.op == Op::reduce ||
                       (action.op == Op::step && !its.agrees && program.placement.replicas(action.stage) == 1);
     if (!ends) continue;
+    reduces = reduces || action.op == Op::reduce;
     const std::int32_t backward = last_backward_into(program, its.list, static_cast<std::int32_t>(at));
-    if (backward < 0) continue;
+    if (backward < 0) continue;  // no micro-batch of the group is this rank's
     ++(action.op == Op::reduce ? sums : looks);
     CHECK(its.of(to_size(backward)).at_backward ==
           (action.op == Op::reduce ? AtBackward::join_sum : AtBackward::look_at_layers));
   }
   CHECK(joined == sums);
   CHECK(looked == looks);
-  CHECK(its.sums == (sums > 0));
+  CHECK(its.sums == reduces);
   for (std::size_t at = 0; at < its.list.size(); ++at) {
     const Action& action = its.list[at];
     if (action.op == Op::forward)
