@@ -62,6 +62,7 @@ class CriticalSearch {
       (void)graph_.settle();
       std::ranges::fill(no_earlier_, 0);
       std::ranges::fill(no_later_, 0);
+      shake();
     }
     return std::move(best_);
   }
@@ -69,10 +70,11 @@ class CriticalSearch {
  private:
   static constexpr std::int64_t kTimesCheaper = 8;  ///< a pass over the graph than one of Pricing
   static constexpr std::int64_t kAsk = 64;
-  static constexpr std::int64_t kPatience = 800;  ///< moves without a better order, before the best again
-  static constexpr std::size_t kReach = 24;       ///< how far a move goes through a stretch
-  static constexpr std::size_t kEndReach = 6;     ///< of the stretch's first and last themselves
-  static constexpr int kTries = 12;               ///< moves that may turn out not to fit
+  static constexpr std::int64_t kPatience = 100;  ///< moves without a better order, before the best again
+  static constexpr std::int64_t kLeastShaken = 4, kMostShaken = 20;  ///< moves at random from there
+  static constexpr std::size_t kReach = 24;    ///< how far a move goes through a stretch
+  static constexpr std::size_t kEndReach = 6;  ///< of the stretch's first and last themselves
+  static constexpr int kTries = 12;            ///< moves that may turn out not to fit
 
   /// Into the stretches of one critical path.
   void find_moves() {
@@ -113,6 +115,15 @@ class CriticalSearch {
       if (make(moves_[draws_.below(moves_.size())])) return true;
     }
     return false;
+  }
+
+  /// A few moves that are not chosen: from the same order the same search would lead back to it.
+  void shake() {
+    for (std::int64_t left = draws_.between(kLeastShaken, kMostShaken); left > 0; --left) {
+      find_moves();
+      if (moves_.empty()) return;
+      (void)make(moves_[draws_.below(moves_.size())]);
+    }
   }
 
   bool make(const Move& move) {

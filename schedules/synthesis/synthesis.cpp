@@ -47,7 +47,7 @@ class Synthesizer {
     result_.bound = synthesis::lower_bound(problem_);
     find_impossible();
     judge_library();
-    if (!result_.impossible) {
+    if (!result_.impossible && !none_is_faster()) {
       collect_seeds();
       search();
     }
@@ -80,6 +80,11 @@ class Synthesizer {
     }
   }
 
+  /// Whether the library has a program that fits and meets the bound.
+  [[nodiscard]] bool none_is_faster() const {
+    return best_ && best_->excess == Bytes{} && synthesis::meets(best_->step.value, result_.bound.seconds);
+  }
+
   void collect_seeds() {
     for (const auto& [name, orders] : library_) seeds_.add_schedule(name, orders);
     if (request_.keeping) seeds_.add_keeping(request_.keeping);
@@ -99,12 +104,14 @@ class Synthesizer {
   /// single computations. Patterns, and moves from the best of them, from which the next round begins.
   void add_patterns() {
     const auto computations = static_cast<std::int64_t>(problem_.computations());
-    const std::int64_t work = request_.budget.work;
+    // With more to spend there are more rounds, which lead further than longer ones.
+    const std::int64_t work = std::min(kWorkOfRounds, request_.budget.work);
     const std::int64_t schedules = std::min(kMostPatterns, work * 2 / 5 / computations);
-    const std::int64_t rounds = std::clamp(kRoundsOfOne / computations, kLeastRounds, kMostRounds);
+    const std::int64_t rounds =
+        std::clamp(kRoundsOfOne / computations, kLeastRounds, kMostRounds) * (request_.budget.work / work);
     std::uint64_t draws = 0;
     for (std::int64_t round = 0; round < rounds; ++round) {
-      if (!told() || done(seeds_.best(1)) || (round > 0 && hopeless())) return;
+      if (!told() || done(seeds_.best(1)) || hopeless(round == 0 ? kHopelessSeeds : kHopeless)) return;
       std::vector<Seed> found =
           seeds_.add_patterns(schedules, static_cast<std::uint64_t>(round), [&] { return told(); });
       found.resize(std::min(kFromRound, found.size()));
@@ -119,10 +126,10 @@ class Synthesizer {
     seed.found = synthesis::critical_search(problem_, pricing_, seed.found, limits(work, draws));
   }
   /// So far behind what there is to beat that more of the same will not do.
-  [[nodiscard]] bool hopeless() const {
+  [[nodiscard]] bool hopeless(double behind) const {
     const auto& beat = request_.budget.to_beat;
     const auto best = seeds_.best(1);
-    return beat && !best.empty() && best.front().seconds() > kHopeless * beat->value;
+    return beat && !best.empty() && best.front().seconds() > behind * beat->value;
   }
   [[nodiscard]] bool holds_several() const {
     for (int r = 0; r < problem_.ranks(); ++r) {
@@ -141,7 +148,7 @@ class Synthesizer {
   void search() {
     std::vector<Seed> starts = seeds_.best(kStarts);
     if (starts.empty()) return;
-    if (holds_several() && hopeless()) return offer_first(std::move(starts));
+    if (holds_several() && hopeless(kHopeless)) return offer_first(std::move(starts));
     if (holds_several() && !done(starts)) {
       follow_critical_paths(starts.front(), request_.budget.work / 4, kMostRounds * kFromRound);
     }
@@ -223,6 +230,8 @@ class Synthesizer {
       2000;  ///< orders that the first rounds price, if the budget has so many
 
   static constexpr double kHopeless = 1.04;
+  static constexpr double kHopelessSeeds = 1.3;  ///< patterns are hardly ever faster by so much than seeds
+  static constexpr std::int64_t kWorkOfRounds = 2'000'000;
   static constexpr std::int64_t kMostPatterns = 1000;
   static constexpr std::int64_t kRoundsOfOne = 8000, kLeastRounds = 2,
                                 kMostRounds = 4;  ///< fewer of long orders
