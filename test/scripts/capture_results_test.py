@@ -1,0 +1,234 @@
+"""Modules that return tuples, dictionaries and dataclasses, and losses of all that, or of the output alone:
+`train` on two stages beside the plain loop, to the bit. What cannot be is refused."""
+
+import json
+import subprocess
+
+import pytest
+
+torch = pytest.importorskip("torch")
+safetensors = pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
+
+from forked import stagecraft_capture
+from places import ENVIRONMENT, STAGECRAFT
+
+torch.set_num_threads(1)
+
+MODELS = '''
+import dataclasses, torch
+import torch.nn.functional as F
+from torch import nn
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.body = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU())
+        self.actor, self.critic = nn.Linear(16, 5), nn.Linear(16, 1)
+
+    def heads(self, x):
+        h = self.body(x)
+        return self.actor(h), self.critic(h), h
+
+class Tuple(Two):
+    def forward(self, x):
+        actor, critic, h = self.heads(x)
+        return actor, critic.squeeze(1), h.detach(), None
+
+class Dict(Two):
+    def forward(self, x):
+        actor, critic, h = self.heads(x)
+        return {"actor": actor, "more": {"critic": critic}, "count": 3}
+
+@dataclasses.dataclass
+class Out:
+    actor: torch.Tensor
+    critic: torch.Tensor
+    penalty: torch.Tensor  # one number for all samples
+
+class Dataclass(Two):
+    def forward(self, x):
+        actor, critic, h = self.heads(x)
+        return Out(actor, critic, h.pow(2).mean())
+
+class WithItsLoss(Two):
+    def forward(self, x, a=None):
+        actor = self.heads(x)[0]
+        return actor, None if a is None else F.cross_entropy(actor, a)
+
+class OneOfAll(Two):
+    def forward(self, x):
+        return self.heads(x)[0], None
+
+class Positions(nn.Module):
+    """Positions are looked up before the input is."""
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.places, self.body = nn.Embedding(8, 16), nn.Linear(1, 16)
+        self.head = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 5))
+
+    def forward(self, x):
+        places = self.places(torch.arange(x.shape[1]))
+        return self.head((self.body(x.unsqueeze(2)) + places).mean(1))
+
+class Plain(Two):
+    def forward(self, x):
+        return self.heads(x)[0]
+
+def of_tuple(output, batch):
+    actor, critic, _, _ = output
+    return F.cross_entropy(actor, batch["a"]) + 0.5 * F.mse_loss(critic, batch["r"])
+
+def of_dict(output, batch):
+    return F.cross_entropy(output["actor"], batch["a"]) + F.mse_loss(output["more"]["critic"][:, 0], batch["r"])
+
+def of_dataclass(output, batch):
+    return of_tuple((output.actor, output.critic[:, 0], None, None), batch) + 0.01 * output.penalty
+
+def its_own(output, batch):
+    return output[1]
+
+def of_output_alone(output, batch):
+    return output.pow(2).mean()
+
+def summed(output, batch):
+    return output.pow(2).sum()
+
+def contrast(output, batch):
+    z = F.normalize(output, dim=1)
+    return (torch.logsumexp(z @ z.T, 1) - (z * z).sum(1)).mean()
+
+def of_places(output, batch):
+    return output[0].mean() + output[1].argmax()
+
+def of_integers(output, batch):
+    return output["actor"].mean() * output["more"]["critic"].argmax().float() * output["labels"].sum()
+
+class Integers(Two):
+    def forward(self, x):
+        actor, critic, h = self.heads(x)
+        return {"actor": actor, "more": {"critic": critic}, "labels": actor.argmax(1)}
+
+def of_number(output, batch):
+    return output.penalty
+'''
+
+A, R = "--field=a=i64[]<5", "--field=r=f32[]"
+CASES = {
+    "tuple": ("Tuple", "of_tuple", (A, R)),
+    "dict": ("Dict", "of_dict", (A, R)),
+    "dataclass": ("Dataclass", "of_dataclass", (A, R)),
+    "its_own": ("WithItsLoss", "its_own", (A,)),
+    "one_of_all": ("OneOfAll", "cross_entropy", ()),
+    "positions": ("Positions", "cross_entropy", ()),
+    "output_alone": ("Plain", "of_output_alone", ()),
+    "summed": ("Plain", "summed", ()),
+    "contrast": ("Plain", "contrast", ()),
+}
+STEPS, MICRO_BATCHES, SAMPLES = 3, 4, 2
+
+
+@pytest.fixture(scope="module")
+def models(folder):
+    with open(f"{folder}/models.py", "w") as file:
+        file.write(MODELS)
+    torch.manual_seed(0)
+    rows = STEPS * MICRO_BATCHES * SAMPLES
+    data = {"x": torch.randn(rows, 8), "a": torch.randint(0, 5, (rows,)), "r": torch.randn(rows)}
+    named = {"inputs": data["x"], "targets": data["a"].clone(), "a": data["a"], "r": data["r"]}
+    safetensors.save_file(named, f"{folder}/data.safetensors")
+    names = {}
+    exec(MODELS, names)  # noqa: S102
+    return folder, names, data
+
+
+def loop(names, model, loss, data):
+    """Eager PyTorch, micro-batch by micro-batch."""
+    module = names[model]()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.05)
+    losses, rows = [], iter(range(0, STEPS * MICRO_BATCHES * SAMPLES, SAMPLES))
+    usual = loss == "cross_entropy"
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        total = 0.0
+        for _ in range(MICRO_BATCHES):
+            at = next(rows)
+            batch = {name: t[at : at + SAMPLES].clone() for name, t in data.items()}
+            made = module(batch["x"], **({"a": batch["a"]} if model == "WithItsLoss" else {}))
+            if usual:
+                made = made[0] if isinstance(made, tuple) else made
+                value = torch.nn.functional.cross_entropy(made, batch["a"])
+            else:
+                value = names[loss](made, batch)
+            share = 1.0 if loss == "summed" else 1 / MICRO_BATCHES
+            (value * share).backward()
+            total += float(value.double() * share)
+        losses.append(total)
+        optimizer.step()
+    return losses, {name: p.detach() for name, p in module.named_parameters()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_trains_as_the_loop(models, name):
+    folder, names, data = models
+    model, loss, fields = CASES[name]
+    of = loss if loss == "cross_entropy" else f"{folder}/models.py:{loss}"
+    path = f"{folder}/{name}"
+    done = stagecraft_capture(f"{folder}/models.py:{model}", "--input=8", f"--loss={of}", *fields, "-o", path)
+    assert done.returncode == 0, done.stderr
+    assert "loss equals eager's" in done.stdout
+    config = {
+        "model": {"family": "captured", "path": path},
+        "data": {"type": "arrays", "path": f"{folder}/data.safetensors", "shuffle": False},
+        "optimizer": {"type": "SGD", "params": {"lr": 0.05}},
+        "train_batch_size": MICRO_BATCHES * SAMPLES,
+        "train_micro_batch_size_per_gpu": SAMPLES,
+        "train_steps": STEPS,
+        "pipeline": {"stages": 2},
+        "run_dir": f"{folder}/run_{name}",
+    }
+    with open(f"{path}.json", "w") as file:
+        json.dump(config, file)
+    run = subprocess.run(
+        [STAGECRAFT, "train", f"{path}.json"], capture_output=True, text=True, env=ENVIRONMENT, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert ("it sees 2 samples at a time, not 8" in run.stderr) == (name == "contrast")
+    exported = subprocess.run(
+        [STAGECRAFT, "export", f"{folder}/run_{name}", "-o", f"{path}.export"],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        check=False,
+    )
+    assert exported.returncode == 0, exported.stderr
+    losses, weights = loop(names, model, loss, data)
+    with open(f"{folder}/run_{name}/metrics.jsonl") as file:
+        steps = [line for line in map(json.loads, file) if "loss" in line and "step" in line]
+    assert [line["loss"] for line in steps if line.get("kind", "train") == "train"][:STEPS] == pytest.approx(
+        losses, rel=1e-12
+    )
+    trained = safetensors.load_file(f"{path}.export/model.safetensors")
+    unequal = [key for key, value in weights.items() if key in trained and not torch.equal(trained[key], value)]
+    assert not unequal
+    assert {key for key in weights if key in trained} >= {"body.0.weight"} or name == "positions"
+
+
+REFUSED = {
+    "no_loss": ("Tuple", None, "returns 2 tensors of trained numbers"),
+    "usual_of_several": ("Dict", "cross_entropy", "say which the loss reads by a function"),
+    "integers": ("Integers", "of_integers", "the loss reads ['labels'] of what the module returns"),
+    "one_number": ("Dataclass", "of_number", "the loss reads no tensor of each sample"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refuses(models, name):
+    folder, _, _ = models
+    model, loss, words = REFUSED[name]
+    of = () if loss is None else (f"--loss={loss if loss == 'cross_entropy' else f'{folder}/models.py:{loss}'}",)
+    done = stagecraft_capture(f"{folder}/models.py:{model}", "--input=8", *of, "-o", f"{folder}/refused")
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
