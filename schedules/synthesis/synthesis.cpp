@@ -104,11 +104,12 @@ class Synthesizer {
   /// single computations. Patterns, and moves from the best of them, from which the next round begins.
   void add_patterns() {
     const auto computations = static_cast<std::int64_t>(problem_.computations());
-    // With more to spend there are more rounds, which lead further than longer ones.
-    const std::int64_t work = std::min(kWorkOfRounds, request_.budget.work);
+    // Where only time ends the search, rounds begin short, and each is twice as long as the one before.
+    const bool endless = request_.budget.work >= kEndless;
+    std::int64_t work = endless ? kFirstOfEndless : request_.budget.work;
     const std::int64_t schedules = std::min(kMostPatterns, work * 2 / 5 / computations);
     const std::int64_t rounds =
-        std::clamp(kRoundsOfOne / computations, kLeastRounds, kMostRounds) * (request_.budget.work / work);
+        endless ? kEndless : std::clamp(kRoundsOfOne / computations, kLeastRounds, kMostRounds);
     std::uint64_t draws = 0;
     for (std::int64_t round = 0; round < rounds; ++round) {
       if (!told() || done(seeds_.best(1)) || hopeless(round == 0 ? kHopelessSeeds : kHopeless)) return;
@@ -120,6 +121,7 @@ class Synthesizer {
         follow_critical_paths(seed, work / 16, draws++);
         seeds_.add_found(seed);
       }
+      if (endless) work = std::min(2 * work, kEndless);
     }
   }
   void follow_critical_paths(Seed& seed, std::int64_t work, std::uint64_t draws) {
@@ -231,7 +233,7 @@ class Synthesizer {
 
   static constexpr double kHopeless = 1.04;
   static constexpr double kHopelessSeeds = 1.3;  ///< patterns are hardly ever faster by so much than seeds
-  static constexpr std::int64_t kWorkOfRounds = 2'000'000;
+  static constexpr std::int64_t kEndless = std::int64_t{1} << 40U, kFirstOfEndless = 2'000'000;
   static constexpr std::int64_t kMostPatterns = 1000;
   static constexpr std::int64_t kRoundsOfOne = 8000, kLeastRounds = 2,
                                 kMostRounds = 4;  ///< fewer of long orders
