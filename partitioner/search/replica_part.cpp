@@ -61,11 +61,6 @@ ReplicaPart replica_part(const Schedule& schedule, const ScheduleRequest& reques
   ReplicaPart made{schedule.generate(pipeline_request(request, slowest)),
                    {whole, pipeline_of(whole, slowest).ranks}};
   insert_reductions(made.program, whole);
-  if (request.clip) return made;
-  // A pipeline whose whole cannot go on from step to step is ordered as one that agrees on a norm.
-  for (auto& list : made.program.ranks) {
-    std::erase_if(list, [](const Action& action) { return action.op == Op::agree_norm; });
-  }
   return made;
 }
 

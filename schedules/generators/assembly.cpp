@@ -19,7 +19,7 @@ WorkloadRequest workload_request(const ScheduleRequest& request) {
           .costs = request.costs,
           .recompute = request.recompute,
           .priced_as = request.priced_as,
-          .goes_on = !request.clip && can_be_followed(request.placement, micro_batches)};
+          .goes_on = request.goes_on && !request.clip && can_be_followed(request.placement, micro_batches)};
 }
 
 ScheduleRequest pipeline_request(const ScheduleRequest& whole, int replica) {
@@ -28,7 +28,7 @@ ScheduleRequest pipeline_request(const ScheduleRequest& whole, int replica) {
   one.placement = std::move(pipeline.placement);
   const int replicas = whole.placement.replicas(StageId{0});
   one.group_sizes = {own_count(whole.group_sizes.front(), replica, replicas)};
-  one.clip = !workload_request(whole).goes_on;
+  one.goes_on = workload_request(whole).goes_on;
   if (!whole.priced_as.empty()) {
     for (Rank& rank : pipeline.ranks) rank = whole.priced_as[rank.index()];
   }

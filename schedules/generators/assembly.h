@@ -24,8 +24,7 @@ namespace stagecraft {
 /// many micro-batches alike: `order` is asked once for all of them, with one rank per stage.
 [[nodiscard]] ScheduleProgram program_by_time(const std::string& schedule, const ScheduleRequest& request,
                                               const std::function<Orders(const ScheduleRequest&)>& order);
-/// What it is asked for one pipeline, with the group's micro-batches that are its own: at least one. `clip` also where
-/// its ranks wait for those of others behind each step.
+/// What it is asked for one pipeline, with the group's micro-batches that are its own: at least one.
 [[nodiscard]] ScheduleRequest pipeline_request(const ScheduleRequest& whole, int replica);
 
 /// Builds the list of one replica of one stage. Its own micro-batches are spoken of by their position k among

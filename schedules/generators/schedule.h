@@ -19,7 +19,9 @@ struct ScheduleRequest {
   std::vector<int> group_sizes{};  ///< synchronous: one group. All >= 1.
   /// Pipedream: a micro-batch reads the same version on every stage (SOSP'19, 3.3).
   bool vertical_sync = false;
-  bool clip = false;     ///< an agree_norm before each step
+  bool clip = false;  ///< an agree_norm before each step
+  /// Of a part of a larger placement: false where its ranks wait for those of other parts behind each step.
+  bool goes_on = true;
   int warmup_extra = 0;  ///< 1f1b: so many micro-batches more are forwarded before the first backward
   /// What schedules that order by time go by, not owned. Null: every stage's forward and both halves of its
   /// backward take one unit and keep one unit, transfers take no time.
