@@ -146,9 +146,9 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
   CutSearch search(placed, bounds, maker.cuttable(), settings);
   const std::optional<Bytes> capacity = capped ? maker.capacity() : std::nullopt;
   const bool alone = placed.placement().world() >= placed.stages();
-  if (alone && !(capacity && for_schedule.orders_by_time)) return search.run(pricer, to_beat, share, seeds);
-  // Several stages per rank: what branch and bound does not end soon, a descent begins. So does it where a cap leaves
-  // few orders by time.
+  if (alone && !for_schedule.orders_by_time) return search.run(pricer, to_beat, share, seeds);
+  // Where ranks hold several stages or orders follow the costs, bounds are loose: what branch and bound does not end
+  // soon, a descent begins.
   CutSearchBudget part = share;
   part.look_ahead = std::min(share.work / kFirstShare, kMostAtFirst);
   CutSearchResult found = search.run(pricer, to_beat, part, seeds);
