@@ -67,7 +67,9 @@ std::string Table::text(const std::string& indent) const {
   return out;
 }
 
-std::string format_bytes(Bytes bytes) {
+namespace {
+
+std::string with_digits(Bytes bytes, int digits) {
   constexpr std::array units{"B", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes.value);
   std::size_t unit = 0;
@@ -75,7 +77,21 @@ std::string format_bytes(Bytes bytes) {
     value /= 1024;
     ++unit;
   }
-  return unit == 0 ? fmt::format("{} B", bytes.value) : fmt::format("{:.1f} {}", value, units[unit]);
+  return unit == 0 ? fmt::format("{} B", bytes.value) : fmt::format("{:.{}f} {}", value, digits, units[unit]);
+}
+
+}  // namespace
+
+std::string format_bytes(Bytes bytes) { return with_digits(bytes, 1); }
+
+std::pair<std::string, std::string> format_bytes_apart(Bytes a, Bytes b) {
+  constexpr int kMostDigits = 3;
+  std::pair<std::string, std::string> both;
+  for (int digits = 1; digits <= kMostDigits; ++digits) {
+    both = {with_digits(a, digits), with_digits(b, digits)};
+    if (a == b || both.first != both.second) return both;
+  }
+  return {fmt::format("{} B", a.value), fmt::format("{} B", b.value)};
 }
 
 std::string format_duration(Seconds seconds) {

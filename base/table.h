@@ -5,6 +5,7 @@
 #include "base/ids.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace stagecraft {
@@ -24,7 +25,9 @@ class Table {
 };
 
 /// A figure that is infinite or no number is "-".
-[[nodiscard]] std::string format_bytes(Bytes bytes);         ///< "812 B", "1.5 MiB"
+[[nodiscard]] std::string format_bytes(Bytes bytes);  ///< "812 B", "1.5 MiB"
+/// Both as format_bytes(), with the digits that tell them apart where they differ.
+[[nodiscard]] std::pair<std::string, std::string> format_bytes_apart(Bytes a, Bytes b);
 [[nodiscard]] std::string format_duration(Seconds seconds);  ///< "812 us", "1.53 ms", "2.1 s", "3 min 20 s"
 [[nodiscard]] std::string format_ms(Seconds seconds);        ///< "12.345" (the unit stands in the header)
 [[nodiscard]] std::string format_count(double count);        ///< "812", "12.3 k", "1.24 M"

@@ -98,6 +98,8 @@ void plan_asked(const std::string& verb, const RequestOptions& options, PlanOutp
         {"--time-limit", ""},
         fmt::format("{} has no flush: its plan comes from a dynamic program and takes no time", schedule));
   }
+  if (options.time_limit && *options.time_limit == 0)
+    note("--time-limit 0 leaves no time to search: the plan has the first cuts that fit");
   inputs.request.search.progress = [&line](const SearchProgress& progress) { line.show(progress); };
   output.progress = [&line](const std::string& what, int tried, int all) { line.show(what, tried, all); };
   output.of_graph = options.config.empty() && is_graph(options.profile);

@@ -43,8 +43,10 @@ std::string remedies_text(const Profile& profile, const Cluster& cluster,
   if (found.empty()) return "";
   std::string text = "\nWhat would fit, each alone:";
   for (const Remedy& remedy : found) {
-    text += fmt::format("\n  {}: {} of {} per device", what_text(remedy), format_bytes(remedy.needs),
-                        format_bytes(*remedy.cluster.usable_memory()));
+    const Bytes usable = *remedy.cluster.usable_memory();
+    const auto [needs, has] = format_bytes_apart(remedy.needs, usable);
+    text += fmt::format("\n  {}: {}{} per device", what_text(remedy), needs,
+                        remedy.needs == usable ? "" : " of " + has);
     if (requests.size() == 1 && requests.front().schedule.name == remedy.request.schedule.name) continue;
     text += fmt::format(", with {} and {} micro-batches of {}", remedy.request.schedule.name,
                         remedy.request.micro_batches, remedy.request.micro_batch_size);

@@ -26,14 +26,15 @@ class Remedies {
     std::vector<const PlanRequest*> changed;
     for (PlanRequest& request : requests) {
       const Schedule& schedule = find_schedule(request.schedule.name);
-      if (schedule.searched || schedule.orders_by_time) {
+      const bool searched = schedule.searched;
+      if (schedule.orders_by_time && !searched) {
         request.schedule.name = "1f1b";
         request.virtual_stages.reset();
         changed.push_back(&request);
       }
       const bool loops = find_schedule(request.schedule.name).placement != PlacementKind::straight;
       request.search.cut_work = loops ? kLoopWork : kCutWork;
-      request.search.first_that_fits = loops;
+      request.search.first_that_fits = loops || searched;
       request.search.brief = true;
       request.search.time_limit.reset();
       request.search.progress = nullptr;

@@ -15,7 +15,7 @@ namespace stagecraft {
 
 struct Remedy {
   enum class Kind : std::uint8_t {
-    schedule,         ///< 1f1b instead of one that is searched for or orders by time; then the only one
+    schedule,         ///< 1f1b instead of one that orders by time; then the only one
     recompute,        ///< of each stage what it needs
     smaller_batches,  ///< the largest smaller micro-batch size that was measured, as many as fill the step
     more_devices,     ///< the fewest children of the outermost level that has several
@@ -28,9 +28,9 @@ struct Remedy {
 };
 
 /// In the order above, at most one of each kind. Each of `requests` has been refused on `cluster` for its
-/// memory, or for itself; changed is the one that fits the least memory. For a schedule that is searched for or
-/// orders by time 1f1b is asked, whose order needs about as much: a search or a program for each question would
-/// take long.
+/// memory, or for itself; changed is the one that fits the least memory. For a schedule that orders by time 1f1b is
+/// asked, whose order needs about as much: a program for each question would take long. For one that is searched for
+/// the order that runs one micro-batch at a time is asked, which hardly any other needs less memory than.
 [[nodiscard]] std::vector<Remedy> remedies(const Profile& profile, const Cluster& cluster,
                                            const std::vector<PlanRequest>& requests);
 

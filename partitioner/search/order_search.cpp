@@ -31,6 +31,7 @@ class OrderSearch {
   OrderSearch(PlanningRun& run, const Layout& layout) : run_(run), layout_(layout) {}
 
   [[nodiscard]] PlanMaker::Balanced search() {
+    if (run_.request.search.first_that_fits) return least(/*proved=*/false);
     StageSettings settings = run_.maker.settings(layout_, run_.schedule, true);
     if (!run_.request.cuts.empty() || layout_.stages() == 1) {
       const Stages chosen{run_.request.cuts, settings.least(run_.request.cuts)};
@@ -86,7 +87,7 @@ class OrderSearch {
 
   /// What runs one micro-batch at a time, or what it misses; `proved`: nothing fits.
   [[nodiscard]] PlanMaker::Balanced least(bool proved) const {
-    PlanCandidate least = run_.maker.least(layout_, {});
+    PlanCandidate least = run_.maker.least(layout_, run_.request.cuts);
     if (run_.maker.over_cap(least.plan).empty()) return {std::move(least), {}};
     return {{}, run_.maker.misses_least(layout_, least, proved), 1, proved};
   }

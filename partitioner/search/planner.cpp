@@ -1,5 +1,6 @@
 #include "partitioner/search/planner.h"
 
+#include "base/text.h"
 #include "partitioner/plan/compare_costs.h"
 #include "partitioner/search/order_search.h"
 #include "partitioner/search/planning_run.h"
@@ -23,6 +24,8 @@ namespace {
 
 using namespace planning;
 
+/// More computations are not ordered by their times: that would take minutes for each set of cuts.
+constexpr std::int64_t kMostOrdered = 2'000'000;
 /// More stages per rank than this only add transfers.
 constexpr int kMostSearchedStages = 4;
 /// Rounds of widths, each without what the proof refused before.
@@ -131,19 +134,33 @@ class Planner {
     const auto wanted = [&](int v) {
       return !run_.request.virtual_stages || *run_.request.virtual_stages == v;
     };
-    const int most = std::max(kMostSearchedStages, run_.request.virtual_stages.value_or(1));
+    const bool first_that_fits = run_.request.search.first_that_fits && !run_.request.virtual_stages;
+    const int most =
+        first_that_fits ? 1 : std::max(kMostSearchedStages, run_.request.virtual_stages.value_or(1));
     if (wanted(1)) all.push_back({PlacementKind::straight, 1});
-    if (wanted(2)) all.push_back({PlacementKind::v, 2});
+    if (wanted(2) && !first_that_fits) all.push_back({PlacementKind::v, 2});
     for (int v = 2; v <= most; ++v) {
       if (wanted(v)) all.push_back({PlacementKind::loop, v});
     }
     return all;
   }
 
+  /// Why so many stages are more to order than can be.
+  [[nodiscard]] std::optional<std::string> too_long(int stages) const {
+    if (!run_.schedule.orders_by_time) return std::nullopt;
+    const std::int64_t computations = std::int64_t{3} * stages * run_.request.micro_batches;
+    if (computations <= kMostOrdered) return std::nullopt;
+    return fmt::format(
+        "{} of {} micro-batches are {} computations, and {} orders at most {}: make the "
+        "micro-batches fewer and larger",
+        plural(stages, "stage"), run_.request.micro_batches, computations, run_.schedule.name, kMostOrdered);
+  }
+
   /// What there is to try with one device per stage. Throws InputError where there is nothing at all.
-  [[nodiscard]] std::vector<Layout> plain_layouts() const {
+  [[nodiscard]] std::vector<Layout> plain_layouts() {
     std::vector<Layout> layouts;
     std::optional<InputError> impossible;
+    std::optional<std::string> longest;  // of those that are too long the first
     if (run_.request.virtual_stages.value_or(1) < 1) {
       throw InputError(fmt::format("a rank has at least one stage, not {}", *run_.request.virtual_stages));
     }
@@ -153,6 +170,10 @@ class Planner {
         for (const int stages : stage_counts(scope_, shape.stages_per_rank)) {
           // Loops and Vs over one rank are nothing but more stages there.
           if (run_.schedule.searched && stages == shape.stages_per_rank && stages > 1) continue;
+          if (auto why = too_long(stages)) {
+            if (!longest) longest = std::move(why);
+            continue;
+          }
           layouts.push_back(
               straight_layout(shape.kind, shape.stages_per_rank, stages / shape.stages_per_rank));
         }
@@ -160,7 +181,9 @@ class Planner {
         if (!impossible) impossible = error;
       }
     }
+    if (layouts.empty() && longest) throw InputError(*longest);
     if (layouts.empty() && impossible) throw *impossible;
+    if (longest) run_.refusals.push_back({.reason = std::move(*longest)});
     if (std::ranges::any_of(run_.request.widths, [](int w) { return w > 1; })) layouts.clear();
     return layouts;
   }
@@ -176,6 +199,7 @@ class Planner {
   void take_plain(const std::vector<Layout>& layouts) {
     std::optional<std::string> too_few;  // devices, said once of the most
     for (const Layout& layout : layouts) {
+      if (run_.schedule.searched && run_.request.search.first_that_fits && !run_.candidates.empty()) break;
       // The rest is left to the search by step, where there is one.
       if (searches_steps() && run_.request.cuts.empty() && run_.budget.half_spent() &&
           (!run_.candidates.empty() || searches_replicas_by_time()))
