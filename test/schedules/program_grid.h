@@ -138,7 +138,8 @@ inline std::vector<GridProgram> program_grid(const std::vector<Placement>& place
         for (const int m : {1, 2, 3, 5}) {
           if (schedule.synchronous) {
             add(schedule, {where, {m}, false, variant});
-            if (schedule.takes_warmup_extra) add(schedule, {where, {m}, false, false, variant ? 1 : 3});
+            if (schedule.takes_warmup_extra)
+              add(schedule, {.placement = where, .group_sizes = {m}, .warmup_extra = variant ? 1 : 3});
             continue;
           }
           if (variant && !schedule.takes_vertical_sync) continue;
