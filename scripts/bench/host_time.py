@@ -79,7 +79,9 @@ def main():
                 pairs = []
                 for k in range(arguments.pairs):
                     turn = [arguments.before, arguments.after]
-                    times = {binary: median_us(binary, schedule, over) for binary in turn[:: 1 if k % 2 else -1]}
+                    times = {
+                        binary: median_us(binary, schedule, over) for binary in turn[:: 1 if k % 2 else -1]
+                    }
                     pairs.append([times[binary] for binary in turn])
                 ratios = [after / before for before, after in pairs]
                 table.row(

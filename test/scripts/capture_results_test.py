@@ -139,7 +139,7 @@ def models(folder):
     named = {"inputs": data["x"], "targets": data["a"].clone(), "a": data["a"], "r": data["r"]}
     safetensors.save_file(named, f"{folder}/data.safetensors")
     names = {}
-    exec(MODELS, names)  # noqa: S102
+    exec(MODELS, names)
     return folder, names, data
 
 
@@ -210,7 +210,9 @@ def test_trains_as_the_loop(models, name):
         losses, rel=1e-12
     )
     trained = safetensors.load_file(f"{path}.export/model.safetensors")
-    unequal = [key for key, value in weights.items() if key in trained and not torch.equal(trained[key], value)]
+    unequal = [
+        key for key, value in weights.items() if key in trained and not torch.equal(trained[key], value)
+    ]
     assert not unequal
     assert {key for key in weights if key in trained} >= {"body.0.weight"} or name == "positions"
 
@@ -227,7 +229,11 @@ REFUSED = {
 def test_refuses(models, name):
     folder, _, _ = models
     model, loss, words = REFUSED[name]
-    of = () if loss is None else (f"--loss={loss if loss == 'cross_entropy' else f'{folder}/models.py:{loss}'}",)
+    of = (
+        ()
+        if loss is None
+        else (f"--loss={loss if loss == 'cross_entropy' else f'{folder}/models.py:{loss}'}",)
+    )
     done = stagecraft_capture(f"{folder}/models.py:{model}", "--input=8", *of, "-o", f"{folder}/refused")
     assert done.returncode == 2
     assert words in done.stderr
