@@ -81,7 +81,8 @@ def of_tuple(output, batch):
     return F.cross_entropy(actor, batch["a"]) + 0.5 * F.mse_loss(critic, batch["r"])
 
 def of_dict(output, batch):
-    return F.cross_entropy(output["actor"], batch["a"]) + F.mse_loss(output["more"]["critic"][:, 0], batch["r"])
+    critic = output["more"]["critic"][:, 0]
+    return F.cross_entropy(output["actor"], batch["a"]) + F.mse_loss(critic, batch["r"])
 
 def of_dataclass(output, batch):
     return of_tuple((output.actor, output.critic[:, 0], None, None), batch) + 0.01 * output.penalty
@@ -163,7 +164,7 @@ def loop(names, model, loss, data):
                 value = names[loss](made, batch)
             share = 1.0 if loss == "summed" else 1 / MICRO_BATCHES
             (value * share).backward()
-            total += float(value.double() * share)
+            total += float(value.detach().double() * share)
         losses.append(total)
         optimizer.step()
     return losses, {name: p.detach() for name, p in module.named_parameters()}
