@@ -3,11 +3,11 @@
 
     python3 scripts/bench/host_time.py --before OTHER/build/stagecraft --pairs 12
 
-Eight linear layers, 8 wide, with ReLU between them, on 2 ranks, 8 micro-batches of 2 samples per step; ranks are
-threads, and processes under MPI. Both builds run the same plan, in turn, the first of a pair alternating. Printed: the
-median of the medians of each build's runs, and of the ratios of pairs, with their least and largest. `--fifo` runs them
-under a real-time policy, before all else that the machine does (needs root): the only way to get figures from a machine
-that is not idle.
+Eight linear layers, 8 wide, with ReLU between them, on 2 ranks, 8 micro-batches of 2 samples per step; ranks
+are threads, and processes under MPI. Both builds run the same plan, in turn, the first of a pair alternating.
+Printed: the median of the medians of each build's runs, and of the ratios of pairs, with their least and
+largest. `--fifo` runs them under a real-time policy, before all else that the machine does (needs root): the
+only way to get figures from a machine that is not idle.
 """
 
 import argparse
