@@ -41,7 +41,7 @@ struct RunState {
                    transport, options.poison_released_slots),
         recorder(transport.rank(), options.record_steps, options.device),
         sums(model, stages, transport, options.device),
-        gate(model, stages, transport, options, std::move(scale)),
+        gate(model, stages, transport, options, scale),
         reports([this] { transport.progress(); }) {}
   RunState(const RunState&) = delete;
   RunState& operator=(const RunState&) = delete;

@@ -53,7 +53,7 @@ StepGate::StepGate(const StagedModel& model, std::vector<Stage>& stages, Transpo
       stages_(stages),
       transport_(transport),
       options_(options),
-      scale_(std::move(scale)),
+      scale_(scale),
       late_norms_([this] { progress(); }),
       late_checks_([this] { progress(); }),
       looks_(stages.size()) {}

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <map>
 
@@ -189,8 +190,19 @@ PlanPricer::Several* PlanPricer::overlapping(const CostTable& costs) {
   if (!synchronous()) return nullptr;
   PreparedProgram& step = programs_.front();
   const Seconds alone = step.simulator.run(costs).makespan;
-  if (!clearly_less(step.simulator.cycle(costs).value, alone.value)) return nullptr;
-  if (!several_) several_ = std::make_unique<Several>(step.program);
+  const Seconds cycle = step.simulator.cycle(costs);
+  if (!clearly_less(cycle.value, alone.value)) return nullptr;
+  // Steps may take a while until they are as all that follow, and then be so in turns of two or three.
+  constexpr int kFew = 3, kMost = 12;
+  if (!several_) several_ = std::make_unique<Several>(step.program, kFew);
+  const auto settled = [&] {
+    const Seconds first = several_->few.simulator.run(costs).makespan;
+    const Seconds later = several_->more.simulator.run(costs).makespan - first;
+    return std::abs((later / several_->steps - cycle).value) <= 1e-9 * cycle.value;
+  };
+  while (several_->steps < kMost && !settled()) {
+    several_ = std::make_unique<Several>(step.program, 2 * several_->steps);
+  }
   return several_.get();
 }
 
@@ -204,7 +216,7 @@ std::vector<ChainPart> PlanPricer::chain(const CostTable& costs) {
   if (Several* several = overlapping(costs)) {
     Parts parts = chain_of(several->more.program, several->more.simulator, costs);
     parts.leave_out(chain_of(several->few.program, several->few.simulator, costs));
-    return parts.largest_first(1.0 / Several::kFew);
+    return parts.largest_first(1.0 / several->steps);
   }
   PreparedProgram& priced = programs_.back();
   return chain_of(priced.program, priced.simulator, costs).largest_first(1 / groups());
@@ -213,9 +225,9 @@ std::vector<ChainPart> PlanPricer::chain(const CostTable& costs) {
 LostTime PlanPricer::lost(const CostTable& costs) {
   take(costs);
   if (Several* several = overlapping(costs)) {
-    constexpr double kShare = 1.0 / Several::kFew;
-    LostTime steady = mean_lost(several->more.simulator, costs, kShare);
-    const LostTime first = mean_lost(several->few.simulator, costs, kShare);
+    const double share = 1.0 / several->steps;
+    LostTime steady = mean_lost(several->more.simulator, costs, share);
+    const LostTime first = mean_lost(several->few.simulator, costs, share);
     for (const auto part : {&LostTime::imbalance, &LostTime::dependency, &LostTime::exposed_transfer,
                             &LostTime::blocked_send, &LostTime::memory, &LostTime::barrier}) {
       steady.*part = std::max(Seconds{}, steady.*part - first.*part);

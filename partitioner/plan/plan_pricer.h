@@ -77,9 +77,9 @@ class PlanPricer {
   };
   /// A synchronous step so many times, and twice as many times: their difference is steady.
   struct Several {
-    static constexpr int kFew = 3;
-    explicit Several(const LoweredProgram& step)
-        : few(repeated(step, kFew)), more(repeated(step, 2 * kFew)) {}
+    Several(const LoweredProgram& step, int its_steps)
+        : steps(its_steps), few(repeated(step, its_steps)), more(repeated(step, 2 * its_steps)) {}
+    int steps;  ///< of `few`; `more` has twice as many
     PreparedProgram few, more;
   };
   void make();

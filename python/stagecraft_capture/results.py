@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from .errors import CaptureError
-from .torch_private import pytree
+from .torch_private import TorchDispatchMode, pytree
+from .users_code import described
 
 
 def taken_apart(made: Any) -> tuple[list[tuple[str, Any]], Any]:
@@ -114,11 +114,16 @@ def results_of(
     rows = {i: t for i, t in numbers.items() if t.dim() > 0 and t.shape[0] % samples == 0}
     if loss is None:
         rows = {i: t for i, t in rows.items() if t.requires_grad}
-        if len(rows) != 1:
+        if not rows:
+            raise CaptureError(
+                f"{type(module).__name__}.forward returns {described(made)}: return a tensor of numbers that"
+                " weights reach, with a dimension of samples"
+            )
+        if len(rows) > 1:
             raise CaptureError(
                 f"{type(module).__name__}.forward returns {len(rows)} tensors of trained numbers"
-                f" ({', '.join(found[i][0] for i in rows) or 'none'}): say which the loss reads by a function"
-                " of all that it returns, --loss FILE.py:NAME, as in lambda output, batch: ..."
+                f" ({', '.join(found[i][0] for i in rows)}): say which the loss reads by a function of all"
+                " that it returns, --loss FILE.py:NAME, as in lambda output, batch: ..."
             )
         wanted = list(rows)
     else:

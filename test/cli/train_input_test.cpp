@@ -175,8 +175,8 @@ TEST_CASE("a plan of another model, size or precision exits 2", "[train_input]")
   check_refused(with("stage", 1), 2, "did you mean \"stages\"?");
   CHECK(with("model", "a name for people").code == 0);
   config["run_dir"] = folder.path("third");
-  config["pipeline"] = {{"schedule", "pipedream"}};
-  check_refused(with("model", "x"), 2, "/pipeline/schedule: pipedream, but the plan");
+  config["pipeline"] = {{"schedule", "zb_h1"}};
+  check_refused(with("model", "x"), 2, "/pipeline/schedule: zb_h1, but the plan");
 }
 
 TEST_CASE("launcher variables that MPI does not confirm exit 2 with one message", "[train_input]") {

@@ -56,20 +56,7 @@ def line_of(text):
 
 # Name, what is captured (a name in wrong.py, or FILE.py:NAME), further arguments, words of the line.
 REFUSED = [
-    (
-        "logits and None",
-        "logits_and_none",
-        NUMBERS,
-        "Net.forward returns a tuple of Tensor, None: return one tensor",
-    ),
-    (
-        "logits and None, with a loss",
-        "logits_and_none",
-        (*NUMBERS, "--loss", "mse"),
-        "a tuple of Tensor, None",
-    ),
-    ("two tensors", "two_tensors", NUMBERS, "several can be packed into one by torch.cat"),
-    ("a dictionary", "dictionary", NUMBERS, "a dict of logits: Tensor, loss: None"),
+    ("two tensors", "two_tensors", NUMBERS, "returns 2 tensors of trained numbers", "--loss FILE.py:NAME"),
     ("None", "nothing", NUMBERS, "returns None"),
     ("a number of Python", "number_of_python", NUMBERS, "returns int"),
     (

@@ -51,13 +51,13 @@ int measure(const std::string& file, int steps, int micro_batches) {
   const c10::InferenceMode no_autograd;
   const RunConfig config = read_run_config(file);
   if (micro_batches == 0) micro_batches = config.micro_batches();
-  const TrainingInputs inputs = open_training_inputs(config, file);
-  const auto layers = static_cast<int>(inputs.model.layers.size());
-  Stage stage(inputs.model, *inputs.loss, StageId{0}, 0, layers, 0, at::kCPU, [] {});
+  const TrainingInputs run = open_training_inputs(config, file);
+  const auto layers = static_cast<int>(run.model.layers.size());
+  Stage stage(run.model, *run.loss, StageId{0}, 0, layers, 0, at::kCPU, [] {});
   std::vector<std::int64_t> samples(static_cast<std::size_t>(config.micro_batch_size));
   std::iota(samples.begin(), samples.end(), 0);
-  const at::Tensor inputs = inputs.model.boundary_of(inputs.data->inputs(Split::train, samples));
-  const at::Tensor targets = inputs.data->targets(Split::train, samples);
+  const at::Tensor inputs = run.model.boundary_of(run.data->inputs(Split::train, samples));
+  const at::Tensor targets = run.data->targets(Split::train, samples);
 
   std::vector<double> checks, squares, wholes;
   for (int step = -2; step < steps; ++step) {
@@ -87,13 +87,13 @@ int measure(const std::string& file, int steps, int micro_batches) {
       (void)sums_of_squares(gradients);
       look = processor_ms() - before;
     }
-    stage.step(Group{0}, version, /*at=*/0, *inputs.optimizer, {.learning_rate = 0});
+    stage.step(Group{0}, version, /*at=*/0, *run.optimizer, {.learning_rate = 0});
     if (step < 0) continue;
     (checked ? checks : squares).push_back(look);
     wholes.push_back(processor_ms() - begin - look);
   }
   const double whole = quantile(wholes, 0.5);
-  fmt::print("{}: {} steps of {} micro-batches of {}, {:.1f} ms per step\n", inputs.model.name, steps,
+  fmt::print("{}: {} steps of {} micro-batches of {}, {:.1f} ms per step\n", run.model.name, steps,
              micro_batches, config.micro_batch_size, whole);
   show("finite numbers", checks, whole);
   show("sums of squares", squares, whole);

@@ -41,18 +41,18 @@ int measure(const std::string& file, int pairs, int first_layer) {
   at::set_num_threads(1);
   const c10::InferenceMode no_autograd;
   const RunConfig config = read_run_config(file);
-  const TrainingInputs inputs = open_training_inputs(config, file);
-  Stage stage(inputs.model, *inputs.loss, StageId{0}, first_layer,
-              static_cast<int>(inputs.model.layers.size()), 0, at::kCPU, [] {});
+  const TrainingInputs run = open_training_inputs(config, file);
+  Stage stage(run.model, *run.loss, StageId{0}, first_layer, static_cast<int>(run.model.layers.size()), 0,
+              at::kCPU, [] {});
   std::vector<std::int64_t> samples(static_cast<std::size_t>(config.micro_batch_size));
   std::iota(samples.begin(), samples.end(), 0);
-  at::Tensor inputs = inputs.model.boundary_of(inputs.data->inputs(Split::train, samples));
+  at::Tensor inputs = run.model.boundary_of(run.data->inputs(Split::train, samples));
   if (first_layer > 0) {
     const BoundarySpec spec =
-        boundaries(inputs.model, config.micro_batch_size).at(static_cast<std::size_t>(first_layer));
+        boundaries(run.model, config.micro_batch_size).at(static_cast<std::size_t>(first_layer));
     inputs = at::randn(spec.shape, spec.dtype);
   }
-  const at::Tensor targets = inputs.data->targets(Split::train, samples);
+  const at::Tensor targets = run.data->targets(Split::train, samples);
 
   const MicroBatch micro_batch{0};
   const auto backward = [&](bool split) {
@@ -80,9 +80,8 @@ int measure(const std::string& file, int pairs, int first_layer) {
       "{}, layers from {}: {} pairs, split {:.2f} ms, whole {:.2f} ms; ratio {:.4f} (quartiles {:.4f} to "
       "{:.4f}, {:.3f} to "
       "{:.3f})\n",
-      inputs.model.name, first_layer, pairs, quantile(split, 0.5), quantile(whole, 0.5),
-      quantile(ratios, 0.5), quantile(ratios, 0.25), quantile(ratios, 0.75), quantile(ratios, 0),
-      quantile(ratios, 1));
+      run.model.name, first_layer, pairs, quantile(split, 0.5), quantile(whole, 0.5), quantile(ratios, 0.5),
+      quantile(ratios, 0.25), quantile(ratios, 0.75), quantile(ratios, 0), quantile(ratios, 1));
   return 0;
 }
 
