@@ -1,6 +1,5 @@
 #include "partitioner/plan/plan_pricer.h"
 
-#include "partitioner/plan/compare_costs.h"
 #include "schedules/checker/checker.h"
 #include "schedules/costs/collectives.h"
 #include "schedules/costs/traffic.h"
@@ -191,14 +190,16 @@ PlanPricer::Several* PlanPricer::overlapping(const CostTable& costs) {
   PreparedProgram& step = programs_.front();
   const Seconds alone = step.simulator.run(costs).makespan;
   const Seconds cycle = step.simulator.cycle(costs);
-  if (!clearly_less(cycle.value, alone.value)) return nullptr;
+  const auto near = [](Seconds a, Seconds b) { return std::abs((a - b).value) <= 1e-9 * b.value; };
+  // It may also be longer than a step alone: what a step leaves behind can hold up the next.
+  if (near(cycle, alone)) return nullptr;
   // Steps may take a while until they are as all that follow, and then be so in turns of two or three.
   constexpr int kFew = 3, kMost = 12;
   if (!several_) several_ = std::make_unique<Several>(step.program, kFew);
   const auto settled = [&] {
     const Seconds first = several_->few.simulator.run(costs).makespan;
     const Seconds later = several_->more.simulator.run(costs).makespan - first;
-    return std::abs((later / several_->steps - cycle).value) <= 1e-9 * cycle.value;
+    return near(later / several_->steps, cycle);
   };
   while (several_->steps < kMost && !settled()) {
     several_ = std::make_unique<Several>(step.program, 2 * several_->steps);

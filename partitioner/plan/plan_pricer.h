@@ -85,8 +85,7 @@ class PlanPricer {
   void make();
   void take(const CostTable& costs);
   [[nodiscard]] bool synchronous() const { return programs_.size() == 1; }
-  /// Null where a step ends before the next one begins anywhere, so that one says all; or where steps are not
-  /// synchronous.
+  /// Null where each step takes what one alone does, so that one says all; or where steps are not synchronous.
   [[nodiscard]] Several* overlapping(const CostTable& costs);
   /// Runs of `programs_`, valid until the next ones.
   using Runs = std::vector<const Simulation*>;

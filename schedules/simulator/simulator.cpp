@@ -190,7 +190,7 @@ class Simulator::Impl {
   [[nodiscard]] std::int64_t passes() const { return passes_; }
 
  private:
-  static constexpr int kMostSteps = 16;
+  static constexpr int kMostSteps = 24;  // a half of them holds whole turns of 2, 3, 4 and 6 steps
   static constexpr double kEqual = 1e-12;
 
   /// Steps, each from where the one before has left the ranks. Once one takes all of them equally long, so does every
