@@ -10,6 +10,7 @@
 #include "profiler/statistics.h"
 #include "profiler/tied_weights.h"
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
@@ -179,12 +180,7 @@ std::string times_of(const ProfileRequest& request, const std::string& refusal) 
   return refusal.empty() ? "recordings" : "launched operators: " + refusal;
 }
 
-}  // namespace
-
-Profile profile_model(const Model& model, const Loss& loss, const ProfileRequest& request) {
-  STAGECRAFT_CHECK(!request.micro_batch_sizes.empty() && request.repeats >= 1 && request.data,
-                   "nothing to measure");
-  install_counting_allocator();
+Profile measured_profile(const Model& model, const Loss& loss, const ProfileRequest& request) {
   const c10::InferenceMode no_autograd;
   Profile profile;
   profile.model = model.name;
@@ -221,6 +217,18 @@ Profile profile_model(const Model& model, const Loss& loss, const ProfileRequest
     profile.measurements.push_back(std::move(measurement));
   }
   if (!request.device.is_cpu()) profile.times_of = times_of(request, refusal);
+  return profile;
+}
+
+}  // namespace
+
+Profile profile_model(const Model& model, const Loss& loss, const ProfileRequest& request) {
+  STAGECRAFT_CHECK(!request.micro_batch_sizes.empty() && request.repeats >= 1 && request.data,
+                   "nothing to measure");
+  install_counting_allocator();
+  Profile profile = measured_profile(model, loss, request);
+  // A run that follows in this process may need the device's memory in other sizes, and for recordings.
+  if (!request.device.is_cpu()) c10::getDeviceAllocator(request.device.type())->emptyCache();
   return profile;
 }
 

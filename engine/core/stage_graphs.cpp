@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
@@ -58,6 +59,15 @@ Written written(const StageGraphs::Accumulators* sums) {
 
 void set_written(StageGraphs::Accumulators* sums, const Written& flags) {
   for (std::size_t i = 0; i < flags.size(); ++i) (*sums)[i].set_written(flags[i]);
+}
+
+/// Why nothing may be recorded, or "". Memory that LibTorch fills as soon as it is made, a recording fills each time:
+/// what was copied there to be read by it is gone.
+std::string filled_memory() {
+  const at::Context& context = at::globalContext();
+  return context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory()
+             ? "LibTorch fills new memory (torch.utils.deterministic.fill_uninitialized_memory)"
+             : "";
 }
 
 }  // namespace
@@ -146,6 +156,8 @@ StageGraphs::Slot* StageGraphs::idle_slot(const GraphKey& key) {
 StageGraphs::Recorded* StageGraphs::record(Pass& pass, const GraphKey& key, DeviceGraphs::Pool pool,
                                            const Tensors& inputs, InFlight& work, Accumulators* sums,
                                            const Part& part) {
+  counts_.refusal = filled_memory();
+  if (!counts_.refusal.empty()) return nullptr;
   Recorded recorded{.finds = place_of(work)};
   const Written before = written(sums);
   InFlight after = work;

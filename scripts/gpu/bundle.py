@@ -77,6 +77,7 @@ def environment(torch):
         # Open MPI 5 asks netlink for the way from a machine to itself, finds none, and complains.
         "OMPI_MCA_reachable": "^netlink",
         "HOME": str(ROOT),  # where there is none, Open MPI does not start
+        "STAGECRAFT_CAPTURED_MODELS": str(ROOT / "data/captured"),  # test_gpu's
         "NCCL_SOCKET_IFNAME": "lo",
         "NCCL_IGNORE_CPU_AFFINITY": "1",
     }

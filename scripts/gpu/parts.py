@@ -3,6 +3,8 @@
 import os
 from dataclasses import dataclass, field
 
+from bundle import ROOT
+
 PROBE = [
     "bash",
     "-c",
@@ -57,14 +59,13 @@ def ranks(count, command, hosts=None, forward=()):
 
 
 def train(config, plan, run, *settings):
-    """A run whose plan is in the bundle: nothing is profiled."""
+    """A run whose plan is in the bundle, and nothing is profiled; without `plan`, one that profiles and plans."""
     words = ["device=cuda", f"run_dir={{out}}/runs/{run}", "steps_per_print=5", *settings]
     return [
         "bin/stagecraft",
         "train",
         f"configs/{config}.json",
-        "--plan",
-        f"plans/{plan}.json",
+        *(["--plan", f"plans/{plan}.json"] if plan else []),
         *(word for setting in words for word in ("--set", setting)),
     ]
 
@@ -129,6 +130,9 @@ LOOK = Part("doctor", 20, "libraries found, driver, device, this build", ["bash"
 def first():
     """One GPU, 420 s."""
     gpt2 = train("gpt2_small", "gpt2_small.1", "gpt2", "log.timeline_steps=4")
+    measured = train(
+        "gpt2_small", None, "predicted", "log.timeline_steps=4", "pipeline.schedule=1f1b", "pipeline.stages=1"
+    )
     return [
         LOOK,
         Part(
@@ -197,6 +201,26 @@ def first():
             train("bench_vgg", "bench_vgg.1", "vgg", "cuda.tf32=false"),
         ),
         Part(
+            "operators",
+            60,
+            "each operator of captured models beside the CPU, and to the same bits again",
+            test_gpu("operators", "data/operator_calls.jsonl"),
+            needs=20,
+        ),
+        *(
+            [
+                Part(
+                    "captured",
+                    60,
+                    "captured models: losses beside the CPU's",
+                    ["{python}", "scripts/gpu/captured.py", "{out}/runs"],
+                    needs=20,
+                )
+            ]
+            if (ROOT / "captured").is_dir()  # a bundle made with --quick has none
+            else []
+        ),
+        Part(
             "nccl_lazy",
             45,
             "NCCL between two ranks: bits, and whether kernels that load late stop it",
@@ -228,6 +252,13 @@ def first():
             "ms per step, share of the peak, idle share, against the plan's proof",
             shell(gpt2, ["bin/stagecraft", "report", "{out}/runs/gpt2"]),
             needs=20,
+        ),
+        Part(
+            "predicted",
+            60,
+            "profiled here, planned and run: the report's measured times against the prediction",
+            shell(measured, ["bin/stagecraft", "report", "{out}/runs/predicted"]),
+            needs=30,
         ),
         Part(
             "memory",
@@ -285,6 +316,12 @@ def second():
             "step times beside PyTorch, over stages, with recordings and without",
             bench("gpt2_small", ["plain", "graphs", "launched", "compiled", "stages2", "stages4"], 3),
             needs=100,
+        ),
+        Part(
+            "operators_free",
+            120,
+            "operators of captured models without deterministic mode",
+            test_gpu("operators", "data/operator_calls.jsonl", "free"),
         ),
         Part("equal_threads_all", 240, "threads", test_gpu("local")),
         Part("equal_graphs_all", 240, "threads, with recordings", test_gpu("local", 97, "graphs")),

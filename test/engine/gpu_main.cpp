@@ -7,6 +7,9 @@
 //                                                 to GPU where MPI takes their memory
 //   mpiexec -n N test_gpu nccl [STRIDE [KIND]]    ranks are processes, GPUs exchange tensors by NCCL
 //
+//   test_gpu operators CALLS [free]               each operator of captured models, beside the CPU (operators_on_device.h);
+//                                                 free: not in deterministic mode
+//
 // STRIDE: every so manieth case (default 97). KIND: graphs: what repeats is recorded, and something must be;
 // replicas: of the cases whose stages have replicas. Where processes outnumber GPUs each passes for a host of
 // its own (NCCL_HOSTID), since NCCL takes one rank per GPU and host; it goes over sockets then. Exit code 77:
@@ -19,6 +22,7 @@
 #include "engine/run/resolve/launcher.h"
 #include "engine/transport/factory.h"
 #include "test/engine/case_list.h"
+#include "test/models/operators_on_device.h"
 #include "test/support/ranks.h"
 
 #include <ATen/Parallel.h>
@@ -76,8 +80,7 @@ std::vector<PipelineCase> cases_of(int ranks, const Runs& runs) {
   return cases;
 }
 
-/// Throws where the run differs from the oracle; false where the transport cannot carry it.
-bool run_case(PipelineCase pipeline, const Runs& runs, std::unique_ptr<Transport> hosts, const Wrap& wrap) {
+bool run_it(PipelineCase pipeline, const Runs& runs, std::unique_ptr<Transport> hosts, const Wrap& wrap) {
   pipeline.device = runs.device;
   Setting setting(pipeline);
   if (runs.graphs) setting.options.graphs = make_device_graphs(runs.device.index());
@@ -90,9 +93,18 @@ bool run_case(PipelineCase pipeline, const Runs& runs, std::unique_ptr<Transport
   const Outcome outcome = run_rank(setting, *transport);
   std::string found = difference(outcome, oracle_of(setting), transport->rank().value == 0);
   if (found.empty() && !outcome.graphs.refusal.empty()) found = "not recorded: " + outcome.graphs.refusal;
-  if (!found.empty()) throw InternalError(fmt::format("{}: {}", setting.pipeline.name(), found));
+  if (!found.empty()) throw InternalError(found);
   transport->barrier();
   return true;
+}
+
+/// Throws where the run fails or differs from the oracle; false where the transport cannot carry it.
+bool run_case(const PipelineCase& pipeline, const Runs& runs, std::unique_ptr<Transport> hosts, const Wrap& wrap) {
+  try {
+    return run_it(pipeline, runs, std::move(hosts), wrap);
+  } catch (const std::exception& error) {
+    throw InternalError(fmt::format("{}: {}", pipeline.name(), error.what()));
+  }
 }
 
 void over_processes(MpiSession& session, const Runs& what, const Wrap& wrap) {
@@ -139,6 +151,14 @@ void over_threads(const Runs& what) {
   fmt::print("{} runs of threads on {} equal the oracle to the bit\n", runs, device_name(what.device));
 }
 
+int over_operators(const at::Device& device, const std::string& calls) {
+  const DeviceFindings found = compare_operators(device, calls);
+  fmt::print("{} calls of operators on {} beside the CPU: {} findings, {} results that lie otherwise, {} refused as they do "
+             "not repeat, {} without a kernel for whole numbers\n",
+             found.calls, device_name(device), found.findings, found.other_strides, found.not_repeatable, found.integers);
+  return found.findings > 0 ? 1 : 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -154,7 +174,16 @@ int main(int argc, char** argv) {
   if (launch.machine_world > devices) {
     ::setenv("NCCL_HOSTID", fmt::format("stagecraft-{}", launch.rank).c_str(), /*overwrite=*/1);
   }
-  Runs runs{.device = prepare_device(cuda_config(), "test_gpu", launch.machine_rank)};
+  RunConfig config = cuda_config();
+  config.cuda.deterministic = argc < 4 || argv[3] != std::string("free");
+  Runs runs{.device = prepare_device(config, "test_gpu", launch.machine_rank)};
+  if (what == "operators") {
+    if (argc < 3) {
+      fmt::print(stderr, "test_gpu operators: where are the calls?\n");
+      return 2;
+    }
+    return over_operators(runs.device, argv[2]);
+  }
   if (argc > 2) runs.stride = std::stoul(argv[2]);
   runs.graphs = argc > 3 && argv[3] == std::string("graphs");
   runs.replicas = argc > 3 && argv[3] == std::string("replicas");

@@ -26,6 +26,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <mutex>
 #include <numeric>
 #include <set>
@@ -63,11 +64,14 @@ SequentialConfig straggler(bool replicas) {
   return config;
 }
 
-/// In which a captured model computes in the case's type.
+/// In which a captured model computes in the case's type. The build's, or where a machine without it has them.
 std::string folder_of(const PipelineCase& c) {
-  const std::string name = c.model == ModelKind::captured ? "mixed" : name_of(c.model);
-  if (c.precision == PrecisionKind::bf16) return name + "_bf16";
-  return c.precision == PrecisionKind::fp16 ? name + "_fp16" : name;
+  const char* const elsewhere = std::getenv("STAGECRAFT_CAPTURED_MODELS");
+  const std::string of_type = c.precision == PrecisionKind::bf16   ? "_bf16"
+                              : c.precision == PrecisionKind::fp16 ? "_fp16"
+                                                                   : "";
+  return fmt::format("{}/{}{}", elsewhere != nullptr ? elsewhere : STAGECRAFT_CAPTURED_MODELS,
+                     c.model == ModelKind::captured ? "mixed" : name_of(c.model), of_type);
 }
 
 ModelConfig model_config(const PipelineCase& c) {
@@ -83,7 +87,7 @@ ModelConfig model_config(const PipelineCase& c) {
     case ModelKind::lengths:
     case ModelKind::tied: {
       CapturedConfig captured;
-      captured.path = STAGECRAFT_CAPTURED_MODELS "/" + folder_of(c);
+      captured.path = folder_of(c);
       return {captured};
     }
     case ModelKind::gpt:

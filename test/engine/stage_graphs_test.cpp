@@ -3,6 +3,7 @@
 
 #include "engine/core/stage_graphs.h"
 
+#include "engine/device/cuda/pool_id.h"
 #include "test/engine/on_devices.h"
 #include "test/support/catch.h"
 #include "test/support/demand.h"
@@ -350,6 +351,35 @@ TEST_CASE("where a backward hands its layers in to a sum, it runs as it is", "[g
   for (const GraphCounts& counts : counts_of(setting)) {
     CHECK(counts.refusal == "");
     CHECK(counts.repeated > counts.recorded);
+  }
+}
+
+TEST_CASE("LibTorch's table of pools tells those of recordings apart", "[graphs]") {
+  std::set<std::size_t> hashes;
+  for (int pool = 0; pool < 2000; ++pool) {
+    hashes.insert(c10::MempoolIdHash()(pool_id(DeviceGraphs::Pool{pool})));
+  }
+  CHECK(hashes.size() == 2000);
+}
+
+TEST_CASE("in deterministic runs LibTorch must not fill new memory, or nothing is recorded", "[graphs]") {
+  struct Deterministic {
+    explicit Deterministic(bool fills) {
+      at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+      at::globalContext().setDeterministicFillUninitializedMemory(fills);
+    }
+    ~Deterministic() {
+      at::globalContext().setDeterministicAlgorithms(false, false);
+      at::globalContext().setDeterministicFillUninitializedMemory(true);
+    }
+  };
+  for (const bool fills : {true, false}) {
+    const Deterministic mode(fills);
+    const Setting setting = with_graphs({.schedule = "1f1b", .stages = 2, .shape = BatchShape::many});
+    for (const GraphCounts& counts : counts_of(setting)) {
+      CHECK((counts.refusal.find("fills new memory") != std::string::npos) == fills);
+      CHECK((counts.repeated > 0) == !fills);
+    }
   }
 }
 

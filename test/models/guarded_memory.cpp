@@ -15,6 +15,7 @@ namespace stagecraft::test {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+constexpr std::size_t kVector = 64;
 constexpr std::size_t kReusedPages = 16;  // mappings of up to so many are used again
 constexpr std::uint8_t kAllocatorPriority = 200;
 
@@ -90,7 +91,9 @@ class GuardedAllocator final : public c10::Allocator {
       block.pages = mapped(block.count);
     }
     std::memset(block.pages, static_cast<int>(all.pattern), block.count * kPage);
-    block.data = all.guard == Guard::before ? block.pages : block.pages + block.count * kPage - bytes;
+    // Some kernels' last bits follow where memory lies within a vector, so that is the same at both ends.
+    const std::size_t room = block.count * kPage - bytes;
+    block.data = block.pages + (all.guard == Guard::before ? room % kVector : room);
     all.live.emplace(block.data, block);
     return {block.data, block.data, &release, cpu};
   }

@@ -11,7 +11,8 @@ namespace stagecraft::test {
 
 enum class Guard : std::uint8_t {
   behind,  ///< the page behind a tensor cannot be touched; the pattern lies before it
-  before,  ///< the page before a tensor cannot be touched; the pattern lies behind it
+  before,  ///< the page before a tensor cannot be touched, but for what its place within a vector takes; the pattern
+           ///< lies behind it
 };
 
 /// Installs the allocator for all of LibTorch's tensors on the CPU, for the rest of the process. No tensor

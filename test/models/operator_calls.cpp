@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <fstream>
 #include <limits>
 #include <map>
+#include <stdexcept>
 #include <utility>
 
 namespace stagecraft::test {
@@ -336,6 +338,19 @@ std::vector<Json> plain_calls(const std::string& name) {
       }
     }
     if (known) calls.push_back(call_of(line));
+  }
+  return calls;
+}
+
+std::map<std::string, std::vector<Json>> valid_calls(const std::string& path) {
+  std::map<std::string, std::vector<Json>> calls{{"stagecraft::dropout", {}}, {"stagecraft::dropout_apply", {}}};
+  for (const captured::Operator& op : captured::operators()) calls[op.name] = plain_calls(op.name);
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error("cannot read " + path);
+  for (std::string line; std::getline(file, line);) {
+    const Json json = Json::parse(line);
+    // Other versions of LibTorch have operators that this one lacks.
+    if (const auto its = calls.find(json.at(0)); its != calls.end()) its->second.push_back(call_of(json));
   }
   return calls;
 }

@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -26,7 +27,11 @@ using Random = std::mt19937_64;
 /// Calls with arguments by their schema alone: some of them succeed where an operator takes any tensors.
 [[nodiscard]] std::vector<Json> plain_calls(const std::string& name);
 
-/// The same with one to three things changed, each to a value at or beyond what it may be.
+/// Of every operator that a graph may use, in the order of their names: plain ones, then those of a file of lines.
+/// Throws std::runtime_error where it cannot be read.
+[[nodiscard]] std::map<std::string, std::vector<Json>> valid_calls(const std::string& path);
+
+/// A call with one to three things changed, each to a value at or beyond what it may be.
 [[nodiscard]] Json changed(const Json& call, Random& random);
 
 /// A tensor of a call, with the same values every time. Throws c10::Error where no tensor can be so.

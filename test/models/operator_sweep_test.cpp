@@ -7,13 +7,10 @@
 //   OPERATOR_CALL='{"tensors": ...}' test_operators one call, as a finding prints it
 
 #include "base/error.h"
-#include "models/captured/format/graph_values.h"
-#include "models/captured/format/step_parser.h"
 #include "models/captured/operators/operators.h"
-#include "models/captured/replay/replay.h"
-#include "models/captured/replay/step_work.h"
 #include "test/models/guarded_memory.h"
 #include "test/models/operator_calls.h"
+#include "test/models/operator_trial.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>
@@ -35,15 +32,10 @@
 namespace stagecraft::test {
 namespace {
 
-using captured::Graph;
-using captured::ValueId;
-
 constexpr std::size_t kMostBytes = std::size_t{24} << 20U;
 constexpr int kCallsPerOperator = 64;
 constexpr int kSecondsPerCall = 20;
 constexpr std::size_t kNote = 200;
-constexpr const char* kDropout = "stagecraft::dropout";
-constexpr const char* kOwn[] = {kDropout, "stagecraft::dropout_apply"};
 constexpr std::uint8_t kNotNumbers = 0xFF, kSmallNumbers = 0x3C;
 
 enum class Outcome : std::uint8_t {
@@ -74,119 +66,6 @@ const char* text_of(Outcome outcome) {
 }
 bool is_finding(Outcome outcome) { return outcome >= Outcome::other_error; }
 
-/// Results by their place among all, with types once they are known.
-using Types = std::map<std::pair<std::size_t, std::size_t>, std::string>;
-
-/// The first steps of a call, with what is declared of their results so far.
-class Trial {
- public:
-  Trial(const Json& call, std::size_t count, const Types& types) {
-    for (const Json& spec : call["tensors"]) {
-      tensors_.push_back(tensor_of(spec));
-      captured::ValueType type{tensors_.back().scalar_type(), {}};
-      for (const std::int64_t size : tensors_.back().sizes()) type.sizes.push_back({0, size});
-      graph_.constants.push_back(type);
-    }
-    std::vector<std::vector<std::string>> results;
-    Json steps = Json::array();
-    int next = 0;
-    for (std::size_t s = 0; s < count; ++s) {
-      const Json& step = call["steps"][s];
-      Json names = Json::array();
-      results.emplace_back();
-      for (std::size_t r = 0; types.contains({s, r}); ++r) {
-        const std::string& type = types.at({s, r});
-        results.back().push_back(type.empty() ? "?" : fmt::format("%{}", next));
-        names.push_back(type.empty() ? Json() : Json(fmt::format("%{} {}", next++, type)));
-      }
-      steps.push_back(Json::array({step[0], names, written(step[1], results)}));
-    }
-    captured::GraphValues values(graph_, "call");
-    captured::StepParser parser(values);
-    values.begin(captured::Part::forward);
-    graph_.forward = parser.read(steps, "forward/steps");
-    for (const ValueId id : graph_.forward.back().results) {
-      if (id != captured::kNoValue) outputs_.push_back(id);
-    }
-  }
-
-  [[nodiscard]] const Tensors& tensors() const { return tensors_; }
-
-  /// Of the last step. `hold`: whether the arguments outlive it. `ran` becomes true before the first step runs.
-  Tensors run(bool hold, MatrixProducts products, bool* ran) {
-    for (const captured::Step& step : graph_.forward) (void)captured::work_of(step, graph_.values, 1);
-    std::vector<ValueId> inputs;
-    std::vector<c10::IValue> frame;
-    for (std::size_t i = 0; i < tensors_.size(); ++i) {
-      inputs.push_back(graph_.constant(i));
-      frame.emplace_back(tensors_[i]);
-    }
-    if (!hold) tensors_.clear();
-    const captured::Program program({"graph", graph_.forward, graph_.values, inputs, outputs_}, 1, at::kCPU,
-                                    products);
-    *ran = true;
-    return program.run(std::move(frame), {});
-  }
-
- private:
-  static Json written(const Json& argument, const std::vector<std::vector<std::string>>& results) {
-    if (argument.is_array()) {
-      Json list = Json::array();
-      for (const Json& each : argument) list.push_back(written(each, results));
-      return list;
-    }
-    if (argument.is_object() && argument.contains("tensor")) {
-      return fmt::format("c{}", argument["tensor"].get<std::size_t>());
-    }
-    if (argument.is_object() && argument.contains("step")) {
-      return results.at(argument["step"].get<std::size_t>()).at(argument["result"].get<std::size_t>());
-    }
-    return argument;
-  }
-
-  Graph graph_;
-  Tensors tensors_;
-  std::vector<ValueId> outputs_;
-};
-
-/// As many as the schema has, of a type that nothing has.
-void declare(Types& types, std::size_t step, std::size_t count) {
-  std::erase_if(types, [&](const auto& type) { return type.first.first == step; });
-  for (std::size_t r = 0; r < count; ++r) types[{step, r}] = "i32[77]";
-}
-
-/// From an error that says what a step has made: ", aten::OP: result 1 is f32[2], its declared type ...".
-bool learn(Types& types, const Json& call, const std::string& error) {
-  const auto between = [&](const std::string& before, const std::string& after) -> std::string {
-    const std::size_t begin = error.find(before);
-    if (begin == std::string::npos) return "";
-    const std::size_t from = begin + before.size(), end = error.find(after, from);
-    return end == std::string::npos ? "" : error.substr(from, end - from);
-  };
-  for (std::size_t s = 0; s < call["steps"].size(); ++s) {
-    const auto name = call["steps"][s][0].get<std::string>();
-    const std::string made = between(name + " makes ", " tensors, the graph says");
-    if (!made.empty()) {
-      declare(types, s, std::stoul(made));
-      return true;
-    }
-    const std::string found = between(name + ": result ", ", its declared type");
-    const std::size_t is = found.find(" is ");
-    if (is == std::string::npos) continue;
-    std::string& type = types[{s, std::stoul(found)}];
-    if (type != "i32[77]") continue;  // an earlier step of the same operator
-    type = found.substr(is + 4) == "no tensor" ? "" : found.substr(is + 4);
-    std::erase(type, ' ');
-    return true;
-  }
-  // Stagecraft's own have types that follow from their arguments.
-  const std::string at = between("forward/steps/", "expected a value of type ");
-  const std::string type = between("expected a value of type ", ", this is i32[77]");
-  if (type.empty() || at.find("/1/") == std::string::npos) return false;
-  types[{std::stoul(at), std::stoul(at.substr(at.find("/1/") + 3))}] = type;
-  return true;
-}
-
 struct Result {
   Outcome outcome = Outcome::none;
   std::string note;
@@ -205,15 +84,7 @@ bool is_product(const Json& call) {
 
 Result tried(const Json& call) {
   const c10::InferenceMode as_in_a_run;
-  Types types;
-  for (std::size_t s = 0; s < call["steps"].size(); ++s) {
-    const auto name = call["steps"][s][0].get<std::string>();
-    const captured::Operator* op = captured::find_operator(name);
-    declare(types, s,
-            op != nullptr      ? captured::handle_of(*op).schema().returns().size()
-            : name == kDropout ? 2
-                               : 1);
-  }
+  ResultTypes types = unknown_types(call);
   Tensors made;
   set_guard(Guard::behind, kNotNumbers);
   const auto failed = [](bool by_rule, const std::string& what) -> Result {
@@ -224,8 +95,8 @@ Result tried(const Json& call) {
   for (std::size_t count = 1; count <= all;) {
     bool ran = false;
     try {
-      Trial trial(call, count, types);
-      made = trial.run(true, MatrixProducts::blas, &ran);
+      OperatorTrial trial(call, count, types);
+      made = trial.run(at::kCPU, true, MatrixProducts::blas, &ran);
       for (std::size_t i = 0; i < trial.tensors().size(); ++i) {
         if (!same_bytes(trial.tensors()[i], tensor_of(call["tensors"][i]))) return {Outcome::wrote, ""};
       }
@@ -244,7 +115,7 @@ Result tried(const Json& call) {
   set_guard(Guard::before, kSmallNumbers);
   try {
     bool ran = false;
-    const Tensors again = Trial(call, all, types).run(false, MatrixProducts::blas, &ran);
+    const Tensors again = OperatorTrial(call, all, types).run(at::kCPU, false, MatrixProducts::blas, &ran);
     for (std::size_t i = 0; i < made.size(); ++i) {
       if (!same_bytes(made[i], again[i])) return {Outcome::depends, fmt::format("result {}", i)};
     }
@@ -254,7 +125,7 @@ Result tried(const Json& call) {
   if (is_product(call)) {  // by the other library
     bool ran = false;
     try {
-      (void)Trial(call, all, types).run(false, MatrixProducts::onednn, &ran);
+      (void)OperatorTrial(call, all, types).run(at::kCPU, false, MatrixProducts::onednn, &ran);
     } catch (const std::exception& error) {
       return {Outcome::other_error, error.what()};
     }
@@ -313,16 +184,6 @@ std::vector<Result> run_all(const std::vector<Json>& calls) {
   return results;
 }
 
-std::map<std::string, std::vector<Json>> valid_calls() {
-  std::map<std::string, std::vector<Json>> calls;
-  std::ifstream file(STAGECRAFT_TEST_DATA "/operators/calls.jsonl");
-  for (std::string line; std::getline(file, line);) {
-    const Json json = Json::parse(line);
-    calls[json.at(0)].push_back(call_of(json));
-  }
-  return calls;
-}
-
 /// A seed by an operator's place and a call's, the same everywhere.
 Random random_of(const std::string& name, int i) {
   std::uint64_t seed = 1469598103934665603U;
@@ -358,17 +219,10 @@ TEST_CASE("no call of an operator reads or writes beyond its tensors", "[operato
   const char* const sweep = std::getenv("OPERATOR_SWEEP");
   const char* const only = std::getenv("OPERATOR");
   const int number = kCallsPerOperator * (sweep == nullptr ? 1 : std::max(1, std::atoi(sweep)));
-  const std::map<std::string, std::vector<Json>> listed = valid_calls();
   std::vector<Json> calls;
   std::vector<std::string> names;
-  std::vector<std::string> operators(std::begin(kOwn), std::end(kOwn));
-  for (const captured::Operator& op : captured::operators()) operators.emplace_back(op.name);
-  for (const std::string& name : operators) {
+  for (const auto& [name, valid] : valid_calls(STAGECRAFT_TEST_DATA "/operators/calls.jsonl")) {
     if (only != nullptr && name.find(only) == std::string::npos) continue;
-    std::vector<Json> valid = plain_calls(name);
-    if (const auto its = listed.find(name); its != listed.end()) {
-      valid.insert(valid.end(), its->second.begin(), its->second.end());
-    }
     INFO(name << " has no calls");
     REQUIRE_FALSE(valid.empty());
     for (int i = 0; i < number; ++i) {

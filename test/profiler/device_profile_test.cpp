@@ -134,6 +134,7 @@ TEST_CASE("a device's profile runs no layer on the CPU", "[device_profile]") {
     CHECK_NOTHROW(validate(profile, "measured"));
     CHECK(seen.on_cpu == std::set<std::string>{});
     CHECK(seen.on_device.size() >= 2);
+    CHECK(device_wide_waits().back() == "unused memory goes");
   }
 }
 

@@ -19,6 +19,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -138,7 +140,7 @@ class Memory final : public c10::DeviceAllocator {
   }
 
   bool initialized() override { return true; }
-  void emptyCache(c10::MempoolId_t) override {}
+  void emptyCache(c10::MempoolId_t) override { note_device_wide_wait("unused memory goes"); }
   void recordStream(const c10::DataPtr&, c10::Stream) override {}
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override {
     const std::scoped_lock lock(mutex_);
@@ -314,19 +316,28 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   at::native::cpu_fallback(op, stack);
 }
 
+/// As LibTorch does for every device in deterministic mode: an operator as others, that a recording does again.
+at::Tensor filled(at::Tensor memory) {
+  const at::Context& context = at::globalContext();
+  if (!context.deterministicAlgorithms() || !context.deterministicFillUninitializedMemory()) return memory;
+  if (memory.is_floating_point()) return memory.fill_(std::numeric_limits<double>::quiet_NaN());
+  return memory.fill_(memory.scalar_type() == at::kLong ? std::numeric_limits<std::int64_t>::max() : 1);
+}
+
 at::Tensor empty(c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
                  std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
-  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), &fake_memory,
-                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                   dtype.value_or(at::kFloat), format);
+  return filled(at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), &fake_memory,
+                                          c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                          dtype.value_or(at::kFloat), format));
 }
 
 at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
                          std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
                          std::optional<at::Device>, std::optional<bool>) {
-  return at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride),
-                                           &fake_memory, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                           dtype.value_or(at::kFloat));
+  return filled(
+      at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride),
+                                        &fake_memory, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                        dtype.value_or(at::kFloat)));
 }
 
 at::Tensor as_strided(const at::Tensor& self, c10::SymIntArrayRef size, c10::SymIntArrayRef stride,

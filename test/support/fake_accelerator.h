@@ -27,7 +27,7 @@ namespace stagecraft::test {
 
 /// What this thread's device, which knew no kernel and held no memory, has done for the first time or anew, each of
 /// which may make a GPU's host wait for all that it has launched: "first use of aten::mm (Float, Float)" (a kernel is loaded), "512 bytes more" (the allocator has no
-/// free block of that size class), "a recording is made", "a recording goes".
+/// free block of that size class), "unused memory goes", "a recording is made", "a recording goes".
 [[nodiscard]] const std::vector<std::string>& device_wide_waits();
 void note_device_wide_wait(const std::string& why);
 /// Called at each of them on this thread, where a GPU would wait. Empty: nothing.

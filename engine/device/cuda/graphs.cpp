@@ -1,6 +1,7 @@
 #include "engine/device/graphs.h"
 
 #include "engine/device/cuda/check.h"
+#include "engine/device/cuda/pool_id.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/StreamGuard.h>
@@ -10,7 +11,10 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <mutex>
+#include <shared_mutex>
 #include <thread>
+#include <utility>
 
 namespace stagecraft {
 namespace {
@@ -19,11 +23,6 @@ using Allocator = c10::cuda::CUDACachingAllocator::CUDAAllocator;
 
 /// LibTorch's, which this library does not link: all its functions are virtual.
 Allocator& allocator() { return *static_cast<Allocator*>(c10::getDeviceAllocator(c10::DeviceType::CUDA)); }
-
-c10::MempoolId_t pool_id(DeviceGraphs::Pool pool) {
-  constexpr c10::CaptureId_t kOurs = 0x53746167;  // LibTorch counts its own from 1
-  return {kOurs, static_cast<c10::CaptureId_t>(pool)};
-}
 
 /// One user of a pool; with the last its memory goes back.
 class PoolUse {
@@ -110,6 +109,12 @@ class CudaGraphs final : public DeviceGraphs {
   }
 
   std::unique_ptr<DeviceGraph> record(Pool pool, const std::function<void()>& work) override {
+    if (!std::exchange(released_, true)) {
+      // What passes took that ran as they are, no pool can have. LibTorch gives nothing back while it records.
+      const std::unique_lock nobody_records(recording());
+      allocator().emptyCache();
+    }
+    const std::shared_lock records(recording());
     const c10::StreamGuard on_it(stream_);
     const auto stream = static_cast<cudaStream_t>(stream_.native_handle());
     auto memory = std::make_unique<PoolUse>(device_, pool, stream);
@@ -134,8 +139,15 @@ class CudaGraphs final : public DeviceGraphs {
   }
 
  private:
+  /// Of all ranks of this process, which share LibTorch's allocator: who records shares it.
+  static std::shared_mutex& recording() {
+    static std::shared_mutex its;
+    return its;
+  }
+
   int device_;
   c10::Stream stream_;
+  bool released_ = false;
 };
 
 }  // namespace

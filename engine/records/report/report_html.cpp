@@ -91,12 +91,14 @@ std::string html_memory_table(const RunReport& report) {
   std::string rows;
   bool cards = false;
   for (const MemoryRow& row : report.memory) {
+    const bool known = row.proved && row.proved->value > 0;
     std::vector<std::string> cells{fmt::format("rank {}", row.rank.value),
                                    row.measured ? format_bytes(*row.measured) : "-",
-                                   row.proved ? format_bytes(*row.proved) : "-"};
+                                   known ? format_bytes(*row.proved) : "-"};
     if (row.card) {
       cards = true;
-      for (const Bytes bytes : {row.card->needed, row.card->reserved, row.card->used, row.card->total})
+      cells.push_back(known ? format_bytes(row.card->needed) : "-");
+      for (const Bytes bytes : {row.card->reserved, row.card->used, row.card->total})
         cells.push_back(format_bytes(bytes));
     }
     rows += row_of(cells);

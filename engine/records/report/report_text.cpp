@@ -67,8 +67,8 @@ std::string memory_table(const RunReport& report) {
                               : ""};
     if (cards) {
       const CardUse card = row.card.value_or(CardUse{});
-      for (const Bytes bytes : {card.needed, card.reserved, card.used, card.total})
-        cells.push_back(format_bytes(bytes));
+      cells.push_back(known ? format_bytes(card.needed) : "-");
+      for (const Bytes bytes : {card.reserved, card.used, card.total}) cells.push_back(format_bytes(bytes));
     }
     table.row(cells);
   }

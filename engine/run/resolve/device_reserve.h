@@ -1,7 +1,7 @@
 #pragma once
 
 // What a rank takes of its GPU beside the tensors that the memory proof counts. Estimates, from above where a
-// source says how much, and none measured on a GPU yet:
+// source says how much; docs/measurements/2026-11-28-gpus.md has a card's own figures beside them:
 //   workspaces     cuBLAS': 32 MiB per stream that computes (CUBLAS_WORKSPACE_CONFIG=:4096:8, which a run sets,
 //                  and LibTorch's own default for newer GPUs); with recordings there are two such streams
 //   communicators  NCCL's buffers: 9.4 MiB per block (4 + 4.9 + 0.5), of which a line has up to 4, a group 16

@@ -194,10 +194,11 @@ AttentionKernel attention_kernel(const Attention& its) {
 }
 
 std::tuple<Tensor, Tensor> attend(AttentionKernel kernel, const Attention& attention) {
-  auto [mixed, log_sum] = kernel == AttentionKernel::flash       ? flash(attention)
+  const auto [mixed, log_sum] = kernel == AttentionKernel::flash       ? flash(attention)
                           : kernel == AttentionKernel::efficient ? efficient(attention)
                                                                  : plain(attention);
-  return {as_queries(mixed, attention.q), std::move(log_sum)};
+  // Some kernels leave log-sums of whole blocks of queries. Graphs have those of the queries.
+  return {as_queries(mixed, attention.q), log_sum.narrow(-1, 0, attention.q.size(2))};
 }
 
 std::tuple<Tensor, Tensor, Tensor> attend_backward(AttentionKernel kernel, const Attention& attention,

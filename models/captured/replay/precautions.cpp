@@ -4,6 +4,7 @@
 #include "models/captured/operators/operators.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/core/function_schema.h>
 #include <fmt/format.h>
 
@@ -57,11 +58,57 @@ const std::unordered_map<std::string_view, Layouts>& layouts() {
   return all;
 }
 
+/// CUDA's kernels want these besides: some refuse other memory, some read it as if it lay densely.
+const std::unordered_map<std::string_view, Layouts>& layouts_on_devices() {
+  static const Layouts norm{{"input", Order::dense}, {"grad_out", Order::dense}};
+  static const auto& all = *new std::unordered_map<std::string_view, Layouts>{
+      {"aten::native_group_norm", norm},
+      {"aten::native_group_norm_backward", norm},
+      {"aten::native_layer_norm_backward", norm},
+      {"aten::native_channel_shuffle", {{"self", Order::dense}}},
+      {"aten::channel_shuffle", {{"self", Order::dense}}},
+      {"aten::avg_pool2d_backward", {{"grad_output", Order::dense}, {"self", Order::dense}}},
+  };
+  return all;
+}
+
 /// Memory that nobody has written to would go into the results.
 constexpr std::pair<std::string_view, const char*> kInPlaceOf[] = {
     {"aten::empty_like", "aten::zeros_like"},
     {"aten::new_empty", "aten::new_zeros"},
 };
+
+/// Results of CUDA's kernels lie otherwise than the CPU's, whose memory the graph's views were captured on.
+constexpr std::pair<std::string_view, const char*> kOnDevices[] = {
+    {"aten::view", "aten::reshape"},
+    {"aten::_unsafe_view", "aten::reshape"},
+    {"aten::view_as", "aten::reshape_as"},
+};
+
+/// What norms in evaluation mode save, and what log_sigmoid keeps for its backward, one kernel makes and the other
+/// leaves empty; their backwards read it only where they have made it. A sum of weights without a reduction nobody
+/// writes.
+void add_nothings(const StepView& view, std::vector<Precautions::Nothing>& nothings) {
+  static constexpr std::string_view kBatchNorms[] = {"aten::native_batch_norm",
+                                                     "aten::_native_batch_norm_legit_functional",
+                                                     "aten::_native_batch_norm_legit_no_training"};
+  const std::string_view name = view.step().name;
+  if (std::ranges::find(kBatchNorms, name) != std::end(kBatchNorms)) nothings = {{1, false}, {2, false}};
+  if (name == "aten::log_sigmoid_forward") nothings = {{1, false}};
+  if (name == "aten::nll_loss2d_forward" && view.integers("reduction").at(0) == 0) nothings = {{1, true}};
+  std::erase_if(nothings,
+                [&](const auto& nothing) { return view.step().results[nothing.position] == kNoValue; });
+}
+
+/// CPUs take an input of a narrow type with weights and statistics in float32.
+bool is_mixed(const StepView& view) {
+  static constexpr std::string_view kNorms[] = {"aten::native_layer_norm", "aten::native_layer_norm_backward",
+                                                "aten::native_group_norm",
+                                                "aten::native_group_norm_backward"};
+  if (std::ranges::find(kNorms, std::string_view(view.step().name)) == std::end(kNorms)) return false;
+  const auto input = view.tensor("input"), weight = view.tensor("weight");
+  return input && weight && input->dtype != weight->dtype;
+}
 
 bool lies(const at::Tensor& tensor, Order order) {
   switch (order) {
@@ -100,6 +147,13 @@ void require_within(const at::Tensor& indices, const Precautions::Indices& range
 }  // namespace
 
 void Precautions::take(torch::jit::Stack& stack, const Step& step) const {
+  if (widens) {
+    for (c10::IValue& value : stack) {
+      if (value.isTensor() && value.toTensor().defined() && value.toTensor().is_floating_point()) {
+        value = value.toTensor().to(at::kFloat);
+      }
+    }
+  }
   for (const Layout& layout : layouts) {
     c10::IValue& value = stack[layout.position];
     if (!value.isTensor() || !value.toTensor().defined() || lies(value.toTensor(), layout.order)) continue;
@@ -111,17 +165,46 @@ void Precautions::take(torch::jit::Stack& stack, const Step& step) const {
   }
 }
 
-Precautions precautions_for(const StepView& view, c10::Device device) {
-  Precautions found{view.step().op, {}, {}};
-  const std::string_view name = view.step().name;
-  for (const auto& [operation, other] : kInPlaceOf) {
-    if (name == operation) found.op = handle_of(*find_operator(other));
+void Precautions::settle(torch::jit::Stack& results, const std::vector<ValueType>& types, std::int64_t b) const {
+  for (const Nothing& nothing : nothings) {
+    const ValueType& type = types[nothing.position];
+    const at::Tensor made = results[nothing.position].toTensor();
+    const std::vector<std::int64_t> shape = type.at(b);
+    if (made.defined() && (nothing.always || made.sizes() != shape)) {
+      results[nothing.position] = at::zeros(shape, made.options().dtype(type.dtype));
+    }
   }
-  if (!device.is_cpu()) return found;
-  if (const auto its = layouts().find(name); its != layouts().end()) {
+  if (!widens) return;
+  for (std::size_t i = 0; i < results.size() && i < types.size(); ++i) {
+    const at::Tensor made = results[i].toTensor();
+    if (made.defined() && made.scalar_type() != types[i].dtype) results[i] = made.to(types[i].dtype);
+  }
+}
+
+Precautions precautions_for(const StepView& view, c10::Device device) {
+  Precautions found;
+  found.op = view.step().op;
+  const std::string_view name = view.step().name;
+  const auto in_place_of = [&](const auto& pairs) {
+    for (const auto& [operation, other] : pairs) {
+      if (name == operation) found.op = handle_of(*find_operator(other));
+    }
+  };
+  const auto lay_out = [&](const std::unordered_map<std::string_view, Layouts>& all) {
+    const auto its = all.find(name);
+    if (its == all.end()) return;
     for (const auto& [argument, order] : its->second) {
       if (const auto position = view.position(argument)) found.layouts.push_back({*position, order});
     }
+  };
+  in_place_of(kInPlaceOf);
+  lay_out(layouts());
+  if (!device.is_cpu()) {
+    in_place_of(kOnDevices);
+    lay_out(layouts_on_devices());
+    found.widens = is_mixed(view);
+    add_nothings(view, found.nothings);
+    return found;
   }
   const auto within = [&](std::string_view argument, std::int64_t below, bool ignores) {
     std::optional<std::int64_t> ignored;

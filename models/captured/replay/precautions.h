@@ -1,7 +1,8 @@
 #pragma once
 
-// What is done before a call because the operator's kernel does not do it, and no rule about sizes can stand in
-// for it (argument_rules.h): numbers are known and memory is laid out only while the graph runs.
+// What is done around a call because the operator's kernel does not do it, and no rule about sizes can stand in
+// for it (argument_rules.h): numbers are known and memory is laid out only while the graph runs. On devices also
+// what their kernels do otherwise than the CPU's, on which graphs are captured.
 
 #include "models/captured/format/step_view.h"
 
@@ -32,12 +33,22 @@ struct Precautions {
     std::optional<std::int64_t> ignored;
   };
 
+  /// A result that says nothing, which nothing reads: zeros in its place.
+  struct Nothing {
+    std::uint32_t position;
+    bool always;  ///< the kernel leaves it unwritten; else where it has another size than the graph says
+  };
+
   std::optional<c10::OperatorHandle> op;  ///< to be called: the step's own, or one in its place
   std::vector<Layout> layouts;
   std::vector<Indices> indices;
+  bool widens = false;  ///< the kernel takes floating-point numbers of one type alone: all of them are float32
+  std::vector<Nothing> nothings;
 
-  /// Copies arguments that lie otherwise, and throws InputError for indices out of range.
+  /// Before the call: copies arguments that lie otherwise, and throws InputError for indices out of range.
   void take(torch::jit::Stack& stack, const Step& step) const;
+  /// Behind it: the results as the graph says, for micro-batches of `b` samples.
+  void settle(torch::jit::Stack& results, const std::vector<ValueType>& types, std::int64_t b) const;
 };
 
 /// Indices are compared on the CPU alone: on CUDA the kernels do that, and the host does not wait for them.

@@ -373,6 +373,7 @@ void Program::run_one(const Instruction& instruction, std::vector<c10::IValue>& 
                  : product_plus(products_, stack[0].toTensor(), stack[1].toTensor(), stack[2].toTensor())};
   } else if (step.own == Step::Own::none) {
     call(instruction, stack);
+    instruction.precautions.settle(stack, instruction.types, b_);
   } else {
     run_own(instruction, stack, key);
   }
