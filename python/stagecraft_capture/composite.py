@@ -23,7 +23,7 @@ from .differences import Listed
 from .eager_kernels import eager_kernels
 from .errors import CaptureError, place_of
 from .export_errors import BY_TENSORS, explained, refuse_dependent, with_place
-from .gru import grus_by_steps
+from .gru import grus_by_layers
 from .hugging_face import eager_masks
 from .in_place import out_of_place, storage, without_out, written_by
 from .lstm import lstms_by_layers
@@ -169,7 +169,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
             eager_masks(),
             as_operators(),
             lstms_by_layers(),
-            grus_by_steps(),
+            grus_by_layers(),
             with_users_frames(),
             quick(),
             contextlib.redirect_stderr(io.StringIO()),

@@ -1,42 +1,168 @@
-"""GRUs with the steps that eager mode takes on the CPU.
+"""GRUs with the steps that eager mode takes on the CPU, one operator per layer and direction.
 
-LibTorch writes its gates in place, to slices of one product. Graphs without such writes would compute the
-gates one after the other in memory of their own, and kernels round the last elements of a row otherwise
-there. So here the gates are slices too.
+AOTAutograd would write every step into the graph, and a capture of a hundred steps would take half an hour. So
+the steps of a direction are an operator of Stagecraft's own (models/captured/operators/gru.cpp does the same).
+Its backward is autograd's, written out: one operator for what goes on to the steps before, one for the weights,
+which a zero-bubble schedule may delay.
+
+LibTorch writes its gates in place, to slices of one product. Gates computed one after the other in memory of
+their own would be rounded otherwise at the last elements of a row. So here the gates are slices too.
 """
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from .noise import LIBRARY
 from .torch_private import VF
 
+ATEN = torch.ops.aten
+GIVEN = "Tensor of_input, Tensor w_hh, Tensor? b_hh, Tensor hx"
+LIBRARY.define(f"gru({GIVEN}, bool reverse) -> (Tensor, Tensor)")
+LIBRARY.define(
+    f"gru_backward(Tensor? grad_y, Tensor? grad_h, {GIVEN}, Tensor y, bool reverse) -> (Tensor, Tensor, Tensor)"
+)
+LIBRARY.define("gru_backward_weight(Tensor of_hidden, Tensor hx, Tensor y, bool reverse) -> (Tensor, Tensor)")
 
-def step(
+
+class Gates(NamedTuple):
+    of_new: torch.Tensor  # the hidden state's part of the new one
+    reset: torch.Tensor
+    update: torch.Tensor
+    new: torch.Tensor
+
+
+def gates(
     of_input: torch.Tensor, hidden: torch.Tensor, w_hh: torch.Tensor, b_hh: torch.Tensor | None
-) -> torch.Tensor:
+) -> Gates:
     """`of_input`: the input's part of all three gates."""
     of_hidden = torch.nn.functional.linear(hidden, w_hh, b_hh)
     reset, update, _ = (of_hidden + of_input).chunk(3, 1)
-    new = (of_input.chunk(3, 1)[2] + of_hidden.chunk(3, 1)[2] * reset.sigmoid()).tanh()
-    return (hidden - new) * update.sigmoid() + new
+    of_new = of_hidden.chunk(3, 1)[2]
+    reset = reset.sigmoid()
+    return Gates(of_new, reset, update.sigmoid(), (of_input.chunk(3, 1)[2] + of_new * reset).tanh())
 
 
-def one_layer(
-    x: torch.Tensor, hidden: torch.Tensor, weights: Sequence[torch.Tensor], reverse: bool
+def order(steps: int, reverse: bool) -> list[int]:
+    return list(range(steps))[:: -1 if reverse else 1]
+
+
+def states_before(hx: torch.Tensor, y: torch.Tensor, reverse: bool) -> dict[int, torch.Tensor]:
+    """Of each step, in the order in which they are taken. Copies, since products on some processors round by where
+    their arguments lie within a vector."""
+    steps = order(y.shape[0], reverse)
+    return {t: y[steps[k - 1]].clone() if k else hx for k, t in enumerate(steps)}
+
+
+def gru(
+    of_input: torch.Tensor, w_hh: torch.Tensor, b_hh: torch.Tensor | None, hx: torch.Tensor, reverse: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    w_ih, w_hh, b_ih, b_hh = weights
-    outputs = []
-    steps = torch.nn.functional.linear(x, w_ih, b_ih).unbind(0)
-    for of_input in reversed(steps) if reverse else steps:
-        hidden = step(of_input, hidden, w_hh, b_hh)
-        outputs.append(hidden)
-    return torch.stack(outputs[::-1] if reverse else outputs), hidden
+    """`of_input`: [steps, samples, 3 x size]. The states behind each step, and behind the last."""
+    hidden, states = hx, {}
+    for t in order(of_input.shape[0], reverse):
+        its = gates(of_input[t], hidden, w_hh, b_hh)
+        hidden = states[t] = (hidden - its.new) * its.update + its.new
+    return torch.stack([states[t] for t in sorted(states)]), hidden.clone()
 
 
-def by_steps(
+def gru_backward(
+    grad_y: torch.Tensor | None,
+    grad_h: torch.Tensor | None,
+    of_input: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_hh: torch.Tensor | None,
+    hx: torch.Tensor,
+    y: torch.Tensor,
+    reverse: bool,
+) -> tuple[torch.Tensor, ...]:
+    """Gradients of the input's part, of the hidden states' part, and of hx. Sums as autograd adds."""
+    of_inputs, of_hiddens = {}, {}
+    zeros, addends = torch.zeros_like(hx), [] if grad_h is None else [grad_h]
+    for t, before in reversed(states_before(hx, y, reverse).items()):
+        grad, *others = [*([] if grad_y is None else [grad_y[t]]), *addends] or [zeros]
+        for other in others:
+            grad = grad + other
+        its = gates(of_input[t], before, w_hh, b_hh)
+        passed = grad * its.update
+        d_update = ATEN.sigmoid_backward(grad * (before - its.new), its.update)
+        d_new = ATEN.tanh_backward(grad + passed.neg(), its.new)
+        d_reset = ATEN.sigmoid_backward(d_new * its.of_new, its.reset)
+        of_both = torch.cat([d_reset, d_update, zeros], 1)
+        of_inputs[t] = torch.cat([zeros, zeros, d_new], 1) + of_both
+        of_hiddens[t] = torch.cat([zeros, zeros, d_new * its.reset], 1) + of_both
+        addends = [passed, of_hiddens[t].mm(w_hh)]
+    return (
+        torch.stack([of_inputs[t] for t in sorted(of_inputs)]),
+        torch.stack([of_hiddens[t] for t in sorted(of_hiddens)]),
+        addends[0] + addends[1],
+    )
+
+
+def gru_backward_weight(
+    of_hidden: torch.Tensor, hx: torch.Tensor, y: torch.Tensor, reverse: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gradients of w_hh and b_hh."""
+    made: tuple[torch.Tensor, ...] = ()
+    for t, before in reversed(states_before(hx, y, reverse).items()):
+        its = of_hidden[t].clone()
+        of_step = its.t().mm(before), its.sum([0], True).view(-1)
+        made = (made[0] + of_step[0], made[1] + of_step[1]) if made else of_step
+    return made[0], made[1]
+
+
+def fake_gru(
+    of_input: torch.Tensor, w_hh: torch.Tensor, b_hh: torch.Tensor | None, hx: torch.Tensor, reverse: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return hx.new_empty((of_input.shape[0], *hx.shape)), hx.new_empty(hx.shape)
+
+
+def fake_backward(
+    grad_y: torch.Tensor | None,
+    grad_h: torch.Tensor | None,
+    of_input: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_hh: torch.Tensor | None,
+    hx: torch.Tensor,
+    y: torch.Tensor,
+    reverse: bool,
+) -> tuple[torch.Tensor, ...]:
+    return of_input.new_empty(of_input.shape), of_input.new_empty(of_input.shape), hx.new_empty(hx.shape)
+
+
+def fake_backward_weight(
+    of_hidden: torch.Tensor, hx: torch.Tensor, y: torch.Tensor, reverse: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    gates_size = of_hidden.shape[2]
+    return hx.new_empty((gates_size, hx.shape[1])), hx.new_empty((gates_size,))
+
+
+def remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*inputs[:4], output[0])
+    ctx.reverse = inputs[4]
+
+
+def differentiate(ctx: Any, grad_y: torch.Tensor | None, grad_h: torch.Tensor | None) -> tuple[Any, ...]:
+    of_input, w_hh, b_hh, hx, y = ctx.saved_tensors
+    d_input, d_hidden, d_hx = torch.ops.stagecraft.gru_backward(
+        grad_y, grad_h, of_input, w_hh, b_hh, hx, y, ctx.reverse
+    )
+    d_w_hh, d_b_hh = torch.ops.stagecraft.gru_backward_weight(d_hidden, hx, y, ctx.reverse)
+    return d_input, d_w_hh, None if b_hh is None else d_b_hh, d_hx, None
+
+
+LIBRARY.impl("gru", gru, "CPU")
+LIBRARY.impl("gru_backward", gru_backward, "CPU")
+LIBRARY.impl("gru_backward_weight", gru_backward_weight, "CPU")
+torch.library.register_fake("stagecraft::gru", fake_gru, lib=LIBRARY)
+torch.library.register_fake("stagecraft::gru_backward", fake_backward, lib=LIBRARY)
+torch.library.register_fake("stagecraft::gru_backward_weight", fake_backward_weight, lib=LIBRARY)
+torch.library.register_autograd("stagecraft::gru", differentiate, setup_context=remember, lib=LIBRARY)
+
+
+def by_layers(
     given: torch.Tensor,
     hidden: torch.Tensor,
     weights: Sequence[torch.Tensor],
@@ -57,7 +183,9 @@ def by_steps(
             own = list(weights[at * of_direction : (at + 1) * of_direction]) + (
                 [] if biased else [None, None]
             )
-            made, end = one_layer(x, hidden[at], own, direction > 0)
+            w_ih, w_hh, b_ih, b_hh = own
+            of_input = torch.nn.functional.linear(x, w_ih, b_ih)
+            made, end = torch.ops.stagecraft.gru(of_input, w_hh, b_hh, hidden[at], direction > 0)
             outputs.append(made)
             last.append(end)
         x = torch.cat(outputs, -1) if bidirectional else outputs[0]
@@ -67,14 +195,14 @@ def by_steps(
 
 
 @contextlib.contextmanager
-def grus_by_steps() -> Iterator[None]:
-    """torch.nn.GRU takes these steps in place of ATen's operator."""
+def grus_by_layers() -> Iterator[None]:
+    """torch.nn.GRU takes these operators in place of ATen's operator."""
     plain = VF.gru
 
     def packed(given: tuple[Any, ...]) -> bool:
         return isinstance(given[3], (list, tuple))
 
-    VF.gru = lambda *given: plain(*given) if packed(given) else by_steps(*given)
+    VF.gru = lambda *given: plain(*given) if packed(given) else by_layers(*given)
     try:
         yield
     finally:

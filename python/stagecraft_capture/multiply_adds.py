@@ -61,6 +61,8 @@ def of_step(name: str, results: list[Any], arguments: list[Any], shape_of: dict[
     if base == "stagecraft::lstm":
         tokens, weights = shape_of[arguments[0]][:2], (shape_of[arguments[1]], shape_of[arguments[2]])
         return math.prod(tokens) * sum(map(math.prod, weights))
+    if base == "stagecraft::gru":
+        return math.prod(shape_of[arguments[0]]) * shape_of[arguments[1]][1]
     if "scaled_dot_product" in base:
         query, key, value = (shape_of[arguments[i]] for i in range(3))
         return math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])

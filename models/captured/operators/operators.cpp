@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "models/captured/operators/device_kernels.h"
+#include "models/captured/operators/gru.h"
 #include "models/captured/operators/lstm.h"
 
 #include <ATen/core/enum_tag.h>
@@ -348,9 +349,12 @@ constexpr Operator kOperators[] = {
     Operator{"aten::_scaled_dot_product_flash_attention_for_cpu", kOurs, Effect::pure, Condition::no_dropout},
     Operator{"aten::_scaled_dot_product_flash_attention_for_cpu_backward", kOurs, Effect::pure,
              Condition::no_dropout},
-    // Recurrent layers, by oneDNN
+    // Recurrent layers
     Operator{"stagecraft::lstm", kOurs},
     Operator{"stagecraft::lstm_backward", kOurs},
+    Operator{"stagecraft::gru", kOurs},
+    Operator{"stagecraft::gru_backward", kOurs},
+    Operator{"stagecraft::gru_backward_weight", kOurs},
     // Indices
     Operator{"aten::embedding", kSame},
     Operator{"aten::embedding_dense_backward", kSet},
@@ -417,6 +421,7 @@ std::string similar_operator(std::string_view name) {
 }
 
 c10::OperatorHandle handle_of(const Operator& op) {
+  register_gru();
   register_lstm();
   register_device_kernels();
   const std::optional<c10::OperatorHandle> handle =

@@ -44,6 +44,9 @@ class StepReader {
     if (name_ == "stagecraft::lstm") return of_lstm(0);
     // Its backward begins with the forward, for what that keeps.
     if (name_ == "stagecraft::lstm_backward") return 3 * of_lstm(3);
+    if (name_ == "stagecraft::gru") return of_gru(0);
+    if (name_ == "stagecraft::gru_backward") return 2 * of_gru(2);
+    if (name_ == "stagecraft::gru_backward_weight") return of_gru(0);
     if (name_.find("scaled_dot_product") == std::string::npos) return 0;
     const bool backward = name_.ends_with("_backward");
     const std::size_t first = backward ? 1 : 0;  // behind the gradient of the output
@@ -92,6 +95,11 @@ class StepReader {
     const Shape x = shape(input);
     if (x.size() < 2) return 0;
     return static_cast<double>(x[0] * x[1]) * (product(shape(input + 1)) + product(shape(input + 2)));
+  }
+  /// Each step's gates of [steps, samples, gates] by a product with a state of a third as many numbers.
+  [[nodiscard]] double of_gru(std::size_t gates) const {
+    const Shape its = shape(gates);
+    return its.empty() ? 0 : product(its) * static_cast<double>(its.back()) / 3;
   }
   /// The weight is [out, in / groups, kernel], transposed [in, out / groups, kernel].
   [[nodiscard]] double per_element(std::size_t weight) const {
