@@ -1,6 +1,7 @@
 #include "schedules/list_scheduling/due_order.h"
 
 #include "schedules/list_scheduling/bank.h"
+#include "schedules/list_scheduling/linked_replica.h"
 #include "schedules/list_scheduling/rank_clocks.h"
 
 #include <algorithm>
@@ -10,19 +11,31 @@
 namespace stagecraft {
 namespace {
 
-/// A replica of a stage, and how many of its own micro-batches have begun their forward and their weight
-/// gradient.
-struct Filler : StageReplica {
+/// A replica, and how many of its own micro-batches have begun their forward and their weight gradient.
+struct Filler : LinkedReplica {
+  std::size_t number = 0;
   int forwards = 0;
   int weights = 0;
+  int share = 0;  ///< the most in between
+};
+
+/// One action, and where what is known of it lies.
+struct Item {
+  Op op = Op::forward;
+  MicroBatch micro_batch{};
+  Filler* of = nullptr;
+
+  [[nodiscard]] std::size_t at() const { return of->first + micro_batch.index(); }
+  [[nodiscard]] std::size_t part() const { return op == Op::forward ? 0 : 1; }
+  bool operator==(const Item&) const = default;
 };
 
 struct Lane {
-  std::vector<Compute> due;  // forwards and input gradients
-  std::size_t next = 0;      // none before it is left
-  std::vector<std::size_t> fillers;
-  std::vector<Compute> weights;  // that have come up
-  std::size_t weight = 0;        // the next of them
+  std::vector<Item> due;  // forwards and input gradients
+  std::size_t next = 0;   // none before it is left
+  std::vector<Filler*> fillers;
+  std::vector<Item> weights;  // that have come up
+  std::size_t weight = 0;     // the next of them
   Ticks free_at = 0;
   Ticks work_left = 0;
   bool waits = false;  // for what is not on its way yet
@@ -37,7 +50,6 @@ class DueOrder {
         bank_(workload, limit),
         lanes_(to_size(workload.placement.world())),
         orders_(lanes_.size()),
-        filler_(workload.placement.ranks.size()),
         done_{std::vector<char>(workload.placement.ranks.size() * to_size(workload.micro_batches)), {}},
         ready_{std::vector<Ticks>(done_[0].size(), kNever), {}},
         lane_free_(to_size(workload.lanes), 0),
@@ -45,27 +57,27 @@ class DueOrder {
     done_[1] = done_[0];
     ready_[1] = ready_[0];
     std::fill_n(ready_[0].begin(), workload.micro_batches, 0);
-    for (const StageReplica& at : stage_replicas(workload.placement, workload.micro_batches)) {
-      Lane& lane = lanes_[at.rank.index()];
-      filler_[at.stage.index()].push_back(fillers_.size());
-      lane.fillers.push_back(fillers_.size());
-      fillers_.push_back({at});
-      for (int k = 0; k < at.count; ++k) {
+    for (const LinkedReplica& at : linked_replicas(workload))
+      fillers_.push_back({at, fillers_.size(), 0, 0, policy.share[at.stage.index()]});
+    for (Filler& filler : fillers_) {
+      Lane& lane = lanes_[filler.rank.index()];
+      lane.fillers.push_back(&filler);
+      for (int k = 0; k < filler.count; ++k) {
         for (const Op op : {Op::forward, Op::backward_input, Op::backward_weight}) {
-          const Compute compute{op, at.stage, at.micro_batch(k)};
-          lane.work_left += workload.duration(compute);
-          if (op != Op::backward_weight) lane.due.push_back(compute);
+          const Item item{op, filler.micro_batch(k), &filler};
+          lane.work_left += duration(item);
+          if (op != Op::backward_weight) lane.due.push_back(item);
         }
       }
     }
-    for (Lane& lane : lanes_) {
-      std::ranges::stable_sort(lane.due, {}, [&](const Compute& compute) { return due(compute); });
+    std::vector<std::array<int, 2>> taken(fillers_.size(), {0, 0});
+    for (std::size_t r = 0; r < lanes_.size(); ++r) {
+      sort(lanes_[r].due);
       // Every part of a stage's work goes in micro-batch order, whatever is due.
-      std::vector<std::array<int, 2>> taken(fillers_.size(), {0, 0});
-      for (Compute& compute : lane.due) {
-        const std::size_t i = index_of(compute);
-        compute.micro_batch = fillers_[i].micro_batch(taken[i][part(compute)]++);
-      }
+      for (Item& item : lanes_[r].due)
+        item.micro_batch = item.of->micro_batch(taken[item.of->number][item.part()]++);
+      lanes_[r].weights.reserve(lanes_[r].due.size() / 2);
+      orders_[r].reserve(lanes_[r].due.size() / 2 * 3);
     }
   }
 
@@ -89,28 +101,39 @@ class DueOrder {
   }
 
  private:
-  [[nodiscard]] static std::size_t part(const Compute& compute) { return compute.op == Op::forward ? 0 : 1; }
-  [[nodiscard]] Ticks due(const Compute& compute) const {
-    const std::size_t at = workload_.at(compute.stage, compute.micro_batch);
-    if (compute.op == Op::forward) return policy_.priorities.forward[at];
-    return compute.op == Op::backward_input ? policy_.priorities.input[at] : policy_.priorities.weight[at];
+  /// By what is due; what is due at once stays in its order.
+  void sort(std::vector<Item>& items) {
+    keys_.clear();
+    for (const Item& item : items) keys_.emplace_back(due(item), keys_.size());
+    std::ranges::sort(keys_);
+    sorted_.clear();
+    for (const auto& [when, i] : keys_) sorted_.push_back(items[i]);
+    items.swap(sorted_);
   }
-  [[nodiscard]] bool done(const Compute& compute) const {
-    return done_[part(compute)][workload_.at(compute.stage, compute.micro_batch)] != 0;
+  [[nodiscard]] Ticks due(const Item& item) const {
+    const Priorities& priorities = policy_.priorities;
+    if (item.op == Op::forward) return priorities.forward[item.at()];
+    return item.op == Op::backward_input ? priorities.input[item.at()] : priorities.weight[item.at()];
   }
+  [[nodiscard]] Ticks duration(const Item& item) const {
+    const Ticks own = item.of->duration(item.op);
+    return item.op == Op::backward_input ? own + recompute_time(item) : own;
+  }
+  [[nodiscard]] Ticks recompute_time(const Item& item) const {
+    return workload_.recompute_time(item.of->stage, item.micro_batch);
+  }
+  [[nodiscard]] bool done(const Item& item) const { return done_[item.part()][item.at()] != 0; }
   /// When it could begin if its rank were free; never while what it needs has not begun.
-  [[nodiscard]] Ticks ready(const Compute& compute) const {
-    const Ticks at = ready_[part(compute)][workload_.at(compute.stage, compute.micro_batch)];
-    if (compute.op == Op::forward || at == kNever) return at;
-    return at - workload_.recompute_time(compute.stage, compute.micro_batch);
+  [[nodiscard]] Ticks ready(const Item& item) const {
+    const Ticks at = ready_[item.part()][item.at()];
+    return item.op == Op::forward || at == kNever ? at : at - recompute_time(item);
+  }
+  [[nodiscard]] bool lends(const Item& item) {
+    return bank_.lends(item.of->rank, item.of->stage, item.micro_batch);
   }
   [[nodiscard]] static bool left(const Lane& lane) {
     return lane.next < lane.due.size() || lane.weight < lane.weights.size();
   }
-  [[nodiscard]] std::size_t index_of(const Compute& compute) const {
-    return filler_[compute.stage.index()][workload_.replica(compute.stage, compute.micro_batch)];
-  }
-  Filler& filler(const Compute& compute) { return fillers_[index_of(compute)]; }
 
   /// Starts one thing on the rank; false where nothing that it waits for has begun.
   bool act(std::size_t rank) {
@@ -119,89 +142,88 @@ class DueOrder {
     const bool weights = lane.weight < lane.weights.size();
     if (lane.next == lane.due.size()) {
       if (!weights) return false;
-      start(rank, lane.weights[lane.weight], lane.free_at);
+      start(lane, lane.weights[lane.weight], lane.free_at);
       return true;
     }
-    const Compute* next = nullptr;
+    const Item* next = nullptr;
     bool room = true;
     for (std::size_t i = lane.next; i < lane.due.size() && next == nullptr; ++i) {
-      const Compute& compute = lane.due[i];
-      if (done(compute)) continue;
-      room = compute.op != Op::forward || bank_.lends(Rank{rank}, compute.stage, compute.micro_batch);
-      if (room || weights) next = &compute;
+      const Item& item = lane.due[i];
+      if (done(item)) continue;
+      room = item.op != Op::forward || lends(item);
+      if (room || weights) next = &item;
     }
     const Ticks when = next == nullptr ? kNever : ready(*next);
     if (when == kNever) return false;
     if (weights && due(lane.weights[lane.weight]) < due(*next)) {
-      start(rank, lane.weights[lane.weight], lane.free_at);
+      start(lane, lane.weights[lane.weight], lane.free_at);
       return true;
     }
     const Ticks gap = when - lane.free_at;
     if (gap > 0) {
-      for (const std::size_t i : lane.fillers) {
-        if (fills(fillers_[i], rank, *next, gap)) return true;
+      for (Filler* filler : lane.fillers) {
+        if (fills(*filler, lane, *next, gap)) return true;
       }
       if (weights) {
-        const Compute& weight = lane.weights[lane.weight];
-        const Ticks takes = workload_.duration(weight);
-        if (takes / 100 * policy_.patience <= gap ||
+        const Item& weight = lane.weights[lane.weight];
+        if (duration(weight) / 100 * policy_.patience <= gap ||
             spans_.span(rank, when + lane.work_left) > policy_.patient_until) {
-          start(rank, weight, lane.free_at);
+          start(lane, weight, lane.free_at);
           return true;
         }
       }
     }
     if (room) {
-      start(rank, *next, std::max(lane.free_at, when));
+      start(lane, *next, std::max(lane.free_at, when));
     } else {
-      start(rank, lane.weights[lane.weight], lane.free_at);
+      start(lane, lane.weights[lane.weight], lane.free_at);
     }
     return true;
   }
 
-  bool fills(const Filler& filler, std::size_t rank, const Compute& next, Ticks gap) {
-    if (filler.forwards == filler.count) return false;
-    if (filler.forwards - filler.weights >= policy_.share[filler.stage.index()]) return false;
-    const Compute forward{Op::forward, filler.stage, filler.micro_batch(filler.forwards)};
-    if (forward == next || ready(forward) > lanes_[rank].free_at || workload_.duration(forward) > gap)
-      return false;
-    if (!bank_.lends(Rank{rank}, forward.stage, forward.micro_batch)) return false;
-    start(rank, forward, lanes_[rank].free_at);
+  bool fills(Filler& filler, Lane& lane, const Item& next, Ticks gap) {
+    if (filler.forwards == filler.count || filler.forwards - filler.weights >= filler.share) return false;
+    const Item forward{Op::forward, filler.micro_batch(filler.forwards), &filler};
+    if (forward == next || ready(forward) > lane.free_at || filler.times->forward > gap) return false;
+    if (!lends(forward)) return false;
+    start(lane, forward, lane.free_at);
     return true;
   }
 
-  void start(std::size_t rank, const Compute compute, Ticks begin) {
-    Lane& lane = lanes_[rank];
-    const auto [op, stage, mb] = compute;
+  void start(Lane& lane, const Item item, Ticks begin) {
+    Filler& filler = *item.of;
+    const Compute compute{item.op, filler.stage, item.micro_batch};
+    const std::size_t rank = filler.rank.index();
     spans_.begin(rank, compute, begin);
-    const Ticks end = lane.free_at = begin + workload_.duration(compute);
-    lane.work_left -= workload_.duration(compute);
+    const Ticks takes = duration(item);
+    const Ticks end = lane.free_at = begin + takes;
+    lane.work_left -= takes;
     orders_[rank].push_back(compute);
-    bank_.take(Rank{rank}, compute);
-    if (op == Op::backward_weight) {
+    bank_.take(filler.rank, compute);
+    if (item.op == Op::backward_weight) {
       ++lane.weight;
-      ++filler(compute).weights;
+      ++filler.weights;
       return;
     }
-    done_[part(compute)][workload_.at(stage, mb)] = 1;
-    if (op == Op::forward) {
-      ++filler(compute).forwards;
-      if (stage.value == workload_.placement.stages() - 1) {
-        deliver(1, workload_.at(stage, mb), end, rank);
+    done_[item.part()][item.at()] = 1;
+    if (item.op == Op::forward) {
+      ++filler.forwards;
+      if (filler.next.ranks.empty()) {
+        deliver(1, item.at(), end, rank);
       } else {
-        const StageId to{stage.value + 1};
-        const Ticks arrival = workload_.forward_hop(stage, mb).arrival(end, lane_free_);
-        deliver(0, workload_.at(to, mb), arrival, workload_.placement.rank_of(to, mb).index());
+        send(0, filler.next, item.micro_batch, end);
       }
     } else {
-      lane.weights.push_back({Op::backward_weight, stage, mb});
-      if (stage.value == 0) return;
-      const StageId to{stage.value - 1};
-      const Ticks arrival = workload_.backward_hop(stage, mb).arrival(end, lane_free_);
-      deliver(1, workload_.at(to, mb), arrival, workload_.placement.rank_of(to, mb).index());
+      lane.weights.push_back({Op::backward_weight, item.micro_batch, &filler});
+      if (!filler.previous.ranks.empty()) send(1, filler.previous, item.micro_batch, end);
     }
   }
 
+  void send(std::size_t part, const LinkedReplica::Neighbour& to, MicroBatch mb, Ticks sent) {
+    const std::size_t replica = to.replica(mb);
+    const Ticks arrival = to.hops[replica * to.stride].arrival(sent, lane_free_);
+    deliver(part, to.first + mb.index(), arrival, to.ranks[replica].index());
+  }
   void deliver(std::size_t part, std::size_t at, Ticks arrival, std::size_t receiver) {
     ready_[part][at] = arrival;
     if (std::exchange(lanes_[receiver].waits, false)) wakeups_.at(receiver, lanes_[receiver].free_at);
@@ -213,12 +235,14 @@ class DueOrder {
   Bank bank_;
   std::vector<Lane> lanes_;  // [rank]
   Orders orders_;
-  std::vector<Filler> fillers_;
-  std::vector<std::vector<std::size_t>> filler_;  // [stage][replica]
-  std::array<std::vector<char>, 2> done_;         // forwards, input gradients; by Workload::at
+  std::vector<Filler> fillers_;            // does not grow once lanes refer to it
+  std::array<std::vector<char>, 2> done_;  // forwards, input gradients; by Workload::at
   std::array<std::vector<Ticks>, 2> ready_;
   std::vector<Ticks> lane_free_;
   Wakeups wakeups_;
+  // Kept for their memory.
+  std::vector<std::pair<Ticks, std::size_t>> keys_;
+  std::vector<Item> sorted_;
 };
 
 }  // namespace

@@ -1,20 +1,23 @@
 #include "schedules/list_scheduling/list_scheduler.h"
 
 #include "schedules/list_scheduling/bank.h"
+#include "schedules/list_scheduling/linked_replica.h"
 #include "schedules/list_scheduling/rank_clocks.h"
 
 #include <algorithm>
-#include <tuple>
+#include <cstddef>
+#include <limits>
 #include <utility>
 
 namespace stagecraft {
 namespace {
 
 /// A replica, and how many of its own micro-batches have begun each part.
-struct ReplicaProgress : StageReplica {
+struct ReplicaProgress : LinkedReplica {
   int forwards = 0;
   int inputs = 0;
   int weights = 0;
+  int share = std::numeric_limits<int>::max();  ///< the most from their forward to their weight gradient
 };
 
 class Machine {
@@ -34,11 +37,11 @@ class Machine {
         wakeups_(replicas_.size()) {
     const Placement& placement = workload.placement;
     std::vector<std::size_t> actions(replicas_.size(), 0);
-    for (const StageReplica& at : stage_replicas(placement, workload.micro_batches)) {
-      replicas_[at.rank.index()].push_back({at});
+    for (const LinkedReplica& at : linked_replicas(workload)) {
+      ReplicaProgress& replica = replicas_[at.rank.index()].emplace_back(ReplicaProgress{at});
+      if (!policy.share.empty()) replica.share = policy.share[at.stage.index()];
       actions[at.rank.index()] += 3 * to_size(at.count);
-      const Workload::Times& times = workload.times[at.stage.index()][to_size(at.replica)];
-      work_left_[at.rank.index()] += at.count * (times.forward + times.input + times.weight);
+      work_left_[at.rank.index()] += at.count * (at.times->forward + at.times->input + at.times->weight);
     }
     for (std::size_t r = 0; r < replicas_.size(); ++r) orders_[r].reserve(actions[r]);
     std::fill_n(input_ready_.begin(), workload.micro_batches, 0);
@@ -62,11 +65,19 @@ class Machine {
 
  private:
   struct Choice {
-    std::tuple<Ticks, int, int> key{};  // priority, kind, later stages first
-    ReplicaProgress* replica = nullptr;
+    Ticks priority = 0;
+    int kind = 0;  ///< goes first of equal priority if lower; then later stages do
     Op op = Op::forward;
+    ReplicaProgress* replica = nullptr;
     MicroBatch micro_batch{};
+    std::size_t at = 0;
     Ticks ready = kNever;
+
+    [[nodiscard]] bool before(const Choice& other) const {
+      if (priority != other.priority) return priority < other.priority;
+      if (kind != other.kind) return kind < other.kind;
+      return replica->stage > other.replica->stage;
+    }
   };
 
   /// Starts the first of what `rank` may start now, if any.
@@ -74,40 +85,41 @@ class Machine {
     Choice best;
     Choice coming;  // the first of what will be there soon
     Ticks next = kNever;
-    const auto offer = [&](ReplicaProgress& replica, Op op, int kind, MicroBatch micro_batch, Ticks priority,
-                           Ticks ready) {
-      const Choice choice{{priority, kind, -replica.stage.value}, &replica, op, micro_batch, ready};
-      if (ready > now) next = std::min(next, ready);
-      Choice& than = ready <= now ? best : coming;
-      if (than.replica == nullptr || choice.key < than.key) than = choice;
+    const auto offer = [&](const Choice& choice) {
+      if (choice.ready > now) next = std::min(next, choice.ready);
+      Choice& than = choice.ready <= now ? best : coming;
+      if (than.replica == nullptr || choice.before(than)) than = choice;
     };
     for (ReplicaProgress& replica : replicas_[rank]) {
       if (replica.inputs < replica.forwards) {
         const MicroBatch mb = replica.micro_batch(replica.inputs);
-        const std::size_t at = workload_.at(replica.stage, mb);
+        const std::size_t at = replica.first + mb.index();
         if (gradient_ready_[at] != kNever) {
           const Ticks begin = gradient_ready_[at] - workload_.recompute_time(replica.stage, mb);
-          offer(replica, Op::backward_input, 0, mb, policy_.priorities.input[at], begin);
+          offer({policy_.priorities.input[at], 0, Op::backward_input, &replica, mb, at, begin});
         }
       }
-      const bool within_share =
-          policy_.share.empty() || replica.forwards - replica.weights < policy_.share[replica.stage.index()];
-      if (replica.forwards < replica.count && within_share) {
+      if (replica.forwards < replica.count && replica.forwards - replica.weights < replica.share) {
         const MicroBatch mb = replica.micro_batch(replica.forwards);
-        const std::size_t at = workload_.at(replica.stage, mb);
-        if (input_ready_[at] != kNever && bank_.lends(Rank{rank}, replica.stage, mb))
-          offer(replica, Op::forward, 1, mb, policy_.priorities.forward[at], input_ready_[at]);
+        const std::size_t at = replica.first + mb.index();
+        const Choice forward{
+            policy_.priorities.forward[at], 1, Op::forward, &replica, mb, at, input_ready_[at]};
+        // Whether there is memory for it takes longest to say, and is not asked where another goes first anyway.
+        const bool last = forward.ready <= now && best.replica != nullptr && best.before(forward);
+        if (forward.ready != kNever && !last && bank_.lends(Rank{rank}, replica.stage, mb)) offer(forward);
       }
       if (replica.weights < replica.inputs) {
         const MicroBatch mb = replica.micro_batch(replica.weights);
-        offer(replica, Op::backward_weight, 2, mb, policy_.priorities.weight[workload_.at(replica.stage, mb)],
-              now);
+        const std::size_t at = replica.first + mb.index();
+        offer({policy_.priorities.weight[at], 2, Op::backward_weight, &replica, mb, at, now});
       }
     }
     if (best.replica == nullptr) return wakeups_.at(rank, next);  // or what is sent to it by then
     const Compute compute{best.op, best.replica->stage, best.micro_batch};
-    const Ticks duration = workload_.duration(compute);
-    if (coming.replica != nullptr && coming.key < best.key &&
+    Ticks duration = best.replica->duration(best.op);
+    if (best.op == Op::backward_input)
+      duration += workload_.recompute_time(compute.stage, compute.micro_batch);
+    if (coming.replica != nullptr && coming.before(best) &&
         coming.ready - now < duration / 100 * policy_.patience + duration % 100 * policy_.patience / 100 &&
         spans_.span(rank, coming.ready + work_left_[rank]) <= policy_.patient_until) {
       return wakeups_.at(rank, next);
@@ -118,30 +130,26 @@ class Machine {
   }
 
   void start(std::size_t rank, const Choice& choice, Ticks end) {
-    const StageId stage = choice.replica->stage;
-    const MicroBatch mb = choice.micro_batch;
-    const std::size_t at = workload_.at(stage, mb);
-    orders_[rank].push_back({choice.op, stage, mb});
+    const Compute compute{choice.op, choice.replica->stage, choice.micro_batch};
+    orders_[rank].push_back(compute);
     free_at_[rank] = end;
     wakeups_.at(rank, end);
-    bank_.take(Rank{rank}, {choice.op, stage, mb});
-    const bool last = stage.value == workload_.placement.stages() - 1;
+    bank_.take(Rank{rank}, compute);
     switch (choice.op) {
       case Op::forward:
         ++choice.replica->forwards;
-        if (last) {
-          gradient_ready_[at] = end;
+        if (choice.replica->next.ranks.empty()) {
+          gradient_ready_[choice.at] = end;
         } else {
-          const StageId to{stage.value + 1};
-          deliver(input_ready_, workload_.forward_hop(stage, mb), to, mb, end, 0);
+          deliver(input_ready_, choice.replica->next, compute.micro_batch, end, 0);
         }
         break;
       case Op::backward_input:
         ++choice.replica->inputs;
-        if (stage.value > 0) {
-          const StageId to{stage.value - 1};
-          deliver(gradient_ready_, workload_.backward_hop(stage, mb), to, mb, end,
-                  workload_.recompute_time(to, mb));
+        if (!choice.replica->previous.ranks.empty()) {
+          const LinkedReplica::Neighbour& to = choice.replica->previous;
+          deliver(gradient_ready_, to, compute.micro_batch, end,
+                  workload_.recompute_time(to.stage, compute.micro_batch));
         }
         break;
       default:
@@ -151,11 +159,12 @@ class Machine {
   }
 
   /// What it is for begins so long before with a recompute.
-  void deliver(std::vector<Ticks>& ready, const Workload::Hop& hop, StageId to, MicroBatch mb, Ticks sent,
+  void deliver(std::vector<Ticks>& ready, const LinkedReplica::Neighbour& to, MicroBatch mb, Ticks sent,
                Ticks recompute) {
-    const Ticks arrival = hop.arrival(sent, lane_free_);
-    ready[workload_.at(to, mb)] = arrival;
-    const std::size_t receiver = workload_.placement.rank_of(to, mb).index();
+    const std::size_t replica = to.replica(mb);
+    const Ticks arrival = to.hops[replica * to.stride].arrival(sent, lane_free_);
+    ready[to.first + mb.index()] = arrival;
+    const std::size_t receiver = to.ranks[replica].index();
     const Ticks begin = std::max(now_, arrival - recompute);
     wakeups_.at(receiver, std::max(begin, free_at_[receiver]));
   }

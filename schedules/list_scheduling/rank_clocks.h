@@ -12,25 +12,50 @@
 
 namespace stagecraft {
 
-/// When each rank may next have something to do. A few dozen ranks are gone over faster than a heap is kept.
+/// When each rank may next have something to do. The earliest is asked for once for each action, and which rank has it
+/// cannot be foreseen: a few dozen ranks are gone over without branches faster than a heap is kept.
 class Wakeups {
  public:
   /// All at 0.
-  explicit Wakeups(std::size_t ranks) : at_(ranks, 0) {}
+  explicit Wakeups(std::size_t ranks)
+      : at_((ranks + kGroup - 1) / kGroup * kGroup, kNever), earliest_(at_.size() / kGroup, 0) {
+    std::fill_n(at_.begin(), ranks, 0);
+  }
 
-  void at(std::size_t rank, Ticks when) { at_[rank] = std::min(at_[rank], when); }
+  void at(std::size_t rank, Ticks when) {
+    at_[rank] = std::min(at_[rank], when);
+    earliest_[rank / kGroup] = std::min(earliest_[rank / kGroup], when);
+  }
   /// The earliest, of these the first rank; nothing when none has anything to do any more.
   [[nodiscard]] std::optional<std::size_t> next() const {
-    Ticks least = kNever;
-    for (const Ticks when : at_) least = std::min(least, when);
-    if (least == kNever) return std::nullopt;
-    return static_cast<std::size_t>(std::ranges::find(at_, least) - at_.begin());
+    const std::size_t group = first_least(earliest_.data(), earliest_.size());
+    if (earliest_.empty() || earliest_[group] == kNever) return std::nullopt;
+    return group * kGroup + first_least(&at_[group * kGroup], kGroup);
   }
   /// Forgets the rank's, and returns it.
-  Ticks take(std::size_t rank) { return std::exchange(at_[rank], kNever); }
+  Ticks take(std::size_t rank) {
+    const Ticks when = std::exchange(at_[rank], kNever);
+    const Ticks* of_group = &at_[rank / kGroup * kGroup];
+    earliest_[rank / kGroup] = of_group[first_least(of_group, kGroup)];
+    return when;
+  }
 
  private:
-  std::vector<Ticks> at_;
+  static constexpr std::size_t kGroup = 4;
+
+  [[nodiscard]] static std::size_t first_least(const Ticks* times, std::size_t count) {
+    std::size_t first = 0;
+    Ticks least = kNever;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t taken = 0 - static_cast<std::size_t>(times[i] < least);  // all bits or none
+      first ^= (first ^ i) & taken;
+      least = std::min(least, times[i]);
+    }
+    return first;
+  }
+
+  std::vector<Ticks> at_;        // ranks, to whole groups
+  std::vector<Ticks> earliest_;  // of each group
 };
 
 /// From when on each rank's time counts (OrdersValue::step), and the most that it may.

@@ -119,14 +119,24 @@ bool OrderGraph::find_heads() {
     const std::size_t rank = runnable_.back();
     runnable_.pop_back();
     const auto& list = lists_[rank];
-    for (std::size_t& place = next_[rank]; place < list.size(); ++place) {
+    std::size_t& place = next_[rank];
+    if (place == list.size()) continue;
+    double free = end_before(rank, place, nodes_[list[place]]);
+    for (; place < list.size(); ++place) {
       Node& node = nodes_[list[place]];
-      if (node.needs != kNone && nodes_[node.needs].done == kNone) break;
-      node.head = std::max(end_before(rank, place, node), arrival(node));
+      double there = kNothing;  // arrival(node)
+      if (node.needs != kNone) {
+        const Node& other = nodes_[node.needs];
+        if (other.done == kNone) break;
+        there = other.head + other.seconds + other.until_needed;
+      }
+      node.head = std::max(free, there);
+      free = node.head + node.seconds;
       node.done = static_cast<Index>(done_.size());
       done_.push_back(list[place]);
-      if (node.feeds != kNone && nodes_[node.feeds].rank != rank)
-        runnable_.push_back(nodes_[node.feeds].rank);
+      if (node.feeds == kNone) continue;
+      const Node& fed = nodes_[node.feeds];
+      if (fed.rank != rank && next_[fed.rank] == fed.place) runnable_.push_back(fed.rank);
     }
   }
   return done_.size() == nodes_.size();
