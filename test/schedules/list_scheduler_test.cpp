@@ -7,6 +7,7 @@
 #include "schedules/generators/assembly.h"
 #include "schedules/list_scheduling/due_order.h"
 #include "schedules/list_scheduling/policy_search.h"
+#include "schedules/list_scheduling/rank_clocks.h"
 #include "schedules/lowering/lowering.h"
 #include "schedules/program/step_program.h"
 #include "schedules/simulator/simulator.h"
@@ -17,6 +18,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 namespace stagecraft {
@@ -175,6 +177,31 @@ TEST_CASE("list schedules never deadlock and keep within the memory", "[list_sch
     }
     RC_ASSERT(*replay(workload, best_orders(workload, limit, {orders})) <= *value);
     RC_ASSERT(best_orders(workload, limit).size() == orders.size());
+  }));
+}
+
+TEST_CASE("the rank that has something to do first is found, of several the first", "[list_scheduler]") {
+  REQUIRE(rc::check([] {
+    const auto ranks = *rc::gen::inRange<std::size_t>(1, 19);
+    Wakeups wakeups(ranks);
+    std::vector<Ticks> at(ranks, 0);
+    for (int i = 0; i < 60; ++i) {
+      const auto first = std::ranges::min_element(at);
+      const std::optional<std::size_t> next = wakeups.next();
+      if (*first == kNever) {
+        RC_ASSERT(!next);
+      } else {
+        RC_ASSERT(next == static_cast<std::size_t>(first - at.begin()));
+        RC_ASSERT(wakeups.take(*next) == *first);
+        *first = kNever;
+      }
+      for (int more = *rc::gen::inRange(0, 3); more > 0; --more) {
+        const auto rank = *rc::gen::inRange<std::size_t>(0, ranks);
+        const Ticks when = *rc::gen::inRange(0, 9);
+        wakeups.at(rank, when);
+        at[rank] = std::min(at[rank], when);
+      }
+    }
   }));
 }
 
