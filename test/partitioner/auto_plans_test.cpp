@@ -1,0 +1,72 @@
+// `auto` beside every schedule by name, each planned by itself over all numbers of stages and placements:
+// scripts/bench/auto_beside_named.py asks the same of larger models with the usual budget.
+
+#include "partitioner/search/planner.h"
+#include "schedules/generators/registry.h"
+#include "test/support/catch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <string>
+
+namespace stagecraft {
+namespace {
+
+/// Equal layers between an embedding and a head, or uneven ones.
+Profile chain_of(int layers, bool equal, std::mt19937_64& random) {
+  std::lognormal_distribution<double> uneven(0, 0.6);
+  std::uniform_real_distribution<double> share(0.5, 1.2);
+  Profile profile;
+  profile.optimizer_bytes_per_parameter_byte = 2;
+  Measurement& measured = profile.measurements.emplace_back();
+  measured.input = Bytes{4'000'000};
+  measured.targets = Bytes{4};
+  for (int i = 0; i < layers; ++i) {
+    const bool head = i + 1 == layers;
+    const double time = equal ? (i == 0 ? 0.2 : head ? 2.5 : 1.0) : uneven(random);
+    LayerProfile& layer = measured.layers.emplace_back();
+    layer.name = fmt::format("layer{}", i);
+    layer.forward.median = Seconds{2e-3 * time};
+    layer.backward_input.median = layer.forward.median * share(random);
+    layer.backward_weight.median = layer.forward.median * share(random);
+    layer.step.median = Seconds{5e-5};
+    layer.parameters = Bytes{20'000'000};
+    layer.output = Bytes{head ? 0 : 4'000'000};
+    layer.kept_for_input = Bytes{20'000'000};
+    layer.kept_for_weight = Bytes{10'000'000};
+  }
+  return profile;
+}
+
+}  // namespace
+
+TEST_CASE("a plan of auto is no slower than the best plan of any schedule by name", "[auto_plans]") {
+  std::mt19937_64 random(1);
+  for (int n = 0; n < 4; ++n) {
+    const int devices = n < 3 ? 4 : 6;
+    const Profile profile = chain_of(3 * devices + 2 * n, n % 2 == 0, random);
+    const Cluster cluster = flat_cluster("one machine", devices, {Seconds{2e-5}, n < 2 ? 2e10 : 2e9});
+    PlanRequest request;
+    request.micro_batches = devices * (1 + n % 3);
+    request.search.cut_work = 200'000'000;
+    request.search.work = 200'000;
+    double best = std::numeric_limits<double>::infinity();
+    std::string name;
+    for (const Schedule& schedule : schedules()) {
+      if (!schedule.synchronous || schedule.searched) continue;
+      request.schedule.name = schedule.name;
+      const double step = make_plan(profile, cluster, request).best.step().value;
+      if (step < best) name = schedule.name;
+      best = std::min(best, step);
+    }
+    request.schedule.name = "auto";
+    const double found = make_plan(profile, cluster, request).best.step().value;
+    INFO(fmt::format("case {}: auto {:.6f}, {} {:.6f}", n, found, name, best));
+    CHECK(found <= best * (1 + 1e-9));
+  }
+}
+
+}  // namespace stagecraft
