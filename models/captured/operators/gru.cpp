@@ -14,7 +14,7 @@ namespace {
 using at::Tensor;
 using Optional = std::optional<Tensor>;
 
-constexpr std::int64_t kGates = 3;
+constexpr std::int64_t kGruGates = 3;
 
 bool is_there(const Optional& tensor) { return tensor.has_value() && tensor->defined(); }
 
@@ -38,9 +38,9 @@ struct Gates {
 /// Slices of one product, as LibTorch's own: kernels round the last elements of a row by where they lie.
 Gates gates(const Tensor& of_input, const Tensor& hidden, const Tensor& w_hh, const Optional& b_hh) {
   const Tensor of_hidden = at::linear(hidden, w_hh, b_hh);
-  const std::vector<Tensor> both = (of_hidden + of_input).chunk(kGates, 1);
-  Gates its{of_hidden.chunk(kGates, 1)[2], both[0].sigmoid(), both[1].sigmoid(), {}};
-  its.fresh = (of_input.chunk(kGates, 1)[2] + its.of_new * its.reset).tanh();
+  const std::vector<Tensor> both = (of_hidden + of_input).chunk(kGruGates, 1);
+  Gates its{of_hidden.chunk(kGruGates, 1)[2], both[0].sigmoid(), both[1].sigmoid(), {}};
+  its.fresh = (of_input.chunk(kGruGates, 1)[2] + its.of_new * its.reset).tanh();
   return its;
 }
 
@@ -59,9 +59,9 @@ std::tuple<Tensor, Tensor> gru(const Tensor& of_input, const Tensor& w_hh, const
               "gru: expected of_input of [steps, samples, gates] and hx of [samples, size], found ", of_input.sizes(),
               " and ", hx.sizes());
   const std::int64_t steps = of_input.size(0), size = hx.size(1);
-  require(of_input, hx, {steps, hx.size(0), kGates * size}, "of_input");
-  require(w_hh, hx, {kGates * size, size}, "w_hh");
-  if (is_there(b_hh)) require(*b_hh, hx, {kGates * size}, "b_hh");
+  require(of_input, hx, {steps, hx.size(0), kGruGates * size}, "of_input");
+  require(w_hh, hx, {kGruGates * size, size}, "w_hh");
+  if (is_there(b_hh)) require(*b_hh, hx, {kGruGates * size}, "b_hh");
   std::vector<Tensor> y(static_cast<std::size_t>(steps));
   Tensor hidden = hx;
   for (std::int64_t k = 0; k < steps; ++k) {
@@ -79,9 +79,9 @@ std::tuple<Tensor, Tensor, Tensor> gru_backward(const Optional& grad_y, const Op
                                                 const Tensor& hx, const Tensor& y, bool reverse) {
   require_states(y, hx, "y");
   const std::int64_t steps = y.size(0), size = hx.size(1);
-  require(of_input, hx, {steps, hx.size(0), kGates * size}, "of_input");
-  require(w_hh, hx, {kGates * size, size}, "w_hh");
-  if (is_there(b_hh)) require(*b_hh, hx, {kGates * size}, "b_hh");
+  require(of_input, hx, {steps, hx.size(0), kGruGates * size}, "of_input");
+  require(w_hh, hx, {kGruGates * size, size}, "w_hh");
+  if (is_there(b_hh)) require(*b_hh, hx, {kGruGates * size}, "b_hh");
   if (is_there(grad_y)) require(*grad_y, hx, y.sizes(), "grad_y");
   if (is_there(grad_h)) require(*grad_h, hx, hx.sizes(), "grad_h");
   std::vector<Tensor> of_inputs(static_cast<std::size_t>(steps)), of_hiddens(of_inputs.size()), addends;
@@ -112,7 +112,7 @@ std::tuple<Tensor, Tensor> gru_backward_weight(const Tensor& of_hidden, const Te
                                                bool reverse) {
   require_states(y, hx, "y");
   const std::int64_t steps = y.size(0);
-  require(of_hidden, hx, {steps, hx.size(0), kGates * hx.size(1)}, "of_hidden");
+  require(of_hidden, hx, {steps, hx.size(0), kGruGates * hx.size(1)}, "of_hidden");
   Tensor d_w_hh, d_b_hh;
   for (std::int64_t k = steps; k-- > 0;) {
     const Tensor its = of_hidden[step_of(k, steps, reverse)].clone();
