@@ -47,7 +47,7 @@ class Completeness : ProofOf {
 
   void check_backward(StageId stage, MicroBatch mb) {
     const MicroBatchPlaces& work = index_.work(stage, mb);
-    if (!index_.train()) {
+    if (!index_.trains(stage)) {
       if (work.recompute.found())
         add(index_.name(work.recompute) + ": validation keeps nothing to recompute");
       return;

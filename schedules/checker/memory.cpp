@@ -80,7 +80,7 @@ class RankMemory {
     const StageId stage = index_.holders()[holder].stage;
     const StageCosts& c = cost(stage);
     const Situation here{
-        .first = stage.value == 0, .last = index_.is_last(stage), .training = index_.train()};
+        .first = stage.value == 0, .last = index_.is_last(stage), .training = index_.trains(stage)};
     each_row(table_.standing, c, here,
              [&](const StandingRow& row, Bytes bytes) { add(fixed_, row.category, bytes * row.times); });
     add(fixed_, versions, c.version() * old_versions(index_, holder));
@@ -103,7 +103,7 @@ class RankMemory {
       hold(transfers, costs_.skip(skip.from, skip.to), end_of(made), end_of(until));
     };
     if (skip.from == stage) add(Tag::activation(skip.from, skip.to, mb), index_.work(stage, mb).forward.at);
-    if (skip.to == stage && index_.train()) {
+    if (skip.to == stage && index_.trains(skip.from)) {
       add(Tag::gradient(skip.to, skip.from, mb), index_.work(stage, mb).input_part.at);
     }
   }
@@ -139,8 +139,8 @@ class RankMemory {
   [[nodiscard]] Bytes transient_of(const Action& action) const {
     if (action.op == Op::step) return stagecraft::transient(cost(action.stage), action.op, false);
     if (!is_compute(action.op)) return {};
-    const bool recomputed = index_.work(action.stage, action.micro_batch).recompute.found();
-    return stagecraft::transient(cost(action.stage), action.op, recomputed);
+    return stagecraft::transient(cost(action.stage), action.op,
+                                 index_.keeps_nothing(action.stage, action.micro_batch));
   }
 
   /// Calls `visit(index, amounts)` twice per action: while it runs, and when it has ended.

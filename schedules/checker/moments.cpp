@@ -9,7 +9,8 @@ MicroBatchMoments moments_of(const ProgramIndex& index, StageId stage, MicroBatc
   const MicroBatchPlaces& work = index.work(stage, mb);
   MicroBatchMoments moments;
   Situation& here = moments.here;
-  here = {.first = stage.value == 0, .last = index.is_last(stage), .training = index.train()};
+  here = {.first = stage.value == 0, .last = index.is_last(stage), .training = index.trains(stage)};
+  here.begins = !index.program().sends_gradient(stage);
   here.recomputed = work.recompute.found();
   here.from_here = !here.first && index.hand_off(stage, previous, mb);
   here.to_here = !here.last && index.hand_off(stage, next, mb);
@@ -31,7 +32,7 @@ MicroBatchMoments moments_of(const ProgramIndex& index, StageId stage, MicroBatc
   }
   if (here.from_here) {
     end(Moment::previous_backward_weight) = last_use(index, previous, mb);
-  } else if (!here.first && here.training) {
+  } else if (here.training && !here.begins) {
     end(Moment::gradient_sent) = index.transfer(Tag::gradient(stage, mb)).wait_send.at;
   }
   return moments;
@@ -39,7 +40,7 @@ MicroBatchMoments moments_of(const ProgramIndex& index, StageId stage, MicroBatc
 
 std::int32_t last_use(const ProgramIndex& index, StageId stage, MicroBatch mb) {
   const MicroBatchPlaces& work = index.work(stage, mb);
-  return (index.train() ? work.weight_part : work.forward).at;
+  return (index.trains(stage) ? work.weight_part : work.forward).at;
 }
 
 }  // namespace stagecraft::checker

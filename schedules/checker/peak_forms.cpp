@@ -93,7 +93,7 @@ class PeakFormsMaker {
     made_.stages.push_back(stage);
     made_.replicas.push_back(index_.program().placement.replicas(stage));
     const Situation here{
-        .first = stage.value == 0, .last = index_.is_last(stage), .training = index_.train()};
+        .first = stage.value == 0, .last = index_.is_last(stage), .training = index_.trains(stage)};
     each_row(kMemoryTable.standing, StageCosts{}, here,
              [&](const StandingRow& row, Bytes) { fixed(stage, row.bytes) += row.times; });
     for (const MicroBatch mb : index_.micro_batches_of(holder)) {
@@ -140,9 +140,9 @@ class PeakFormsMaker {
 
   int transient_of(const Action& action) {
     if (!is_compute(action.op) && action.op != Op::step) return -1;
-    const bool recomputed =
-        is_compute(action.op) && index_.work(action.stage, action.micro_batch).recompute.found();
-    const PeakForms::Transient wanted{place(action.stage), action.op, recomputed};
+    const bool keeps_nothing =
+        is_compute(action.op) && index_.keeps_nothing(action.stage, action.micro_batch);
+    const PeakForms::Transient wanted{place(action.stage), action.op, keeps_nothing};
     const auto found = std::ranges::find(made_.transients, wanted);
     if (found != made_.transients.end()) return static_cast<int>(found - made_.transients.begin());
     made_.transients.push_back(wanted);

@@ -57,6 +57,12 @@ class ProgramIndex {
   [[nodiscard]] std::string name(ActionPlace place) const { return program_.name(place); }
 
   [[nodiscard]] bool train() const { return program_.kind == SegmentKind::train; }
+  /// Whether the stage has backwards and steps.
+  [[nodiscard]] bool trains(StageId stage) const { return program_.has_backward(stage); }
+  /// Whether a training forward is one after which nothing is kept for a backward.
+  [[nodiscard]] bool keeps_nothing(StageId stage, MicroBatch micro_batch) const {
+    return train() && (!trains(stage) || work(stage, micro_batch).recompute.found());
+  }
   [[nodiscard]] int world() const { return static_cast<int>(program_.ranks.size()); }
   [[nodiscard]] int stages() const { return program_.placement.stages(); }
   [[nodiscard]] int micro_batches() const { return static_cast<int>(group_of_.size()); }

@@ -52,7 +52,8 @@ class Reports : ProofOf {
 
   /// On the printing rank: behind the losses of all replicas, and behind the step that is reported.
   void check_gathered(Group group, ActionPlace report) {
-    if (index_.train()) needs(report, index_.update(0, group).step, "the step of its group");
+    if (index_.trains(index_.holders().front().stage))
+      needs(report, index_.update(0, group).step, "the step of its group");
     for (std::size_t h = index_.first_holder(last_); h < index_.holders().size(); ++h) {
       const StageReplica& reporter = index_.holders()[h];
       const ActionPlace last_forward = last_forward_of(reporter, group);

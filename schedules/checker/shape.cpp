@@ -58,12 +58,13 @@ class RankShape {
                (program_.loads(a.stage) ||
                 refuse("only the first and the last stage load data, and those that \"loads\" names"));
       case Op::forward:
-      case Op::recompute:
         return work(a) && version(a) && optional_slot(a);
+      case Op::recompute:
+        return work(a) && not_frozen(a.stage) && version(a) && optional_slot(a);
       case Op::backward:
       case Op::backward_input:
       case Op::backward_weight:
-        return only_in_training() && work(a) && version(a) && optional_slot(a);
+        return only_in_training() && work(a) && not_frozen(a.stage) && version(a) && optional_slot(a);
       case Op::reduce:
         return only_in_training() && holds_stage(a.stage) && group(a);
       case Op::tie:
@@ -71,7 +72,7 @@ class RankShape {
       case Op::agree_norm:
         return only_in_training() && group(a);
       case Op::step:
-        return only_in_training() && holds_stage(a.stage) && group(a) && version(a);
+        return only_in_training() && holds_stage(a.stage) && not_frozen(a.stage) && group(a) && version(a);
       case Op::report_loss:
         return holds_stage(a.stage) && group(a);
       case Op::post_receive:
@@ -88,6 +89,12 @@ class RankShape {
 
   bool only_in_training() {
     return program_.kind == SegmentKind::train || refuse("a validation program has forwards only");
+  }
+
+  bool not_frozen(StageId stage) {
+    return stage >= program_.gradient_from ||
+           refuse(fmt::format("gradients begin at stage {}: stage {} is frozen, and has forwards alone",
+                              program_.gradient_from.value, stage.value));
   }
 
   bool is_stage(StageId stage) {
@@ -179,7 +186,7 @@ class RankShape {
       return refuse(fmt::format("no {} goes from stage {} to stage {}", enum_name(t.payload), t.from.value,
                                 t.to.value));
     }
-    if (t.payload == Payload::gradient && !only_in_training()) return false;
+    if (t.payload == Payload::gradient && !(only_in_training() && not_frozen(t.to))) return false;
     if (!(t.is_loss() ? loss_range(t) : boundary_range(t))) return false;
     const Rank sender = sender_of(placement_, t);
     const Rank destination = receiver_of(placement_, t);
@@ -233,8 +240,8 @@ bool header_well_formed(const LoweredProgram& program, Findings& findings) {
   const std::int64_t forwards = std::int64_t{program.placement.stages()} * program.micro_batches();
   std::int64_t steps = 0;
   if (program.kind == SegmentKind::train) {
-    for (const auto& replicas : program.placement.ranks) {
-      steps += static_cast<std::int64_t>(replicas.size()) * program.groups();
+    for (int s = program.gradient_from.value; s < program.placement.stages(); ++s) {
+      steps += std::int64_t{program.placement.replicas(StageId{s})} * program.groups();
     }
   }
   if (forwards + steps > actions) {

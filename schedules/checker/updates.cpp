@@ -45,12 +45,15 @@ class Updates : ProofOf {
     const StageReplica& at = index_.holders()[h];
     const Update& update = index_.update(h, group);
     const ActionPlace agreement = index_.agreement(at.rank, group);
-    if (!update.step.found()) return missing("step", h, group);
+    const bool steps = index_.trains(at.stage);
+    if (steps && !update.step.found()) return missing("step", h, group);
     if (agreed && !agreement.found()) return missing("norm agreement", h, group);
-    if (agreed) needs(update.step, agreement, "the norm agreement of its group");
+    if (agreed && steps) needs(update.step, agreement, "the norm agreement of its group");
     const bool replicated = at.replicas > 1;
     if (replicated && !update.reduce.found()) return missing("reduction", h, group);
-    if (replicated) {
+    if (replicated && !steps) {
+      check_frozen(h, group);
+    } else if (replicated) {
       needs(agreed ? agreement : update.step, update.reduce, "the reduction of its group");
     } else if (update.reduce.found()) {
       add(index_.name(update.reduce) + ": the stage has one replica, there is nothing to reduce");
@@ -66,7 +69,20 @@ class Updates : ProofOf {
             fmt::format("the sum of tied weight {} of its group", tie.value));
     }
     // A replica without micro-batches in the group starts with this.
-    needs_closed(h, group, first_use(h, group));
+    if (steps) needs_closed(h, group, first_use(h, group));
+  }
+
+  /// The reduction of a frozen stage is of buffers that its forwards change.
+  void check_frozen(std::size_t h, Group group) {
+    const ActionPlace reduce = index_.update(h, group).reduce;
+    for (const MicroBatch mb : index_.micro_batches_of(h)) {
+      const ActionPlace forward = index_.work(index_.holders()[h].stage, mb).forward;
+      if (index_.group_of(mb) == group && forward.found())
+        needs(reduce, forward, "every forward of its group");
+    }
+    if (group.value == 0) return;
+    const ActionPlace before = index_.update(h, Group{group.value - 1}).reduce;
+    if (before.found()) needs(reduce, before, "the reduction of the group before it");
   }
 
   /// What first uses the sum of a group's gradients.

@@ -49,7 +49,7 @@ class Versions : ProofOf {
   std::vector<StageProof> run() {
     std::vector<StageProof> proofs;
     for (std::size_t h = 0; h < index_.holders().size() && !findings_.full(); ++h) {
-      if (index_.train()) check_steps(h);
+      if (index_.trains(index_.holders()[h].stage)) check_steps(h);
       for (const MicroBatch mb : index_.micro_batches_of(h)) check_reads(h, mb);
       proofs.push_back(derive(h));
     }
@@ -133,7 +133,7 @@ class Versions : ProofOf {
 }  // namespace
 
 int old_versions(const ProgramIndex& index, std::size_t holder) {
-  if (!index.train()) return 0;
+  if (!index.trains(index.holders()[holder].stage)) return 0;
   std::vector<std::int32_t> last_reader(static_cast<std::size_t>(index.groups()) + 1, -1);
   for (const MicroBatch mb : index.micro_batches_of(holder)) {
     const MicroBatchPlaces& work = index.work(index.holders()[holder].stage, mb);

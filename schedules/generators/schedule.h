@@ -33,6 +33,7 @@ struct ScheduleRequest {
   std::vector<StageId> also_load{};          ///< as in ProgramHeader
   std::vector<std::vector<StageId>> ties{};  ///< likewise
   std::vector<Skip> skips{};                 ///< likewise; of searched schedules none
+  StageId gradient_from{0};                  ///< likewise
 };
 
 /// A schedule as users name it in `pipeline.schedule`.

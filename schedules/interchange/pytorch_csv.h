@@ -13,6 +13,8 @@
 // actions that a runtime may run at once and PyTorch's own runs one after the other. An empty cell is an idle
 // time step.
 //
+// A file's stages before the first one with a backward are frozen (ProgramHeader::gradient_from).
+//
 // A file says less than our programs do: it is one synchronous step, each stage lies on one rank, and there
 // are no loads, optimizer steps, loss reports or norm agreements. Reading adds those the way our generators
 // do; writing leaves them out. What has no counterpart on the other side (FSDP's actions, idle steps, which
@@ -112,8 +114,8 @@ enum class SendWaits : std::uint8_t { stated, left_out };
 /// The same with communication: every tensor's SEND follows the action that makes it, and its RECV stands in
 /// the receiver's row behind all that has run by then. All rows thus agree with one order of the whole, so
 /// transfers without tags meet the right partner and none waits for ever, even if each holds up its stream.
-/// With waits, an output's WAIT_SEND follows the backward that its gradient came back for, and those of
-/// gradients stand at the row's end.
+/// With waits, an output's WAIT_SEND follows the backward that its gradient came back for; those of gradients, and
+/// of outputs of frozen stages, stand at the row's end.
 [[nodiscard]] PytorchSchedule pytorch_schedule_with_communication(const ScheduleProgram& program,
                                                                   SendWaits waits = SendWaits::stated);
 

@@ -188,6 +188,7 @@ PytorchSchedule pytorch_schedule_with_communication(const ScheduleProgram& progr
     const auto peer = [&](int direction) -> std::optional<Rank> {
       const StageId next{action.stage.value + direction};
       if (!next.valid() || next.value == placement.stages()) return std::nullopt;
+      if (direction < 0 && !program.sends_gradient(action.stage)) return std::nullopt;
       const Rank its = placement.ranks[next.index()][0];
       return its == step.rank ? std::nullopt : std::optional(its);
     };
@@ -202,6 +203,8 @@ PytorchSchedule pytorch_schedule_with_communication(const ScheduleProgram& progr
     add(schedule.rows[receiver->index()], forward ? PytorchOp::receive_forward : PytorchOp::receive_backward,
         StageId{action.stage.value + (forward ? 1 : -1)});
     if (!forward) add(at_the_end[step.rank.index()], PytorchOp::wait_send_backward, action.stage);
+    if (forward && !program.has_backward(action.stage))  // no gradient comes back for it
+      add(at_the_end[step.rank.index()], PytorchOp::wait_send_forward, action.stage);
   }
   if (waits == SendWaits::left_out) return schedule;
   for (std::size_t r = 0; r < at_the_end.size(); ++r) {

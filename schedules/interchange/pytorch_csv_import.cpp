@@ -13,13 +13,18 @@ namespace {
 
 constexpr Group kGroup{std::int32_t{0}};
 
-/// One step, a rank per stage, as many micro-batches as the highest one says.
+/// One step, a rank per stage, as many micro-batches as the highest one says. Stages before the first one with a
+/// backward are frozen.
 ProgramHeader header_of(const PytorchSchedule& schedule) {
   ProgramHeader header{.schedule = "custom"};
   int micro_batches = 0;
+  StageId first_backward{};
   for (std::size_t r = 0; r < schedule.rows.size(); ++r) {
     for (const PytorchAction& action : schedule.rows[r]) {
-      if (!compute_op(action.op)) continue;
+      const std::optional<Op> op = compute_op(action.op);
+      if (!op) continue;
+      if (*op != Op::forward && (!first_backward.valid() || action.stage < first_backward))
+        first_backward = action.stage;
       auto& ranks = header.placement.ranks;
       if (ranks.size() <= action.stage.index()) ranks.resize(action.stage.index() + 1);
       ranks[action.stage.index()] = {Rank{r}};
@@ -27,6 +32,7 @@ ProgramHeader header_of(const PytorchSchedule& schedule) {
     }
   }
   header.group_sizes = {micro_batches};
+  if (first_backward.valid()) header.gradient_from = first_backward;
   validate_header(header);
   return header;
 }

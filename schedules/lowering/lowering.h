@@ -12,7 +12,8 @@
 //   - a wait_send before the tensor's memory is needed again: of an activation at latest just before the
 //     backward of that stage and micro-batch, of any before more than `sends_in_flight` of one boundary would
 //     be under way, of the rest at the segment's end.
-// Stages on one rank hand over in memory: no transfer.
+// Stages on one rank hand over in memory: no transfer. A frozen stage (ProgramHeader::gradient_from) releases a
+// slot behind its forward, and no gradient goes to it.
 //
 // Skips (ProgramHeader::skips) are boundaries like those between neighbours: their receives, slots and sends
 // go by the same rules. An action names the slot of what comes from its neighbour; a skip's slot is the one

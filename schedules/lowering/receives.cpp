@@ -61,9 +61,11 @@ void TransferScan::send(const Action& action) {
       if (!is_here(header_.skips[k].to, mb)) add(numbers_.skipping(Payload::activation, k, mb));
     });
   } else if (is_input_part(action.op)) {
-    if (stage.value > 0 && !is_here(StageId{stage.value - 1}, mb)) add(numbers_.gradient(stage, mb));
+    if (header_.sends_gradient(stage) && !is_here(StageId{stage.value - 1}, mb))
+      add(numbers_.gradient(stage, mb));
     each_skip(&Skip::to, stage, [&](std::size_t k) {
-      if (!is_here(header_.skips[k].from, mb)) add(numbers_.skipping(Payload::gradient, k, mb));
+      const StageId from = header_.skips[k].from;
+      if (header_.has_backward(from) && !is_here(from, mb)) add(numbers_.skipping(Payload::gradient, k, mb));
     });
   } else if (action.op == Op::report_loss && reporter_ >= 0 && rank_ != header_.placement.ranks[0][0]) {
     add(numbers_.loss(action.group, reporter_));

@@ -12,9 +12,13 @@ Bytes MomentDeltas::after(std::initializer_list<Moment> passed) const {
 
 MomentDeltas deltas(const StageCosts& costs, Situation here) {
   MomentDeltas deltas;
+  const auto at = [&](Moment moment) {
+    const bool part = moment == Moment::backward_input || moment == Moment::backward_weight;
+    return to_size(part && !here.training ? Moment::forward : moment);
+  };
   each_row(kMemoryTable.held, costs, here, [&](const HeldRow& row, Bytes bytes) {
-    deltas.bytes[to_size(row.from)] += bytes.value;
-    deltas.bytes[to_size(row.until)] -= bytes.value;
+    deltas.bytes[at(row.from)] += bytes.value;
+    deltas.bytes[at(row.until)] -= bytes.value;
   });
   return deltas;
 }

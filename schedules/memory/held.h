@@ -47,8 +47,8 @@ enum class MemoryCategory : std::uint8_t {
 };
 inline constexpr std::size_t kMemoryCategories = 7;
 
-/// Of one micro-batch on one stage: the end of an action. A whole backward is both its parts. In
-/// validation the forward is the last use of a micro-batch: it takes the place of both parts.
+/// Of one micro-batch on one stage: the end of an action. A whole backward is both its parts. In validation, and on
+/// a frozen stage, the forward is the last use of a micro-batch: it takes the place of both parts.
 enum class Moment : std::uint8_t {
   load,
   forward,
@@ -65,15 +65,16 @@ inline constexpr std::size_t kMoments = 10;
 
 /// Of one micro-batch on one stage, as far as the table asks.
 struct Situation {
-  bool first = false, last = false;  ///< stage of the pipeline
-  bool training = true;
+  bool first = false, last = false;         ///< stage of the pipeline
+  bool training = true;                     ///< it has a backward: neither validation nor a frozen stage
+  bool begins = false;                      ///< its backward makes no gradient of its input, as the first's
   bool recomputed = false;                  ///< its forward is repeated before its backward
   bool from_here = false, to_here = false;  ///< the previous stage, the next one has it on the same rank
 };
 
 /// What must and what must not be true of a situation, as bits.
 struct When {
-  enum Bit : std::uint8_t {
+  enum Bit : std::uint16_t {
     first = 1,
     last = 2,
     training = 4,
@@ -82,6 +83,7 @@ struct When {
     to_here = 32,
     output_kept = 64,    ///< StageCosts::output_kept
     reads_output = 128,  ///< so that the backward reads it, where it is not recomputed
+    begins = 256,
   };
   unsigned with = 0, without = 0;
 };
@@ -142,8 +144,8 @@ inline constexpr std::array held{
     // Another one, made by a recompute whether the first has gone or not:
     HeldRow{kept, &C::output, recompute, backward_input, {training | recomputed | output_kept, last}},
     // The gradient of the input, sent or handed over on the rank.
-    HeldRow{transfers, &C::input, backward_input, gradient_sent, {training, first | from_here}},
-    HeldRow{transfers, &C::input, backward_input, previous_backward_weight, {training | from_here, first}},
+    HeldRow{transfers, &C::input, backward_input, gradient_sent, {training, begins | from_here}},
+    HeldRow{transfers, &C::input, backward_input, previous_backward_weight, {training | from_here, begins}},
 };
 }  // namespace memory_rows
 
@@ -159,8 +161,8 @@ constexpr void each_row(std::span<const Row> rows, const StageCosts& costs, Situ
                         const Visit& visit) {
   const bool reads = costs.output_kept && here.training && !here.recomputed;
   unsigned bits = 0;  // of When, from the highest down
-  for (const bool set : {reads, costs.output_kept, here.to_here, here.from_here, here.recomputed,
-                         here.training, here.last, here.first})
+  for (const bool set : {here.begins || here.first, reads, costs.output_kept, here.to_here, here.from_here,
+                         here.recomputed, here.training, here.last, here.first})
     bits = 2 * bits + (set ? 1 : 0);
   for (const Row& row : rows) {
     if ((bits & (row.when.with | row.when.without)) == row.when.with) visit(row, costs.*row.bytes);
@@ -182,8 +184,8 @@ struct MomentDeltas {
 /// All that stands of a stage.
 [[nodiscard]] Bytes standing(const StageCosts& costs, Situation here);
 
-/// While an action runs, above what is held before it. `recomputed` as in the situation of its
-/// micro-batch: such a forward keeps nothing. 0 for actions that compute nothing and update nothing.
+/// While an action runs, above what is held before it. `recomputed` as in the situation of its micro-batch: such a
+/// forward keeps nothing, and so is one of a frozen stage. 0 for actions that compute nothing and update nothing.
 [[nodiscard]] inline Bytes transient(const StageCosts& costs, Op op, bool recomputed) {
   switch (op) {
     case Op::forward:

@@ -29,6 +29,7 @@ std::vector<StageCounts> stage_counts(const ScheduleProgram& program) {
     }
     for (const Action& action : list) {
       if (!is_compute(action.op) && action.op != Op::step) continue;
+      if (!program.has_backward(action.stage)) continue;  // what it makes goes on, or is gone
       Holding& stage = held[action.stage];
       StageCounts& peak = most[action.stage.index()];
       const bool kept =

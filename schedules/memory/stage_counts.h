@@ -20,7 +20,7 @@ struct StageCounts {
   bool operator==(const StageCounts&) const = default;
 };
 
-/// One per stage. Linear in the number of actions. `program` is a generator's: complete, in range.
+/// One per stage; of a frozen stage, one in flight. Linear in the number of actions. `program` is a generator's: complete, in range.
 [[nodiscard]] std::vector<StageCounts> stage_counts(const ScheduleProgram& program);
 
 }  // namespace stagecraft

@@ -39,10 +39,11 @@ void move_on(Id& id, std::int32_t by) {
   if (id.valid()) id.value += by;
 }
 
-Action moved(Action action, Behind behind, const std::vector<Slot>& places) {
+Action moved(Action action, Behind behind, const ProgramHeader& header, const std::vector<Slot>& places) {
   move_on(action.micro_batch, behind.micro_batches);
   move_on(action.group, behind.groups);
-  move_on(action.version, behind.groups);
+  // No step writes another version of frozen weights.
+  if (header.has_backward(action.stage)) move_on(action.version, behind.groups);
   if (is_transfer(action.op)) {
     const bool of_group = action.tag.is_loss() || action.tag.is_reduction();
     action.tag.number += of_group ? behind.groups : behind.micro_batches;
@@ -64,14 +65,14 @@ LoweredProgram consecutive(const std::vector<const LoweredProgram*>& steps) {
   LoweredProgram all = *steps.front();
   for (std::size_t n = 1; n < steps.size(); ++n) {
     const LoweredProgram& step = *steps[n];
-    STAGECRAFT_CHECK(
-        step.kind == all.kind && step.placement == all.placement && can_be_followed(*steps[n - 1]),
-        "consecutive steps are of one pipeline, whose replicas take equally many micro-batches");
+    STAGECRAFT_CHECK(step.kind == all.kind && step.placement == all.placement &&
+                         step.gradient_from == all.gradient_from && can_be_followed(*steps[n - 1]),
+                     "consecutive steps are of one pipeline, whose replicas take equally many micro-batches");
     const Behind behind{all.micro_batches(), all.groups()};
     for (std::size_t r = 0; r < all.ranks.size(); ++r) {
       const std::vector<Slot> places = merge(all.slots[r], step.slots[r]);
       all.ranks[r].reserve(all.ranks[r].size() + step.ranks[r].size());
-      for (const Action& action : step.ranks[r]) all.ranks[r].push_back(moved(action, behind, places));
+      for (const Action& action : step.ranks[r]) all.ranks[r].push_back(moved(action, behind, step, places));
     }
     all.group_sizes.insert(all.group_sizes.end(), step.group_sizes.begin(), step.group_sizes.end());
     all.slots_per_channel = std::max(all.slots_per_channel, step.slots_per_channel);

@@ -107,6 +107,20 @@ void validate_header(const ProgramHeader& header, const InputPlace& place) {
     if (i > 0 && header.skips[i] <= header.skips[i - 1]) refuse("skips are listed once and in their order");
   }
 
+  const StageId from = header.gradient_from;
+  if (from.value < 0 || from.value >= placement.stages()) {
+    refuse(fmt::format("gradients begin at stage {}: expected one of the {} stages", from.value,
+                       placement.stages()));
+  }
+  if (from.value > 0 && header.kind == SegmentKind::validate) {
+    refuse("a validation program has no gradients: expected no stage from which they begin");
+  }
+  for (std::size_t k = 0; k < header.ties.size(); ++k) {
+    if (header.ties[k].front() >= from) continue;
+    refuse(fmt::format("tied weight {}: stage {} holds it, and gradients begin at stage {}", k,
+                       header.ties[k].front().value, from.value));
+  }
+
   if (header.group_sizes.empty()) refuse("a program needs at least one group of micro-batches");
   std::int64_t total = 0;
   for (const int size : header.group_sizes) {

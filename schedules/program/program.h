@@ -48,7 +48,18 @@ struct ProgramHeader {
   std::vector<std::vector<StageId>> ties{};
   /// Boundaries besides those between neighbours, ascending.
   std::vector<Skip> skips{};
+  /// The first stage with a trained weight. The stages before it are frozen: they have forwards alone, no gradient
+  /// goes to them, and all their forwards read version 0. Always 0 in validation.
+  StageId gradient_from{0};
 
+  /// Whether each of the stage's micro-batches has a backward, and each group a step.
+  [[nodiscard]] bool has_backward(StageId stage) const {
+    return kind == SegmentKind::train && stage >= gradient_from;
+  }
+  /// Whether its backwards make a gradient for the previous stage.
+  [[nodiscard]] bool sends_gradient(StageId stage) const {
+    return kind == SegmentKind::train && stage > gradient_from;
+  }
   /// Whether a layer of the stage holds the tied weight.
   [[nodiscard]] bool holds(StageId stage, TieId tie) const;
   /// Whether the stage's forwards come behind loads.

@@ -34,6 +34,8 @@ void describe(auto& v, ProgramRecord& p) {
   v.optional("ties", p.ties,
              "for each weight that several layers hold the stages of those layers, in their order");
   v.optional("skips", p.skips, "what goes directly between stages that are no neighbours, ascending");
+  v.optional("gradient_from", p.gradient_from,
+             "the first stage with a trained weight: those before it are frozen, and have forwards alone");
   v.required("ranks", p.ranks, "one list of actions per rank");
 }
 

@@ -50,7 +50,9 @@ std::string header_text(const ProgramHeader& header) {
   if (!header.ties.empty()) text += '\n';
   if (!header.skips.empty()) text += "skips";
   for (const Skip& skip : header.skips) text += fmt::format(" {}>{}", skip.from.value, skip.to.value);
-  return header.skips.empty() ? text : text + "\n";
+  if (!header.skips.empty()) text += '\n';
+  if (header.gradient_from.value > 0) text += fmt::format("gradient_from {}\n", header.gradient_from.value);
+  return text;
 }
 
 std::string token_of(const Action& action, const std::vector<StageId>& held) {
@@ -131,12 +133,12 @@ class ProgramTextReader {
 
   void read_header(const Line& line) {
     const std::string key(line.words()[0]);
-    static const std::vector<std::string> known{"schedule", "kind", "stages", "groups",
-                                                "loads",    "ties", "skips",  "rank"};
+    static const std::vector<std::string> known{"schedule", "kind",  "stages",        "groups", "loads",
+                                                "ties",     "skips", "gradient_from", "rank"};
     if (std::find(known.begin(), known.end(), key) == known.end()) {
       line.refuse(
           fmt::format("expected \"schedule\", \"kind\", \"stages\", \"groups\", \"loads\", \"ties\", "
-                      "\"skips\" or \"rank\", found {}{}",
+                      "\"skips\", \"gradient_from\" or \"rank\", found {}{}",
                       json::brief(key), did_you_mean(key, known)));
     }
     if (!program_.ranks.empty()) line.refuse(fmt::format("\"{}\" must stand before the ranks", key));
@@ -167,6 +169,14 @@ class ProgramTextReader {
         line.refuse(fmt::format("expected a name of visible ASCII, found {}", json::brief(values[0])));
       }
       program_.schedule = std::string(values[0]);
+    } else if (key == "gradient_from") {
+      std::string_view rest = values[0];
+      const auto stage = take_number(rest);
+      if (!stage || !rest.empty()) {
+        line.refuse(
+            fmt::format("expected the first stage with a trained weight, found {}", json::brief(values[0])));
+      }
+      program_.gradient_from = StageId{*stage};
     } else {
       try {
         json::read_value(Json(std::string(values[0])), line.place(), program_.kind, {});

@@ -28,6 +28,7 @@ namespace stagecraft {
 ///            | "loads" { STAGE }                                stages that load besides the first and last
 ///            | "ties" { STAGE "," STAGE { "," STAGE } }         a word per tied weight: its stages
 ///            | "skips" { STAGE ">" STAGE }                      what goes directly to a stage behind the next
+///            | "gradient_from" STAGE                            the first one with a trained weight; 0 where it is left out
 ///   rank     = "rank" RANK ":" { action }                       one line for every rank
 ///   action   = [ STAGE ] LETTER NUMBER [ "v" VERSION ]
 ///   LETTER   = L load, F forward, I backward_input, W backward_weight, B backward, R recompute (NUMBER is

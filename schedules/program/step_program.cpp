@@ -114,6 +114,21 @@ void add_skips(ScheduleProgram& program, const std::vector<Skip>& skips) {
   if (!skips.empty()) validate_header(program);
 }
 
+void freeze(ScheduleProgram& program, StageId gradient_from) {
+  if (gradient_from.value == 0) return;
+  program.gradient_from = gradient_from;
+  validate_header(program);
+  for (std::vector<Action>& list : program.ranks) {
+    std::erase_if(list, [&](const Action& action) {
+      const bool trains = is_compute(action.op) ? action.op != Op::forward : action.op == Op::step;
+      return trains && action.stage < gradient_from;
+    });
+    for (Action& action : list) {
+      if (action.op == Op::forward && action.stage < gradient_from) action.version = Version{0};
+    }
+  }
+}
+
 void append_flush(ScheduleProgram& program, bool clip) {
   const Group group{0};
   for (std::size_t r = 0; r < program.ranks.size(); ++r) {
@@ -127,7 +142,8 @@ void append_flush(ScheduleProgram& program, bool clip) {
     }
     if (clip) list.push_back({.op = Op::agree_norm, .group = group});
     for (const StageId stage : stages) {
-      list.push_back({.op = Op::step, .stage = stage, .version = Version{0}, .group = group});
+      if (program.has_backward(stage))
+        list.push_back({.op = Op::step, .stage = stage, .version = Version{0}, .group = group});
     }
     if (Rank{r} == program.placement.ranks[0][0]) {
       list.push_back({.op = Op::report_loss, .stage = StageId{0}, .group = group});

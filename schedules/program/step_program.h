@@ -50,7 +50,12 @@ void add_ties(ScheduleProgram& program, const std::vector<std::vector<StageId>>&
 /// added: what needs them reads the header. Throws InputError for stages between which there can be none.
 void add_skips(ScheduleProgram& program, const std::vector<Skip>& skips);
 
-/// Ends a synchronous step on every rank: reductions, norm agreement (`clip`), steps, the printed report.
+/// Takes off what the stages before `gradient_from` (ProgramHeader::gradient_from, which is 0 before) have no need
+/// of: backwards, recomputes and steps. Their forwards read version 0. Throws InputError where it is none of the
+/// stages, or one of a tied weight behind it.
+void freeze(ScheduleProgram& program, StageId gradient_from);
+
+/// Ends a synchronous step on every rank: reductions (of frozen stages too, whose buffers forwards change), norm agreement (`clip`), steps, the printed report.
 void append_flush(ScheduleProgram& program, bool clip);
 
 }  // namespace stagecraft

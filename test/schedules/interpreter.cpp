@@ -262,6 +262,8 @@ class Interpreter {
     return made_of(activation, a.stage.value, a.micro_batch.value, input, read_weights);
   }
 
+  [[nodiscard]] bool frozen(StageId stage) const { return stage.value < program_.gradient_from.value; }
+
   void forward(int rank, RankState& mine, const Action& a) {
     StageState& state = stage(mine, a.stage);
     const int mb = a.micro_batch.value;
@@ -283,6 +285,7 @@ class Interpreter {
     }
     if (program_.kind == SegmentKind::validate) return;
     state.statistics = made_of(state.statistics, kept.input);
+    if (frozen(a.stage)) return;
     mine.kept[work] = kept;
   }
 
@@ -310,6 +313,7 @@ class Interpreter {
 
   void backward_input(int rank, RankState& mine, const Action& a) {
     static_cast<void>(rank);
+    require(!frozen(a.stage), "a backward of frozen weights");
     Kept& kept = kept_of(mine, a);
     require(!kept.input_done, "a second input gradient");
     check_kept(mine, a, kept);
@@ -325,6 +329,7 @@ class Interpreter {
     kept.from_next = kept.gradient;
     kept.gradient = with_skips(mine, a, Payload::gradient, kept.from_next);
     kept.input_done = true;
+    if (s == program_.gradient_from.value) return;  // nobody has a use for it
     mine.input_gradients[{s, mb}] = made_of(activation_gradient, s, kept.output, kept.gradient);
   }
 
@@ -369,6 +374,15 @@ class Interpreter {
       require(!part.open || part.group == a.group.value, "the gradients of another group are reduced");
       sum = made_of(sum, part.open ? part.sum : Symbol{nothing});
     }
+    if (frozen(a.stage)) {  // of its statistics alone
+      for (int mb = 0; mb < layout_.micro_batches(); ++mb) {
+        const int owner = layout_.owner(a.stage.value, mb);
+        require(layout_.group_of(mb) != a.group.value ||
+                    ranks_[static_cast<std::size_t>(owner)].outputs.contains({a.stage.value, mb}),
+                "statistics are reduced before a forward of their group");
+      }
+      return advance_others(members, rank);
+    }
     for (const int member : members) {
       ranks_[static_cast<std::size_t>(member)].stages[a.stage.value].accumulation = {sum, true,
                                                                                      a.group.value};
@@ -398,6 +412,7 @@ class Interpreter {
   }
 
   void step(RankState& mine, const Action& a) {
+    require(!frozen(a.stage), "a step of frozen weights");
     StageState& state = stage(mine, a.stage);
     require(a.version.value + 1 == static_cast<int>(state.versions.size()),
             "a step from a version that is not the newest");
@@ -422,7 +437,8 @@ class Interpreter {
     }
     require(a.stage.value == 0, "the printing rank reports as stage 0");
     const auto versions = mine.stages[0].versions.size();
-    require(program_.kind == SegmentKind::validate || versions > static_cast<std::size_t>(g) + 1,
+    require(program_.kind == SegmentKind::validate || frozen(a.stage) ||
+                versions > static_cast<std::size_t>(g) + 1,
             "a step is reported that was not made");
     Symbol all = nothing;
     const auto& replicas = program_.placement.ranks.back();

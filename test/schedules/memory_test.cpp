@@ -58,7 +58,7 @@ class Ledger {
     for (const StageId s : program.placement.stages_of(rank)) {
       const StageCosts& c = cost(s);
       fixed_ += (c.parameters + c.compute_copy + c.buffers + c.optimizer_state).value;
-      fixed_ += (train ? c.parameters.value : 0) + (s.value == 0 ? c.read.value : 0);
+      fixed_ += (train && !frozen(s) ? c.parameters.value : 0) + (s.value == 0 ? c.read.value : 0);
       fixed_ += kReadAhead *
                 ((s.value == 0 ? c.input.value : 0) + (last(s) ? c.targets.value : 0) + c.fields.value);
     }
@@ -146,7 +146,8 @@ class Ledger {
     if (!is_compute(a.op)) return 0;
     const StageCosts& c = cost(a.stage);
     const bool again_later = a.op == Op::forward && recomputed_.contains({a.stage, a.micro_batch});
-    if (again_later) return c.unkept_forward_peak->value;
+    const bool keeps_nothing = again_later || (frozen(a.stage) && program_.kind == SegmentKind::train);
+    if (keeps_nothing) return c.unkept_forward_peak->value;
     if (a.op == Op::forward || a.op == Op::recompute) return c.forward_peak.value;
     if (a.op == Op::backward) return c.backward_peak.value;
     return (a.op == Op::backward_input ? c.backward_input_peak : c.backward_weight_peak)->value;
@@ -181,7 +182,7 @@ class Ledger {
         drop(What::output_again, s, mb);
         drop_output(s, mb);
         if (a.op == Op::backward_input) make(What::weight_part, s, mb, cost(s).kept_for_weight);
-        if (s.value > 0) make(What::gradient, s, mb, cost(s).input);
+        if (s.value > 0 && !frozen(StageId{s.value - 1})) make(What::gradient, s, mb, cost(s).input);
         if (a.op == Op::backward) done(s, mb);
         break;
       case Op::backward_weight:
@@ -199,11 +200,12 @@ class Ledger {
     note(0);
   }
 
+  [[nodiscard]] bool frozen(StageId s) const { return s.value < program_.gradient_from.value; }
   [[nodiscard]] bool last(StageId s) const { return s.value + 1 == program_.placement.stages(); }
 
   void forward(StageId s, MicroBatch mb) {
     if (!last(s)) make(What::output, s, mb, cost(s).output);
-    if (program_.kind == SegmentKind::validate) return done(s, mb);
+    if (program_.kind == SegmentKind::validate || frozen(s)) return done(s, mb);
     // A stage that does not load has none; the proof counts what its costs say from the forward on.
     if (!program_.loads(s)) make(What::fields, s, mb, cost(s).fields);
     if (!recomputed_.contains({s, mb})) make(What::kept, s, mb, cost(s).kept_for_input);
@@ -225,7 +227,7 @@ class Ledger {
     if (last(s) || !here(s, mb)) return;
     const StageId next{s.value + 1};
     const bool read = here(next, mb) ? finished_.contains({next, mb}) : sent_.contains({s, mb});
-    const bool kept = cost(s).output_kept && program_.kind == SegmentKind::train &&
+    const bool kept = cost(s).output_kept && program_.kind == SegmentKind::train && !frozen(s) &&
                       !recomputed_.contains({s, mb}) && !output_read_.contains({s, mb});
     if (read && !kept) drop(What::output, s, mb);
   }

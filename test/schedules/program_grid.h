@@ -126,6 +126,13 @@ inline std::vector<GridProgram> program_grid(const std::vector<Placement>& place
     const std::string name = name_of(schedule, request);
     grid.push_back({name, &schedule, request, lower(program)});
     if (request.group_sizes[0] != 3) return;
+    if (const int stages = request.placement.stages(); stages > 1) {
+      ScheduleRequest frozen = request;
+      frozen.gradient_from = StageId{(stages + 1) / 2};
+      const ScheduleProgram its = schedule.generate(frozen);
+      grid.push_back({name + " frozen", &schedule, frozen, lower(its)});
+      grid.push_back({name + " frozen, both", &schedule, frozen, lower(recomputed(split(its)))});
+    }
     grid.push_back({name + " recomputed", &schedule, request, lower(recomputed(program))});
     if (split(program) == program) return;  // split by itself
     grid.push_back({name + " split", &schedule, request, lower(split(program), {.extra_slots = 0})});
