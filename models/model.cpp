@@ -162,6 +162,12 @@ Bytes parameter_bytes(const Model& model, int layer) {
   return Bytes{count * static_cast<std::int64_t>(c10::elementSize(model.precision.full))};
 }
 
+int first_trained(const std::vector<LayerPtr>& layers) {
+  const auto found = std::find_if(layers.begin(), layers.end(),
+                                  [](const LayerPtr& layer) { return !layer->parameters().empty(); });
+  return found == layers.end() ? 0 : static_cast<int>(found - layers.begin());
+}
+
 std::vector<Tie> ties_between(const std::vector<LayerPtr>& layers, const InputPlace& place) {
   std::vector<Tie> all;
   std::map<std::string, std::pair<std::size_t, ParameterSpec>> known;  // position in `all`, and what it is
@@ -323,6 +329,7 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
     }
   }
   model.ties = ties_between(model.layers, place);
+  model.gradient_from = first_trained(model.layers);
   model.fingerprint = model_fingerprint(model);
   return model;
 }

@@ -53,6 +53,8 @@ struct Model {
   std::vector<LayerPtr> layers;
   SampleSpec sample;
   Precision precision;
+  /// The first layer with a trained weight: of those before it nobody needs a backward. 0 where no layer has any.
+  int gradient_from = 0;
   std::int64_t residual_layers = 0;  ///< with a parameter that ends a residual branch (Initial)
   std::vector<Tie> ties;
   std::string fingerprint;            ///< of the layers, ties, their sizes, the sample spec and precision
@@ -83,6 +85,9 @@ struct Model {
 /// More bytes of parameters than any machine has: a slip in the config, refused before anything is made of
 /// it. Sums of a model's bytes fit 64 bits.
 inline constexpr Bytes kMostParameterBytes{std::int64_t{1} << 56U};
+
+/// Model::gradient_from of these layers.
+[[nodiscard]] int first_trained(const std::vector<LayerPtr>& layers);
 
 /// Of the layer's parameters, at full precision.
 [[nodiscard]] Bytes parameter_bytes(const Model& model, int layer);

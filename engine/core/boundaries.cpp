@@ -191,7 +191,7 @@ Bundle Boundaries::take_inputs(StageId stage, MicroBatch micro_batch, const Batc
 
 void Boundaries::put_input_gradients(StageId stage, MicroBatch micro_batch, const Bundle& gradients) {
   for (const Link& link : links_) {
-    if (link.ends.to != stage) continue;
+    if (link.ends.to != stage || !program_->header.has_backward(link.ends.from)) continue;
     put(Tag::gradient(stage, link.ends.from, micro_batch), message(gradients, link.received_gradients));
   }
 }

@@ -31,11 +31,14 @@ Executor::Executor(ExecutorContext context, const RankProgramPtr& program, const
       program_(*program),
       segment_(segment),
       report_(report),
-      losses_(context.model, *program, segment, context.order, context.units, context.run.options.device),
-      rates_(program->groups.size(), 0) {
+      losses_(context.model, *program, segment, context.order, context.units, context.run.options.device) {
   STAGECRAFT_CHECK(context.stages.size() == program_.stages.size(), "the program has this rank's stages");
   STAGECRAFT_CHECK(!training() || program_.header.ties.size() == context.model.model.ties.size(),
                    "the program knows the model's tied weights");
+  for (std::size_t k = 0; training() && k < context_.stages.size(); ++k) {
+    STAGECRAFT_CHECK(context_.stages[k].frozen() != program_.header.has_backward(program_.stages[k].id),
+                     "the program knows which of the model's weights are trained");
+  }
   if (asked) early_end_.emplace(program_, run_.transport, asked);
   run_.boundaries.begin(program);
   for (std::size_t k = 0; k < context_.stages.size(); ++k) {
@@ -198,7 +201,7 @@ Bundle Executor::output_gradient(const Action& action) {
 }
 
 void Executor::hand_on(const Action& action, const Bundle& input_gradient) {
-  if (action.stage.value == 0) return;
+  if (!program_.header.sends_gradient(action.stage)) return;
   run_.boundaries.put_input_gradients(action.stage, action.micro_batch, input_gradient);
 }
 
@@ -245,9 +248,7 @@ void Executor::step(const Action& action) {
       options.on_gradients(number, layer, stepped.gradients(action.group, layer));
     }
   }
-  const double rate =
-      options.scheduler.rate({number, options.total_steps, options.optimizer->learning_rate()});
-  rates_[action.group.index()] = rate;
+  const double rate = rate_of(number);
   const bool skipped = run_.gate.skips(place(), action.group, number);
   // Between the two counts weights are neither those before nor those behind the step: Worker::whole_state.
   ++run_.updates.begun;
@@ -271,13 +272,19 @@ void Executor::report_loss(const Action& action) {
   }
 }
 
+double Executor::rate_of(std::int64_t step) const {
+  const WorkerOptions& options = run_.options;
+  return options.scheduler.rate({step, options.total_steps, options.optimizer->learning_rate()});
+}
+
 StepReport Executor::report_of(Group group) const {
   const GateOutcome& gate = run_.gate.outcome(group);
-  return {.step = segment_.first_step + (training() ? group.value : 0),
+  const std::int64_t step = segment_.first_step + (training() ? group.value : 0);
+  return {.step = step,
           .gradient_norm = gate.norm,
           .loss_scale = gate.loss_scale,
           .skipped = gate.skipped,
-          .learning_rate = rates_[group.index()],
+          .learning_rate = training() ? rate_of(step) : 0,
           .samples = losses_.samples(group),
           .tokens = losses_.tokens(group)};
 }

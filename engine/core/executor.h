@@ -81,6 +81,8 @@ class Executor {
   void hand_on(const Action& action, const Bundle& input_gradient);
   /// What the backward at hand begins layer by layer beside its own work; null: nothing.
   [[nodiscard]] AfterLayer after_layer();
+  /// The learning rate of a step of the run.
+  [[nodiscard]] double rate_of(std::int64_t step) const;
   [[nodiscard]] StepReport report_of(Group group) const;
   /// With the place of the action at hand.
   [[noreturn]] void fail_here(const std::exception_ptr& error) const;
@@ -94,7 +96,6 @@ class Executor {
   std::optional<std::pair<StepReport, at::Tensor>> result_;  ///< of such a segment
   std::size_t at_ = 0;                                       ///< position in the list
   SegmentLosses losses_;
-  std::vector<double> rates_;   ///< learning rates, by group
   std::vector<Loaded> loaded_;  ///< and not taken yet: a few
 };
 

@@ -126,7 +126,7 @@ void GradientSums::reduce(std::size_t stage, Group group) {
   }
   sum.finish();
   sums_[stage].reset();
-  reduced.summed(group);
+  if (!reduced.frozen()) reduced.summed(group);
   for (const at::Tensor& buffer : averaged) buffer.div_(static_cast<double>(replicas.size()));
 }
 

@@ -91,6 +91,8 @@ Stage::Stage(const Model& model, const Loss& loss, StageId id, int first, int la
       products_(model.precision.products),
       versions_(initial_versions(model, first, last, seed, device)),
       optimizer_(layers_.size()) {
+  frozen_layers_ = static_cast<std::size_t>(std::clamp(model.gradient_from - first, 0, last - first));
+  begins_before_ = model.gradient_from < first;
   for (int layer = first; layer < last; ++layer) {
     buffers_.push_back(initial_buffers(model, layer, device));
     has_parameters_.push_back(!model.layers[static_cast<std::size_t>(layer)]->parameters().empty());
@@ -145,14 +147,14 @@ Bundle Stage::run_layers(Bundle boundary, const ForwardTask& task, bool commit_b
   Context context{task.mode, task.key, commit_buffers, &task.fields};
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     context.key.layer = static_cast<std::uint64_t>(first_) + i;
-    boundary = named(
-        [&] { return work_text(*layers_[i], "forward", boundary.front()); },
-        [&] {
-          Bundle made = contiguous(layers_[i]->forward_bundle({parameters[i], buffers_[i]}, boundary, context,
-                                                              kept != nullptr ? &(*kept)[i] : nullptr));
-          check_values(made, between_[i + 1]);
-          return made;
-        });
+    const bool keeps = kept != nullptr && i >= frozen_layers_;
+    boundary = named([&] { return work_text(*layers_[i], "forward", boundary.front()); },
+                     [&] {
+                       Bundle made = contiguous(layers_[i]->forward_bundle(
+                           {parameters[i], buffers_[i]}, boundary, context, keeps ? &(*kept)[i] : nullptr));
+                       check_values(made, between_[i + 1]);
+                       return made;
+                     });
     after_layer();
   }
   return boundary;
@@ -240,6 +242,7 @@ Bundle Stage::forward(Bundle input, ForwardTask task) {
   if (task.mode == Mode::evaluate) {
     return detached(run_layers(std::move(input), task, /*commit_buffers=*/false, nullptr), source);
   }
+  if (frozen()) return detached(run_layers(std::move(input), task, /*commit_buffers=*/true, nullptr), source);
   add_fields(input, task.fields);
   MicroBatchWork& work = begin(task, input, std::nullopt);
   return detached(run(work, StageGraphs::PartKind::forward, std::move(input), nullptr,
@@ -316,8 +319,8 @@ Bundle Stage::run_backward(InFlight& work, Version version, Bundle gradients, Ac
   if (gradients.empty()) gradients.push_back(run_loss_backward(loss_, work.loss, loss_scale_));
   // Both halves of a layer together, if both are asked for: what it kept is then free before the next one
   // needs memory.
-  for (std::size_t i = layers_.size(); i-- > 0;) {
-    const bool needs_input_gradient = first_ > 0 || i > 0;
+  for (std::size_t i = layers_.size(); i-- > frozen_layers_;) {
+    const bool needs_input_gradient = begins_before_ || i > frozen_layers_;
     named([&] { return work_text(*layers_[i], "backward", gradients.front()); },
           [&] {
             gradients = contiguous(
@@ -329,6 +332,8 @@ Bundle Stage::run_backward(InFlight& work, Version version, Bundle gradients, Ac
     if (added) added(first_ + static_cast<int>(i));
     after_layer();
   }
+  // Others count on hearing of every layer.
+  for (std::size_t i = frozen_layers_; added && i-- > 0;) added(first_ + static_cast<int>(i));
   return gradients;
 }
 

@@ -49,6 +49,8 @@ class Stage {
 
   [[nodiscard]] StageId id() const { return id_; }
   [[nodiscard]] int first_layer() const { return first_; }
+  /// None of its layers has a backward: none has a trained weight, and no layer before them has (Model::gradient_from).
+  [[nodiscard]] bool frozen() const { return frozen_layers_ == layers_.size(); }
   [[nodiscard]] int last_layer() const { return first_ + static_cast<int>(layers_.size()); }
 
   /// Starts a segment, in which versions are read so. What the proof of one without steps, a validation, does
@@ -56,7 +58,7 @@ class Stage {
   /// validation reads the averaged weights where there are any.
   void begin(const VersionReads& reads);
 
-  /// The stage's output, contiguous. Of one tensor: sharing no memory with `input`; a bundle of several shares
+  /// The stage's output, contiguous. A frozen stage keeps nothing, and no other call follows. Of one tensor: sharing no memory with `input`; a bundle of several shares
   /// it, until it is packed.
   [[nodiscard]] Bundle forward(Bundle input, ForwardTask task);
   /// The last stage's: forward, then the loss of the output, which nobody else needs.
@@ -144,6 +146,8 @@ class Stage {
   int first_;
   std::vector<LayerPtr> layers_;
   std::vector<bool> has_parameters_;
+  std::size_t frozen_layers_ = 0;  ///< of the first ones, those without a backward
+  bool begins_before_ = false;  ///< a layer before the stage has a trained weight: its input has a gradient
   std::vector<BoundarySpec>
       between_;  ///< for one sample: before the first layer, between them, behind the last
   std::function<void()> between_layers_;

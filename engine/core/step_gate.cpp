@@ -39,6 +39,7 @@ NotFiniteError norm_not_finite(const StagedModel& model, std::int64_t step,
 }
 
 void append_gradients(Stage& stage, Group group, Tensors& all) {
+  if (stage.frozen()) return;
   for (int layer = stage.first_layer(); layer < stage.last_layer(); ++layer) {
     const Tensors& gradients = stage.gradients(group, layer);
     all.insert(all.end(), gradients.begin(), gradients.end());

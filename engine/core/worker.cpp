@@ -93,6 +93,7 @@ void check_shapes(const Tensors& have, const Tensors& given, const std::string& 
         fmt::format("layer {} has {} {}, the state has {}", layer, have.size(), what, given.size()));
   }
   for (std::size_t i = 0; i < have.size(); ++i) {
+    if (!given[i].defined()) continue;
     if (have[i].sizes() != given[i].sizes()) {
       throw InputError(fmt::format("layer {}: {} {} has shape [{}], the state [{}]", layer, what, i,
                                    fmt::join(have[i].sizes(), ", "), fmt::join(given[i].sizes(), ", ")));
@@ -129,6 +130,8 @@ struct Worker::Impl {
   std::optional<SampleOrder> training_order, validation_order;
   std::optional<UnitCounter> training_units, validation_units;
 
+  std::map<std::pair<int, std::size_t>, std::string> brought;  ///< hashes, by layer and buffer
+
   /// Of the segment that runs or ran last.
   struct Progress {
     std::int64_t first_step = 0;
@@ -136,6 +139,7 @@ struct Worker::Impl {
     std::vector<std::pair<at::Tensor, at::Tensor>>
         buffers{};  ///< those that forwards change, and copies from before
     std::optional<LossScaleState> loss_scale;
+    bool over = false;  ///< the segment was carried out
   } at;
 
   Impl(const Model& its_model, const Loss& its_loss, const Dataset& its_data,
@@ -272,7 +276,9 @@ struct Worker::Impl {
                                   .data = sources,
                                   .order = order_of_samples(segment.kind),
                                   .units = units_of(segment.kind)};
-    return Executor(context, program, segment, report, asked).run();
+    const bool whole = Executor(context, program, segment, report, asked).run();
+    at.over = whole;
+    return whole;
   }
 
   /// The layer is as the constructor made it.
@@ -370,8 +376,12 @@ std::optional<std::int64_t> Worker::whole_state() {
   // An update that was begun and not made has left some of its stage's weights as before and others as behind
   // it; one that was made on one stage and not on another has left two steps' weights. Only all or none of
   // them are a state.
-  const int all = at.groups * static_cast<int>(impl_->stages.size());
-  if (updates.begun == all && updates.made == all) return at.first_step + at.groups;
+  const auto stepped = std::count_if(impl_->stages.begin(), impl_->stages.end(),
+                                     [](const Stage& stage) { return !stage.frozen(); });
+  const int all = at.groups * static_cast<int>(stepped);
+  // Frozen stages alone make no update: their state is that behind the segment when they are through it.
+  const bool made = stepped > 0 ? updates.begun == all && updates.made == all : at.over;
+  if (made) return at.first_step + at.groups;
   if (updates.begun > 0) return std::nullopt;
   const c10::InferenceMode no_autograd;
   for (auto& [buffer, before] : at.buffers) buffer.copy_(before);
@@ -393,11 +403,20 @@ std::vector<int> Worker::layers() const {
   return layers;
 }
 
-LayerState Worker::state(int layer) const {
+std::string Worker::hash_of_brought(int layer, std::size_t buffer) const {
+  std::string& hash = impl_->brought[{layer, buffer}];
+  if (hash.empty()) hash = hash_of(impl_->stage_of(layer).buffers(layer).at(buffer));
+  return hash;
+}
+
+LayerState Worker::state(int layer, bool brought) const {
   Stage& stage = impl_->stage_of(layer);
   LayerState state{stage.parameters(layer), stage.buffers(layer), stage.optimizer_state(layer)};
   for (at::Tensor& parameter : state.parameters) parameter = parameter.cpu();
-  for (at::Tensor& buffer : state.buffers) buffer = buffer.cpu();
+  const std::vector<BufferSpec> specs = impl_->model.model.layers[static_cast<std::size_t>(layer)]->buffers();
+  for (std::size_t i = 0; i < state.buffers.size(); ++i) {
+    state.buffers[i] = specs[i].brought && !brought ? at::Tensor() : state.buffers[i].cpu();
+  }
   for (auto& tensors : state.optimizer.tensors) {
     for (auto& [key, tensor] : tensors) tensor = tensor.cpu();
   }
@@ -421,7 +440,11 @@ void Worker::set_state(int layer, LayerState state) {
     check_optimizer_state(state.optimizer.tensors[i], impl_->options().optimizer->state_of(layer, i), name);
   }
   stage.set_parameters(layer, state.parameters);
-  for (std::size_t i = 0; i < state.buffers.size(); ++i) stage.buffers(layer)[i].copy_(state.buffers[i]);
+  for (std::size_t i = 0; i < state.buffers.size(); ++i) {
+    if (!state.buffers[i].defined()) continue;
+    stage.buffers(layer)[i].copy_(state.buffers[i]);
+    impl_->brought.erase({layer, i});
+  }
   // Copies, even on the CPU: the next step writes into them, and what was given may be a file's mapped pages.
   OptimizerState own;
   own.steps = state.optimizer.steps;

@@ -134,8 +134,11 @@ class Worker {
   /// The layers this rank holds.
   [[nodiscard]] std::vector<int> layers() const;
   /// In the CPU's memory, and there the tensors themselves.
-  [[nodiscard]] LayerState state(int layer) const;
-  /// From any device. Throws InputError when shapes differ.
+  /// `brought`: what came with the model too (BufferSpec::brought); else it may be undefined.
+  [[nodiscard]] LayerState state(int layer, bool brought = true) const;
+  /// XXH3 of a buffer that came with the model, of its bytes; computed once.
+  [[nodiscard]] std::string hash_of_brought(int layer, std::size_t buffer) const;
+  /// From any device. A buffer that is undefined stays as it is. Throws InputError when shapes differ.
   void set_state(int layer, LayerState state);
 
   /// float16: the same on all ranks. Absent otherwise.

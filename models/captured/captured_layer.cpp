@@ -143,7 +143,7 @@ class CapturedLayer final : public Layer, public captured::OfGraphs {
       const OverReplicas rule = graph_.new_buffers[i] == kNoValue ? OverReplicas::alone
                                 : c10::isFloatingType(type.dtype) ? OverReplicas::mean
                                                                   : OverReplicas::first;
-      specs.push_back({layer_.buffers[i], type.at(1), 0, type.dtype, rule});
+      specs.push_back({layer_.buffers[i], type.at(1), 0, type.dtype, rule, rule == OverReplicas::alone});
     }
     return specs;
   }
@@ -210,7 +210,7 @@ class CapturedLayer final : public Layer, public captured::OfGraphs {
     const Bundle read = read_of(inputs);
     if (read[0].is_meta()) return dry_outputs(weights, inputs);
     const bool training = context.mode == Mode::train;
-    if (training && kept != nullptr && !context.commit_buffers) check_may_repeat();
+    if (training && !context.commit_buffers) check_may_repeat();
     const c10::Device device = read[0].device();
     const std::int64_t b = samples_of(read, graph_.inputs, "an input");
     layer_.replay->check_fit(b, device);

@@ -218,10 +218,14 @@ class FolderMaker {
     read_bundle(i, made);
     make_bundle(i, made);
     const auto has_gradient = [](ValueId id) { return id != kNoValue; };
-    if (i > 0 && std::none_of(graph.input_gradients.begin(), graph.input_gradients.end(), has_gradient)) {
+    const auto trained = std::find_if(folder_.layers.begin(), folder_.layers.end(),
+                                      [](const FolderLayer& before) { return !before.parameters.empty(); });
+    if (trained != folder_.layers.end() &&
+        std::none_of(graph.input_gradients.begin(), graph.input_gradients.end(), has_gradient)) {
       throw InputError(at(pointer + "/graph"),
-                       "its backward_input has no output: only the first layer's input may "
-                       "be without a gradient");
+                       fmt::format("its backward_input has no output, so no gradient comes to layer \"{}\", "
+                                   "which has weights to train: expected a gradient of its input",
+                                   trained->name));
     }
     check_weights(layer.parameters, graph.parameters, pointer + "/parameters");
     check_weights(layer.buffers, graph.buffers, pointer + "/buffers");

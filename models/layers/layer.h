@@ -73,6 +73,8 @@ struct BufferSpec {
   double initial = 0;
   std::optional<at::ScalarType> dtype{};  ///< absent: full precision
   OverReplicas over_replicas = OverReplicas::mean;
+  /// Its initial value is all that it ever is, and comes with the model: a frozen weight. Checkpoints have its hash.
+  bool brought = false;
 };
 
 /// What one layer keeps of one micro-batch. backward_input consumes `for_input` and may move tensors on to
@@ -185,14 +187,15 @@ class Layer {
   /// the forward itself.
   [[nodiscard]] virtual at::Tensor forward(const Weights& weights, const at::Tensor& input,
                                            const Context& context, Kept* kept) const = 0;
-  /// Gradient of the input. Undefined where `needs_input_gradient` is false (the model's first layer). What
+  /// Gradient of the input. Undefined where `needs_input_gradient` is false (no layer before it has a trained
+  /// weight). Of layers before the model's first one with a trained weight no backward is asked for. What
   /// backward_weight needs afterwards is in kept.for_weight; kept.for_input is empty on return. `grad_output`
   /// is not modified, but may be kept for backward_weight, returned, or viewed by what is returned.
   [[nodiscard]] virtual at::Tensor backward_input(const Tensors& parameters, const at::Tensor& grad_output,
                                                   Kept& kept, bool needs_input_gradient) const = 0;
   /// The same two, as a pipeline calls them: what a layer reads and makes may be several tensors. Gradients
-  /// are those of the values that have one (bundle.h), none of them undefined but for the model's first layer,
-  /// which has none. A layer of one tensor leaves them as they are; they throw InternalError where its
+  /// are those of the values that have one (bundle.h), none of them undefined but where no input gradient is
+  /// needed, which has none. A layer of one tensor leaves them as they are; they throw InternalError where its
   /// tensor is undefined, or of double precision where it reads none, or the other way round.
   [[nodiscard]] virtual Bundle forward_bundle(const Weights& weights, const Bundle& inputs,
                                               const Context& context, Kept* kept) const;

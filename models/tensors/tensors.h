@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -41,5 +42,8 @@ class Tensors : public std::vector<at::Tensor> {
   }
   [[noreturn]] static void missing(std::size_t i, std::size_t size);
 };
+
+/// XXH3 of the tensor's bytes, wherever it lies (base/fingerprint.h).
+[[nodiscard]] std::string hash_of(const at::Tensor& tensor);
 
 }  // namespace stagecraft

@@ -46,7 +46,8 @@ void validate_schedule(const Plan& plan, const std::string& file) {
                           .clip = plan.schedule.agree_norm,
                           .warmup_extra = plan.schedule.warmup_extra,
                           .ties = plan.ties,
-                          .skips = plan.skips};
+                          .skips = plan.skips,
+                          .gradient_from = plan.gradient_from};
   schedule.check(request, {file, "/schedule"});
 }
 
@@ -100,6 +101,7 @@ Seconds Plan::compute_time(StageId stage) const {
   STAGECRAFT_CHECK(costs, "a plan without costs has no times");
   const StageCosts& c = costs->stages[stage.index()];
   const StagePlan& of = stages[stage.index()];
+  if (!has_backward(stage)) return c.forward;
   return c.forward + c.backward_input + c.backward_weight +
          c.forward * recomputed_share(of.recompute, static_cast<int>(of.ranks.size()), micro_batches);
 }
@@ -114,6 +116,13 @@ std::vector<Seconds> Plan::compute_of_ranks() const {
     }
   }
   return compute;
+}
+
+StageId first_trained_stage(const Plan& plan, int layer) {
+  StageId stage{0};
+  while (stage.index() + 1 < plan.stages.size() && plan.stages[stage.index()].last_layer <= layer)
+    ++stage.value;
+  return stage;
 }
 
 std::vector<int> segment_groups(const Schedule& schedule, int stages, int micro_batches) {
@@ -131,6 +140,12 @@ void validate(const Plan& plan, const std::string& file) {
                   {file, "/ties"});
   validate_header({.schedule = "", .placement = plan.placement(), .group_sizes = {1}, .skips = plan.skips},
                   {file, "/skips"});
+  validate_header({.schedule = "",
+                   .placement = plan.placement(),
+                   .group_sizes = {1},
+                   .ties = plan.ties,
+                   .gradient_from = plan.gradient_from},
+                  {file, "/gradient_from"});
   validate_schedule(plan, file);
   if (plan.costs) validate_costs(plan, file);
   if (plan.program) validate_carried(plan, file);
@@ -167,6 +182,7 @@ ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes) {
   request.also_load = plan.also_load();
   request.ties = plan.ties;
   request.skips = plan.skips;
+  request.gradient_from = plan.gradient_from;
   request.costs = plan.costs ? &*plan.costs : nullptr;
   request.capacity = plan.capacity;
   return find_schedule(plan.schedule.name).generate(request);

@@ -84,6 +84,7 @@ struct Plan {
   std::vector<StagePlan> stages;
   std::vector<std::vector<StageId>> ties{};  ///< as in ProgramHeader
   std::vector<Skip> skips{};                 ///< likewise
+  StageId gradient_from{0};                  ///< likewise
   ScheduleChoice schedule;
   std::optional<PlannedOrders> program;
   int micro_batches = 1;
@@ -119,6 +120,8 @@ struct Plan {
     for (const StagePlan& stage : stages) settings.push_back(stage.recompute);
     return settings;
   }
+  /// Whether the stage has backwards and steps.
+  [[nodiscard]] bool has_backward(StageId stage) const { return stage >= gradient_from; }
   /// What a micro-batch takes on a replica of the stage, recomputation included; the mean over a step.
   [[nodiscard]] Seconds compute_time(StageId stage) const;
   /// Likewise on each rank, of all its stages.
@@ -138,6 +141,10 @@ void describe(auto& v, Plan& p) {
   v.optional(
       "skips", p.skips,
       "what goes directly between stages that are no neighbours, ascending; of a run, its model decides");
+  v.optional(
+      "gradient_from", p.gradient_from,
+      "the first stage with a trained weight: those before it are frozen, and have forwards alone; of a run, "
+      "its model decides");
   v.required("schedule", p.schedule, "the program's generator");
   v.optional("program", p.program,
              "the order of one step that was searched for; absent: the schedule makes it");
@@ -148,6 +155,9 @@ void describe(auto& v, Plan& p) {
   v.optional("capacity_bytes", p.capacity, "usable memory per device");
   v.optional("predicted", p.predicted, "what the simulator says");
 }
+
+/// The stage of a layer: of the first one with a trained weight, Plan::gradient_from.
+[[nodiscard]] StageId first_trained_stage(const Plan& plan, int layer);
 
 /// Stages contiguous from layer 0, ranks 0..n-1 each used, cost table of matching length, known schedule.
 /// A program, if there is one, is for as many micro-batches, complete, and accepted by the checker but for

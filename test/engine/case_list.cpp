@@ -240,6 +240,48 @@ std::vector<PipelineCase> lengths_cases(int ranks) {
   return cases;
 }
 
+std::vector<PipelineCase> frozen_cases(int ranks) {
+  std::vector<PipelineCase> cases;
+  for (const Schedule& schedule : schedules()) {
+    for (const PipelineCase& variant : variants(schedule)) {
+      for (const int frozen : {1, 4, 7}) {
+        const auto add = [&](PipelineCase next) {
+          const std::size_t turn = cases.size();
+          next.frozen = frozen;
+          next.model = static_cast<ModelKind>(turn % 3);
+          next.shape = static_cast<BatchShape>(turn / 3 % 4);
+          next.optimizer = static_cast<CaseOptimizer>(turn % kCaseOptimizers);
+          next.precision = precision_in_turn(turn / 2, schedule.clips);
+          next.dropout = turn % 2 == 0;
+          next.clipping = schedule.clips && turn % 5 < 2 ? 0.05 : 0;
+          next.delay_seed = turn;
+          if (!served(next)) next.shape = BatchShape::many;
+          if (next.stages <= kMostStages && served(next)) cases.push_back(next);
+        };
+        PipelineCase next = variant;
+        next.placement = schedule.placement;
+        next.stages = ranks * schedule.virtual_stages;
+        next.ranks = ranks;
+        add(next);
+        next.recompute = Recompute::all;
+        next.rewrite = Rewrite::split;
+        add(next);
+        next.rewrite = Rewrite::none;
+        next.ranks = 0;
+        if (ranks < 3) continue;
+        for (const std::vector<int>& widths : {std::vector{2, 1}, {1, 2}, {2, 2}, {1, 2, 1}}) {
+          if (std::accumulate(widths.begin(), widths.end(), 0) != ranks) continue;
+          next.widths = widths;
+          next.stages = static_cast<int>(widths.size()) * schedule.virtual_stages;
+          next.recompute = next.recompute == Recompute::none ? Recompute::all_but_last : Recompute::none;
+          add(next);
+        }
+      }
+    }
+  }
+  return cases;
+}
+
 std::vector<PipelineCase> all_cases(int ranks) {
   std::vector<PipelineCase> cases;
   add_matrix(cases, ranks);

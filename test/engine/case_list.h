@@ -29,6 +29,10 @@ namespace stagecraft::test {
 /// it is for; and again recomputed, with replicas where a rank has one stage.
 [[nodiscard]] std::vector<PipelineCase> skip_cases();
 
+/// Every registered schedule with frozen first layers: few of them, half and nearly all, on the placement it is for,
+/// rewritten, recomputed and with replicas; models, shapes, optimizers and precisions in turn.
+[[nodiscard]] std::vector<PipelineCase> frozen_cases(int ranks);
+
 /// Every registered schedule with a slow rank, and with a slow replica where there can be one.
 [[nodiscard]] std::vector<PipelineCase> straggler_cases(int ranks);
 

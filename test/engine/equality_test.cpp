@@ -60,6 +60,19 @@ TEST_CASE("values that skip stages equal the oracle, under every schedule that t
   run_all(skip_cases());
 }
 
+TEST_CASE("models whose first layers are frozen equal the oracle, under every schedule",
+          "[equality_fast][frozen]") {
+  for (const int ranks : {2, 3, 4}) {
+    const std::vector<PipelineCase> cases = frozen_cases(ranks);
+    // Whole stages are, and not only a stage's first layers.
+    CHECK(std::any_of(cases.begin(), cases.end(), [](const PipelineCase& c) {
+      const Setting setting(c);
+      return setting.stage_layers.front().second <= setting.model.gradient_from;
+    }));
+    run_all(cases);
+  }
+}
+
 TEST_CASE("a model with tied weights equals the oracle, under every schedule that reads one version",
           "[equality_fast][tied]") {
   run_all(tied_cases(1));

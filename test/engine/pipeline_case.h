@@ -47,6 +47,7 @@ struct PipelineCase {
   std::vector<int> widths{};              ///< replicas at each position of the placement; empty: one each
   std::vector<int> cuts{};                ///< first layers of stages 1, 2, ...; empty: even
   std::vector<Skip> skips{};              ///< that go directly
+  int frozen = 0;                         ///< first layers whose weights are frozen; no captured model's
   ModelKind model = ModelKind::mlp;
   BatchShape shape = BatchShape::even;
   CaseOptimizer optimizer = CaseOptimizer::sgd;

@@ -222,6 +222,13 @@ class Oracle {
     return read;
   }
 
+  /// Nothing is learnt from gradients of what lies before it.
+  [[nodiscard]] std::size_t lowest_trained() const {
+    std::size_t layer = 0;
+    while (layer < weights_.size() && weights_[layer].begin()->second.empty()) ++layer;
+    return layer == weights_.size() ? 0 : layer;
+  }
+
   double micro_batch(const Piece& piece, const std::vector<int>& versions) {
     const std::vector<std::int64_t> indices = train_samples(piece.epoch, piece.first, piece.count);
     const std::vector<std::int64_t> step =
@@ -248,10 +255,11 @@ class Oracle {
     const LossValue value =
         loss_of(boundary.front(), Split::train, indices, share(Split::train, indices, step), &kept_loss);
     Bundle gradients{loss_.backward(kept_loss, scale_ ? scale_->value() : 1)};
-    for (std::size_t layer = layers; layer-- > 0;) {
+    const std::size_t lowest = lowest_trained();
+    for (std::size_t layer = layers; layer-- > lowest;) {
       const Tensors parameters = rounded(layer, weights_[layer].at(versions[layer]));
-      gradients =
-          contiguous(model_.layers[layer]->backward_bundle(parameters, gradients, kept[layer], layer > 0));
+      gradients = contiguous(
+          model_.layers[layer]->backward_bundle(parameters, gradients, kept[layer], layer > lowest));
       if (parameters.empty()) continue;
       model_.layers[layer]->backward_weight(kept[layer],
                                             sums_[layer][replica_of(sums_[layer], piece.number)]);

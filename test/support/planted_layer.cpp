@@ -62,6 +62,7 @@ void plant(Model& model, int at, std::vector<Planted> planted) {
   model.layers.insert(model.layers.begin() + at,
                       std::make_shared<PlantedLayer>(features, std::move(planted)));
   model.ties = ties_between(model.layers);
+  model.gradient_from = first_trained(model.layers);
 }
 
 std::string planted_words(const std::vector<Planted>& planted, int at) {

@@ -61,6 +61,15 @@ bool follow_optimizer(Plan& plan, const Model& model, const ModelOptimizer& opti
   return changed;
 }
 
+/// The model knows best which of its layers are trained.
+void follow_frozen(const Model& model, Plan& plan) {
+  const StageId from = first_trained_stage(plan, model.gradient_from);
+  if (plan.gradient_from == from) return;
+  plan.gradient_from = from;
+  plan.ties.clear();  // which follow
+  plan.predicted.reset();
+}
+
 /// The model knows best which stages hold its tied weights.
 void follow_ties(const RunConfig& config, const std::string& file, const Model& model,
                  const std::string& source, Plan& plan) {
@@ -130,6 +139,7 @@ std::vector<std::string> follow_model(Plan& plan, const std::string& source, con
   for (std::size_t s = 0; s < layers.size(); ++s) {
     plan.stages[s].loads = !model.fields_of(layers[s].first, layers[s].second, nullptr).empty();
   }
+  follow_frozen(model, plan);
   follow_ties(config, file, model, source, plan);
   follow_skips(config, model, source, plan, notes);
   follow_gradient_norm(config, plan);
