@@ -58,11 +58,11 @@ Bundle Chain::forward(int row, const Bundle& input, ChainWork& work, std::uint64
   const auto layer = static_cast<std::size_t>(row);
   const Context context{Mode::train, {seed_, layer, 0, micro_batch}, /*commit_buffers=*/true, &work.fields};
   const Layer& its = *model_.layers[layer];
-  return named(
-      [&] { return work_text(its, "forward", input.front()); },
-      [&] {
-        return contiguous(its.forward_bundle({copies_[layer], buffers_[layer]}, input, context, &kept));
-      });
+  return named([&] { return work_text(its, "forward", input.front()); },
+               [&] {
+                 return contiguous(its.forward_bundle({copies_[layer], buffers_[layer]}, input, context,
+                                                      frozen(row) ? nullptr : &kept));
+               });
 }
 
 Bundle Chain::backward_input(int row, const Bundle& gradients, ChainWork& work) const {
@@ -73,7 +73,7 @@ Bundle Chain::backward_input(int row, const Bundle& gradients, ChainWork& work) 
   return named([&] { return work_text(its, "backward", gradients.front()); },
                [&] {
                  return contiguous(its.backward_bundle(copies_[layer], gradients, kept,
-                                                       /*needs_input_gradient=*/row > 0));
+                                                       /*needs_input_gradient=*/row > model_.gradient_from));
                });
 }
 

@@ -44,6 +44,8 @@ class Chain {
     const auto i = static_cast<std::size_t>(row);
     return i >= left_out_.size() || !left_out_[i];
   }
+  /// No layer up to it has a trained weight: it has no backward.
+  [[nodiscard]] bool frozen(int row) const { return row < model_.gradient_from; }
   [[nodiscard]] std::string name(int row) const;
   /// Fields of the batch that the row reads.
   [[nodiscard]] std::vector<std::string> fields(int row) const;
@@ -59,7 +61,7 @@ class Chain {
   [[nodiscard]] Bundle begin(const ChainInput& data, ChainWork& work) const;
   /// The row's output; none of the loss.
   [[nodiscard]] Bundle forward(int row, const Bundle& input, ChainWork& work, std::uint64_t micro_batch);
-  /// Gradients of the row's input; none of row 0. `gradients` are those of its output, none for the loss.
+  /// Gradients of the row's input; none of the first row that is not frozen. `gradients` are those of its output, none for the loss.
   [[nodiscard]] Bundle backward_input(int row, const Bundle& gradients, ChainWork& work) const;
   /// Requires weights.
   void backward_weight(int row, ChainWork& work);

@@ -12,15 +12,17 @@ namespace {
 
 using Classes = std::map<std::string, std::vector<int>>;
 
-/// Layers that may be left out, by class. The first one is not: it makes no gradient of its input.
+/// Layers that may be left out, by class. The first one is not, nor is the first one with a backward: that makes no
+/// gradient of its input. Frozen ones are a class of their own.
 Classes classes_of(const Model& model) {
   const std::vector<BoundarySpec> tensors = boundaries(model, 2);
   Classes classes;
   for (std::size_t i = 1; i < model.layers.size(); ++i) {
     const std::string name = model.layers[i]->cost_class();
     const BoundarySpec &in = tensors[i], &out = tensors[i + 1];
-    if (name.empty() || in.values != out.values) continue;
-    classes[name].push_back(static_cast<int>(i));
+    const auto from = static_cast<std::size_t>(model.gradient_from);
+    if (name.empty() || in.values != out.values || i == from) continue;
+    classes[i < from ? "frozen " + name : name].push_back(static_cast<int>(i));
   }
   return classes;
 }

@@ -133,7 +133,7 @@ class MemoryPass {
     }
     for (int row = chain_.rows() - 1; row >= 0; --row) {
       if (!chain_.runs(row)) continue;
-      bundle = backward(row, bundle);
+      if (!chain_.frozen(row)) bundle = backward(row, bundle);
       as_chain(profiles_[static_cast<std::size_t>(row)]);
     }
     return std::move(profiles_);
@@ -146,6 +146,7 @@ class MemoryPass {
     if (chain_.mixed()) profile.compute_copy = sum_of(chain_.weights_read(row));
     profile.buffers = sum_of(chain_.buffers(row));
     profile.fields = chain_.fields(row);
+    if (chain_.frozen(row)) profile.frozen = true;
 
     const Bytes before = meter_.live();
     meter_.reset_peak();
@@ -233,7 +234,8 @@ class MemoryPass {
     Bytes sum;
     if (profile.inputs.size() == 1 && profile.outputs.size() <= 1) {
       const bool is_view = !profile.outputs.empty() && profile.outputs[0].same_as;
-      return row > 0 && !is_view ? seen.input_bytes[0] : sum;  // a view's gradient is a view
+      const bool makes = row > 0 && !chain_.frozen(row - 1);
+      return makes && !is_view ? seen.input_bytes[0] : sum;  // a view's gradient is a view
     }
     std::size_t next = 0;
     for (std::size_t i = 0; i < profile.inputs.size() && next < made.size(); ++i) {

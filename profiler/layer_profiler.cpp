@@ -103,7 +103,7 @@ class TimedPasses {
     ChainWork& work = works_[slot];
     Bundle gradients;
     for (int row = chain_.rows() - 1; row >= 0; --row) {
-      if (!chain_.runs(row)) continue;
+      if (!chain_.runs(row) || chain_.frozen(row)) continue;
       timed(row, &Samples::backward_input, [&] {
         if (recorded_ != nullptr) return recorded_->backward_input(slot, row);
         gradients = chain_.backward_input(row, gradients, work);

@@ -62,12 +62,28 @@ LayerProfile graph_profile(const LayerEstimate& its, const EstimateRequest& requ
   return profile;
 }
 
+/// Of a frozen layer, which keeps nothing either. What its forward would have kept counts among its transients.
+void leave_out_backward(LayerEstimate& its) {
+  its.backward_input.clear();
+  its.backward_weight.clear();
+  its.forward_transient += its.kept_for_input;  // at most
+  its.kept_for_input = its.kept_for_weight = {};
+  its.keeps_input = its.keeps_output = false;
+  its.weight_half_keeps_input = its.weight_half_keeps_output = its.weight_half_keeps_gradient = false;
+  its.backward_transient = its.backward_input_transient = its.backward_weight_transient = {};
+  for (InputUse& input : its.inputs) input = {};
+  for (OutputUse& output : its.outputs) output.kept = output.kept_for_weight = output.gradient_kept = false;
+}
+
 LayerProfile layer_profile(const Model& model, int index, std::int64_t size, Bytes output,
                            const EstimateRequest& request) {
   const Layer& layer = *model.layers[static_cast<std::size_t>(index)];
-  const LayerEstimate its = *layer.estimate(size, index == 0);
+  LayerEstimate its = *layer.estimate(size, index <= model.gradient_from);
+  const bool frozen = index < model.gradient_from;
+  if (frozen) leave_out_backward(its);
   LayerProfile profile = graph_profile(its, request);
   profile.name = layer.name();
+  if (frozen) profile.frozen = true;
   profile.fields = layer.fields();
   profile.output = output;
   profile.parameters = parameter_bytes(model, index);

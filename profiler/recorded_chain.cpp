@@ -25,7 +25,7 @@ void RecordedChain::record(const ChainInput& data, Slot& slot) {
   chain_.clear_gradients();
   Bundle gradients;
   for (int row = chain_.rows() - 1; row >= 0; --row) {
-    if (!chain_.runs(row)) continue;
+    if (!chain_.runs(row) || chain_.frozen(row)) continue;
     Part& part = slot.parts[static_cast<std::size_t>(row)];
     Kept& kept = work.kept[static_cast<std::size_t>(row)];
     part.backward_input =

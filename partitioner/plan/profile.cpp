@@ -97,6 +97,24 @@ void validate_bundles(const Measurement& measurement, std::size_t i, const Input
   }
 }
 
+/// A layer that says it is frozen.
+void validate_frozen(const Measurement& measurement, std::size_t i, const InputPlace& place) {
+  const LayerProfile& layer = measurement.layers[i];
+  const auto refuse = [&](const char* key, const std::string& what) {
+    throw InputError({place.file, place.pointer + key}, what);
+  };
+  if (i > 0 && !measurement.layers[i - 1].frozen.value_or(false))
+    refuse("/frozen", "expected none behind a layer that is not frozen: a gradient comes through it");
+  if (i + 1 == measurement.layers.size()) refuse("/frozen", "expected a layer with a trained weight");
+  if (layer.parameters > Bytes{})
+    refuse("/parameter_bytes", "expected 0: frozen weights are among the buffers");
+  if (layer.backward_input.median > Seconds{} || layer.backward_weight.median > Seconds{} ||
+      layer.kept_for_input > Bytes{} || layer.kept_for_weight > Bytes{} || layer.keeps_input ||
+      layer.keeps_output) {
+    refuse("/frozen", "expected no time of a backward, and nothing kept for one");
+  }
+}
+
 void validate_ties(const Profile& profile, const std::string& file) {
   const auto layers = static_cast<int>(profile.measurements.front().layers.size());
   for (std::size_t k = 0; k < profile.ties.size(); ++k) {
@@ -134,6 +152,7 @@ void validate(const Profile& profile, const std::string& file) {
     for (std::size_t i = 0; i < reference.size(); ++i) {
       const LayerProfile& layer = measurement.layers[i];
       const std::string at = fmt::format("{}/layers/{}", here, i);
+      if (layer.frozen.value_or(false)) validate_frozen(measurement, i, {file, at});
       if (!names.insert(layer.name).second) {
         throw InputError({file, at + "/name"}, fmt::format("\"{}\" is there twice", layer.name));
       }

@@ -77,6 +77,8 @@ struct LayerProfile {
   std::optional<Bytes> optimizer{};
   std::optional<Bytes> step_transient{};   ///< of an update, above what is live before; absent: none
   std::optional<std::string> measured_as;  ///< a layer with an equal graph, run instead of this one
+  /// Neither it nor a layer before it has a trained weight: it has no backward. Absent: no.
+  std::optional<bool> frozen{};
 
   /// The factor as in Profile.
   [[nodiscard]] Bytes optimizer_bytes(double per_parameter_byte) const;
@@ -125,6 +127,10 @@ void describe(auto& v, LayerProfile& p) {
              "the update's peak above what is live before it; absent: 0");
   v.optional("measured_as", p.measured_as,
              "a layer with an equal graph that was run instead of this one; absent: this one was");
+  v.optional(
+      "frozen", p.frozen,
+      "no layer up to this one has a trained weight: it has no backward, and frozen weights are among its "
+      "buffers; absent: false");
 }
 
 /// A field of the batch.
@@ -148,6 +154,12 @@ struct Measurement {
   /// Throws InternalError where there is none of that name.
   [[nodiscard]] Bytes field_bytes(const std::string& name) const;
 
+  /// The first layer that is not frozen.
+  [[nodiscard]] int gradient_from() const {
+    int layer = 0;
+    while (layer < static_cast<int>(layers.size()) && layers[to_size(layer)].frozen.value_or(false)) ++layer;
+    return layer;
+  }
   [[nodiscard]] Bytes input_of(int layer) const {
     return layer == 0 ? input : layers[to_size(layer - 1)].output;
   }

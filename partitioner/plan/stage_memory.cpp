@@ -19,14 +19,16 @@ Bytes times(Bytes bytes, std::int64_t count) {
 
 }  // namespace
 
-StageMemory::StageMemory(const StageCosts& costs, bool last_stage)
+StageMemory::StageMemory(const StageCosts& costs, bool last_stage, bool frozen_stage)
     : version(costs.version()),
       input(costs.input),
       forward_peak(transient(costs, Op::forward, /*recomputed=*/false) + input),
       unkept_peak(transient(costs, Op::forward, /*recomputed=*/true) + input),
       backward_peak(std::min(costs.backward_peak, costs.input_half_peak()) +
-                    (last_stage ? Bytes{} : costs.output)) {
-  const Situation between;  // the first stage's data and the last one's targets are left to the proof
+                    (last_stage ? Bytes{} : costs.output)),
+      frozen(frozen_stage) {
+  const Situation between{
+      .training = !frozen_stage};  // the first stage's data and the last one's targets are left to the proof
   fixed = standing(costs, between) - version;
   each_row(kMemoryTable.held, costs, between, [&](const HeldRow& row, Bytes bytes) {
     if (row.until == Moment::backward_input) activations += bytes;
@@ -35,6 +37,7 @@ StageMemory::StageMemory(const StageCosts& costs, bool last_stage)
 }
 
 Bytes StageMemory::peak(const StageCounts& counts) const {
+  if (frozen) return always(counts) + unkept_peak;
   // When most are in flight, by the latest forward and until the backward that follows: that one has its
   // activations, and its input is among those in flight.
   const Bytes most_in_flight =
@@ -46,7 +49,9 @@ Bytes StageMemory::peak(const StageCounts& counts) const {
   return always(counts) + std::max({most_in_flight, most_kept, times(unweighted, counts.unweighted)});
 }
 
-Bytes StageMemory::always(const StageCounts& counts) const { return fixed + times(version, counts.versions); }
+Bytes StageMemory::always(const StageCounts& counts) const {
+  return fixed + times(version, frozen ? 1 : counts.versions);
+}
 
 StageMemoryTable::StageMemoryTable(const Measurement& measurement,
                                    double optimizer_bytes_per_parameter_byte) {
@@ -58,7 +63,7 @@ StageMemoryTable::StageMemoryTable(const Measurement& measurement,
     StageWalk walk(measurement, first, optimizer_bytes_per_parameter_byte);
     while (walk.last() < layers) {
       walk.extend();
-      row.emplace_back(walk.costs(), walk.last() == layers);
+      row.emplace_back(walk.costs(), walk.last() == layers, walk.last() <= measurement.gradient_from());
     }
   }
 }

@@ -22,7 +22,9 @@ struct StageMemory {
   /// Worst moment of a backward or its input half, whichever is less; the gradient received included.
   Bytes backward_peak;
 
-  explicit StageMemory(const StageCosts& costs, bool last_stage);
+  bool frozen = false;  ///< nothing is kept, whatever is in flight
+
+  StageMemory(const StageCosts& costs, bool last_stage, bool frozen_stage = false);
   /// Peak bytes of a rank that holds this stage alone. Never more than the proof will say: transfers that may
   /// be under way at that moment are left to the proof.
   [[nodiscard]] Bytes peak(const StageCounts& counts) const;

@@ -11,6 +11,7 @@ StageWalk::StageWalk(const Measurement& measurement, int first, double optimizer
     : measurement_(measurement),
       first_(first),
       next_(first),
+      gradient_from_(measurement.gradient_from()),
       optimizer_factor_(optimizer_bytes_per_parameter_byte) {
   STAGECRAFT_CHECK(first >= 0 && first < static_cast<int>(measurement.layers.size()), "no such layer");
   sums_.input = measurement.input_of(first);
@@ -38,7 +39,7 @@ StageWalk::Level StageWalk::level_of(const LayerProfile& layer) const {
   if (layer.output_is_input) {
     output.same_as = input.gradient_of = 0;
   } else {
-    input.makes_gradient = next_ > 0;
+    input.makes_gradient = makes_gradient(next_);
   }
   return {layer, {input}, {output}, sent_};
 }
@@ -169,7 +170,8 @@ void StageWalk::add_backward(StageCosts& costs, Bytes live_before) const {
     weights[storage.weight_from] += storage.bytes;
   }
   Bytes backward, input_half, waiting;  // the last: for the weight halves of levels behind alone
-  for (std::size_t i = levels_.size(); i-- > 0;) {
+  const auto frozen = to_size(std::clamp(gradient_from_ - first_, 0, static_cast<int>(levels_.size())));
+  for (std::size_t i = levels_.size(); i-- > frozen;) {
     const Level& level = levels_[i];
     live.clear();
     for (std::size_t k = 0; k < behind.size(); ++k) {
@@ -199,7 +201,8 @@ void StageWalk::add_backward(StageCosts& costs, Bytes live_before) const {
     std::swap(behind, before);
   }
   costs.kept_for_weight = waiting;
-  if (first_ > 0) {  // several gradients are packed; a single one that is the received one is copied
+  if (makes_gradient(
+          first_)) {  // several gradients are packed; a single one that is the received one is copied
     live.clear();
     int count = 0;
     Bytes sent;

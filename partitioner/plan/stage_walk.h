@@ -24,6 +24,8 @@
 //     `kept_for_weight`, inputs and outputs, each storage once, and gradients of outputs (but the one of the
 //     stage's output, which lies in the receive slot). While layer i's input half runs, all of that is there
 //     of the layers behind it; while its weight half runs, of the layers up to it.
+// Frozen layers, those before the first one with a trained weight, keep nothing and have no backward; the first layer
+// behind them makes no gradient of its input, as the model's first one.
 // Where several tensors go on between layers (models/tensors/bundle.h) three things are of bundles alone. What a stage
 // receives is one tensor, in its slot, and its values are views of it. What it sends is a packed copy: `output`
 // counts that, and values that layers keep besides count as kept. A value that goes through a layer keeps its
@@ -76,6 +78,8 @@ class StageWalk {
   };
 
   [[nodiscard]] Level level_of(const LayerProfile& layer) const;
+  /// Whether a gradient leaves the layer for the one before it.
+  [[nodiscard]] bool makes_gradient(int layer) const { return layer > gradient_from_; }
   void add_times(const LayerProfile& layer);
   void keep(std::size_t storage, bool kept, bool for_weight);
   [[nodiscard]] Bytes bytes_of(const Bundle& bundle, bool kept_too) const;
@@ -84,6 +88,7 @@ class StageWalk {
   const Measurement& measurement_;
   int first_;
   int next_;
+  int gradient_from_;  ///< first layer that is not frozen
   double optimizer_factor_;
   Bytes by_factor_;               // of the parameters whose optimizer state follows from the factor
   std::set<std::string> fields_;  // that its layers read

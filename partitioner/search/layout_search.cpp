@@ -204,8 +204,8 @@ class LayoutSearch {
   /// Needs no program: what holds for any order.
   [[nodiscard]] double first_bound(const Layout& layout) const {
     const PlacedCosts placed(run_.chain, run_.network, layout.placement(), run_.cluster.speed);
-    const OrderFreeBounds bounds =
-        order_free_bounds(placed, run_.request.micro_batches, true, run_.goes_on(placed.placement()));
+    const OrderFreeBounds bounds = order_free_bounds(
+        placed, run_.request.micro_batches, true, run_.goes_on(placed.placement()), run_.gradient_from() > 0);
     StageSettings settings = run_.maker.settings(layout, run_.schedule, /*capped=*/false);
     return CutSearch(placed, bounds, run_.maker.cuttable(), settings).first_bound();
   }

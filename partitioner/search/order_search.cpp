@@ -95,8 +95,9 @@ class OrderSearch {
   /// No step of the layout is below it.
   [[nodiscard]] double bound(StageSettings& settings) const {
     const PlacedCosts placed(run_.chain, run_.network, layout_.placement(), run_.cluster.speed);
-    const OrderFreeBounds bounds = order_free_bounds(placed, run_.request.micro_batches, /*split=*/true,
-                                                     run_.goes_on(placed.placement()));
+    const OrderFreeBounds bounds =
+        order_free_bounds(placed, run_.request.micro_batches, /*split=*/true,
+                          run_.goes_on(placed.placement()), run_.gradient_from() > 0);
     return CutSearch(placed, bounds, run_.maker.cuttable(), settings).first_bound();
   }
 

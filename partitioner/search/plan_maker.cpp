@@ -45,7 +45,9 @@ constexpr double kMostExact = 2e5;
 
 /// The times of a stage that repeats forwards: they count again as part of the backward.
 Measurement with_recomputes(Measurement measurement, double share) {
-  for (LayerProfile& layer : measurement.layers) layer.backward_input.median += layer.forward.median * share;
+  for (LayerProfile& layer : measurement.layers) {
+    if (!layer.frozen.value_or(false)) layer.backward_input.median += layer.forward.median * share;
+  }
   return measurement;
 }
 
@@ -169,6 +171,7 @@ Plan PlanMaker::plan_of(const Layout& layout, const std::vector<int>& cuts,
     costs.stages.push_back(costs_of(first, last));
     plan.stages.back().loads = costs.stages.back().fields > Bytes{};
   }
+  plan.gradient_from = first_trained_stage(plan, measurement_.gradient_from());
   set_ties(plan, profile_.ties);
   if (!cluster_.speed.empty()) {
     costs.speed.assign(cluster_.speed.begin(), cluster_.speed.begin() + placement.world());

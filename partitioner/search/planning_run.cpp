@@ -92,7 +92,8 @@ std::optional<PlanningRun::CutPrice> PlanningRun::price(const Layout& layout, co
   if (!tried) return std::nullopt;
   ProgramPricer pricer(
       schedule, maker.schedule_request(layout, {request.micro_batches}, *tried), placed, maker.capacity(),
-      [this](int first, int last) { return maker.costs_of(first, last); }, /*by_replica=*/true);
+      [this](int first, int last) { return maker.costs_of(first, last); }, /*by_replica=*/true,
+      gradient_from());
   while (tried) {
     const double seconds = pricer.seconds(cuts, *tried);
     if (!(seconds < to_beat)) return std::nullopt;
@@ -110,11 +111,12 @@ std::optional<PlanCandidate> PlanningRun::lighter(const PlanCandidate& than) con
   if (layout.placement() != placement || layout.stages() == 1) return std::nullopt;
   const PlacedCosts placed(chain, network, placement, cluster.speed);
   StageSettings settings = maker.settings(layout, schedule, true, !schedule.orders_by_time);
-  ProgramPricer pricer(schedule,
-                       maker.schedule_request(layout, {request.micro_batches}, than.plan.recompute()), placed,
-                       maker.capacity(), [this](int first, int last) { return maker.costs_of(first, last); });
+  ProgramPricer pricer(
+      schedule, maker.schedule_request(layout, {request.micro_batches}, than.plan.recompute()), placed,
+      maker.capacity(), [this](int first, int last) { return maker.costs_of(first, last); },
+      /*by_replica=*/false, gradient_from());
   const OrderFreeBounds bounds =
-      order_free_bounds(placed, request.micro_batches, pricer.split(), pricer.goes_on());
+      order_free_bounds(placed, request.micro_batches, pricer.split(), pricer.goes_on(), gradient_from() > 0);
   CutSearch search(placed, bounds, maker.cuttable(), settings);
   const CutSearchBudget share{.work = std::clamp(budget.taken() / kTieShare, kLeastForTies, kMostForTies),
                               .lightest = true};
@@ -140,9 +142,9 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
       maker.schedule_request(layout, {request.micro_batches},
                              RecomputeSettings(placed.placement().ranks.size(), settings.fastest())),
       placed, capped ? maker.capacity() : std::nullopt,
-      [this](int first, int last) { return maker.costs_of(first, last); }, by_replica);
+      [this](int first, int last) { return maker.costs_of(first, last); }, by_replica, gradient_from());
   const OrderFreeBounds bounds =
-      order_free_bounds(placed, request.micro_batches, pricer.split(), pricer.goes_on());
+      order_free_bounds(placed, request.micro_batches, pricer.split(), pricer.goes_on(), gradient_from() > 0);
   CutSearch search(placed, bounds, maker.cuttable(), settings);
   const std::optional<Bytes> capacity = capped ? maker.capacity() : std::nullopt;
   const bool alone = placed.placement().world() >= placed.stages();

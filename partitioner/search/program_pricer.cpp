@@ -29,6 +29,7 @@ struct ProgramPricer::Made {
   Made(const Made&) = delete;
   Made(LoweredProgram lowered, RecomputeSettings of, std::optional<PartOf> of_whole)
       : settings(std::move(of)),
+        gradient_from(lowered.gradient_from),
         program(std::move(lowered)),
         part(std::move(of_whole)),
         simulator(part ? Simulator(program, *part) : Simulator(program)) {}
@@ -36,6 +37,7 @@ struct ProgramPricer::Made {
   [[nodiscard]] std::int64_t actions() const { return static_cast<std::int64_t>(simulator.actions()); }
 
   RecomputeSettings settings;
+  StageId gradient_from{0};
   LoweredProgram program;
   std::optional<PartOf> part;  // of the whole's, if it stands for that
   Simulator simulator;
@@ -43,11 +45,13 @@ struct ProgramPricer::Made {
 };
 
 ProgramPricer::ProgramPricer(const Schedule& schedule, ScheduleRequest request, const PlacedCosts& costs,
-                             std::optional<Bytes> capacity, FullCosts full_costs, bool by_replica)
+                             std::optional<Bytes> capacity, FullCosts full_costs, bool by_replica,
+                             int gradient_from)
     : schedule_(schedule),
       request_(std::move(request)),
       placed_(costs),
       capacity_(capacity),
+      gradient_from_(gradient_from),
       full_costs_(std::move(full_costs)),
       by_replica_(by_replica && has_equal_pipelines(request_.placement)),
       goes_on_(schedule.synchronous && !request_.clip &&
@@ -80,8 +84,9 @@ std::unique_ptr<ProgramPricer::Made> ProgramPricer::make(const RecomputeSettings
 
 void ProgramPricer::select(const RecomputeSettings& settings) {
   if (schedule_.orders_by_time) made_.clear();  // another program for all cuts
-  const auto known = std::ranges::find(
-      made_, settings, [](const auto& made) -> const auto& { return made->settings; });
+  const auto known = std::ranges::find_if(made_, [&](const std::unique_ptr<Made>& made) {
+    return made->settings == settings && made->gradient_from == request_.gradient_from;
+  });
   if (known != made_.end()) {
     std::rotate(known, known + 1, made_.end());
     return;
@@ -91,6 +96,8 @@ void ProgramPricer::select(const RecomputeSettings& settings) {
 }
 
 void ProgramPricer::take(const std::vector<int>& cuts, bool with_memory) {
+  const auto frozen = std::ranges::count_if(cuts, [&](int first) { return first <= gradient_from_; });
+  request_.gradient_from = StageId{static_cast<std::int32_t>(frozen)};
   for (std::size_t s = 0; s < costs_.stages.size(); ++s) {
     const int first = s == 0 ? 0 : cuts[s - 1];
     const int last = s + 1 == costs_.stages.size() ? placed_.chain().layers() : cuts[s];
@@ -141,7 +148,7 @@ Bytes ProgramPricer::most_memory_as_made(const std::vector<int>& cuts) {
 std::int64_t ProgramPricer::actions_as_made() const { return made_.back()->actions(); }
 
 std::optional<StepBound> ProgramPricer::critical_path() {
-  if (schedule_.orders_by_time) return std::nullopt;
+  if (schedule_.orders_by_time || gradient_from_ > 0) return std::nullopt;
   return path_as_made();
 }
 
@@ -162,7 +169,10 @@ std::vector<Rank> ProgramPricer::over_cap(const std::vector<int>& cuts, const Re
   std::vector<Rank> over;
   if (!capacity_) return over;
   take(cuts, true);
-  if (made_.empty() || made_.back()->settings != settings) select(settings);
+  if (made_.empty() || made_.back()->settings != settings ||
+      made_.back()->gradient_from != request_.gradient_from) {
+    select(settings);
+  }
   const Made& made = *made_.back();
   work_ += made.actions() * kProved;
   for (const MemoryProof& rank :

@@ -27,9 +27,11 @@ class ProgramPricer {
 
   /// Keeps references to `costs` and `schedule`. `request` is without costs; its placement is that of
   /// `costs`, its settings the ones to begin with. `by_replica`: where stages are equally wide, one
-  /// pipeline stands for all (replica_part.h).
+  /// pipeline stands for all (replica_part.h). `gradient_from`: the first layer that is not frozen; the stages before
+  /// its own have no backward, so which program it is depends on the cuts.
   ProgramPricer(const Schedule& schedule, ScheduleRequest request, const PlacedCosts& costs,
-                std::optional<Bytes> capacity, FullCosts full_costs, bool by_replica = false);
+                std::optional<Bytes> capacity, FullCosts full_costs, bool by_replica = false,
+                int gradient_from = 0);
   ~ProgramPricer();
 
   /// Simulated seconds with these cuts and settings: from one step to the next, where ranks go on from one to the
@@ -64,7 +66,7 @@ class ProgramPricer {
   void take(const std::vector<int>& cuts, bool with_memory);
   /// Seconds with `costs_` as they are.
   [[nodiscard]] double priced(Made& made);
-  /// Makes the program of these settings the current one.
+  /// Makes the program of these settings, and of the stages that were taken, the current one.
   void select(const RecomputeSettings& settings);
   [[nodiscard]] std::unique_ptr<Made> make(const RecomputeSettings& settings);
 
@@ -72,6 +74,7 @@ class ProgramPricer {
   ScheduleRequest request_;
   const PlacedCosts& placed_;
   std::optional<Bytes> capacity_;
+  int gradient_from_;  ///< layer
   FullCosts full_costs_;
   CostTable costs_;
   bool split_ = true;

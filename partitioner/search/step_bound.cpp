@@ -149,7 +149,8 @@ const StepBound* OrderFreeBounds::busiest(std::size_t stage, StepBound Work::*bo
   return busiest;
 }
 
-OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, bool split, bool goes_on) {
+OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, bool split, bool goes_on,
+                                  bool frozen) {
   const Placement& placement = costs.placement();
   const auto stages = to_size(costs.stages());
   StepBound none;
@@ -167,13 +168,13 @@ OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, b
     if (s + 1 < stages) {
       const Link link = fastest_link(costs, static_cast<int>(s) + 1);
       add_transfers(head[s + 1].stages[s + 1], link, 1);
-      add_transfers(tail[s + 1].stages[s + 1], link, 1);
+      if (!frozen) add_transfers(tail[s + 1].stages[s + 1], link, 1);
     }
   }
   // After the last gradient has come to the first stage.
   StepBound end = none;
   if (split) end.stages[0].backward_weight = 1 / fastest(costs, 0);
-  end.stages[0].reductions = placement.replicas(StageId{0}) > 1 ? 1 : 0;
+  end.stages[0].reductions = !frozen && placement.replicas(StageId{0}) > 1 ? 1 : 0;
   end.stages[0].step = 1 / fastest(costs, 0);
 
   OrderFreeBounds bounds{{}, head[stages]};
@@ -192,7 +193,7 @@ OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, b
       total += count;
       for (StepBound* bound : {&to_tail, &to_end}) {
         bound->stages[stage.index()].forward += count / speed;
-        if (count > 0) {
+        if (count > 0 && !frozen) {
           bound->stages[stage.index()].again += (count - 1) / speed;
           bound->stages[stage.index()].last_again += 1 / speed;
         }

@@ -112,7 +112,8 @@ struct OrderFreeBounds {
   /// Of the ranks that hold a stage, the bound of the one with most forwards there; null: none has any to do.
   [[nodiscard]] const StepBound* busiest(std::size_t stage, StepBound Work::*bound) const;
 };
+/// `frozen`: some first layers are, so that no gradient need come back to the first stage.
 [[nodiscard]] OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, bool split,
-                                                bool goes_on);
+                                                bool goes_on, bool frozen = false);
 
 }  // namespace stagecraft::planning
