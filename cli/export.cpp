@@ -137,6 +137,9 @@ void add_export(CLI::App& app) {
   verb->add_option("--shard", options->shard, "most of one file, as in 5GB (default: one file)")
       ->type_name("SIZE")
       ->group(kOutput);
+  verb->add_flag("--adapters", options->request.adapters,
+                 "adapters alone, of a model captured with PEFT: what PeftModel.from_pretrained reads")
+      ->group(kOutput);
   verb->add_flag("--json", options->json, "one JSON document instead of text")->group(kOutput);
   verb->callback([options] { run(*options); });
 }

@@ -36,6 +36,9 @@ stagecraft_lint_tools=(clang-format==14.0.6 clang-tidy==23.1.4 ruff==0.17.6 mypy
 # What Python's tests run with, beside torch.
 stagecraft_pytest=9.2.0
 
+# What adapters are tried with.
+stagecraft_peft=0.21.2
+
 # stagecraft_tool NAME: where that version of it is.
 stagecraft_tool() {
   local tool wheel version

@@ -6,7 +6,7 @@
 # Distribution packages come by apt (with sudo only where needed and possible; without it, what PyPI has comes from there and
 # the rest is listed). LibTorch comes by pip into a virtual environment in the cache folder, shared by every clone, unless
 # STAGECRAFT_LIBTORCH points at one. --lint adds what scripts/lint.sh asks, from PyPI, and Google Benchmark; --models what
-# scripts/stagecraft-capture reads models with: safetensors, transformers and the torchvision of that torch; --gpu the Open MPI that
+# scripts/stagecraft-capture reads models with: safetensors, transformers, peft and the torchvision of that torch; --gpu the Open MPI that
 # scripts/gpu_bundle.sh brings to machines with GPUs. A second run takes seconds. Writes nothing into the checkout.
 set -euo pipefail
 
@@ -145,9 +145,9 @@ if [ "$planner_only" = 0 ] && [ -x "$stagecraft_venv/bin/pip" ] && ! [ -e "$stag
   "$stagecraft_venv/bin/pip" install -q --no-compile "pytest==$stagecraft_pytest"
   touch "$stagecraft_venv/pytest-$stagecraft_pytest"
 fi
-if [ "$models" = 1 ] && [ -x "$stagecraft_venv/bin/pip" ] && ! "$stagecraft_venv/bin/python" -c "import safetensors, transformers, torchvision" 2> /dev/null; then
-  say "installing safetensors, transformers and torchvision into $stagecraft_venv (about half a minute)"
-  "$stagecraft_venv/bin/pip" install -q --no-compile safetensors transformers "torchvision==$stagecraft_torchvision" "torch==$stagecraft_torch"
+if [ "$models" = 1 ] && [ -x "$stagecraft_venv/bin/pip" ] && ! "$stagecraft_venv/bin/python" -c "import safetensors, transformers, torchvision, peft" 2> /dev/null; then
+  say "installing safetensors, transformers, peft and torchvision into $stagecraft_venv (about half a minute)"
+  "$stagecraft_venv/bin/pip" install -q --no-compile safetensors transformers "peft==$stagecraft_peft" "torchvision==$stagecraft_torchvision" "torch==$stagecraft_torch"
 fi
 if [ "$gpu" = 1 ]; then
   mkdir -p "$stagecraft_cache"

@@ -15,6 +15,7 @@ import torch
 from stagecraft_tools.console import Progress, add_traceback
 from stagecraft_tools.output import OutputFolder
 
+from . import adapters
 from .capture import capture
 from .check import check
 from .compile import compile_graphs, write
@@ -463,7 +464,14 @@ def capture_into(output: OutputFolder, arguments: argparse.Namespace) -> int:
             if folder
             else (None, [])
         )
-        more = (lambda path: write(made, path)) if made else (lambda path: None)
+
+        def more(path: str) -> None:
+            if made:
+                write(made, path)
+            # Weights of no numbers tell nothing of which tensor is which.
+            if not arguments.no_weights:
+                adapters.write(module, prefix, path)
+
         write_folder(
             output.aside,
             name,

@@ -2,8 +2,8 @@
 
 A graph is cut by itself (cut.py). Then a cut stays where every graph has it, with the same values going on
 there, where no buffer that the training changes is used on both sides of it in any of the graphs (each side
-would hold a copy, and one of them would stay as it was), and where a gradient comes back over it. The others
-are forbidden, and all graphs are cut again, so that the pieces on both sides are one.
+would hold a copy, and one of them would stay as it was), and where a gradient comes back over it, unless all
+before it is frozen. The others are forbidden, and all graphs are cut again, so that the pieces on both sides are one.
 """
 
 from __future__ import annotations
@@ -98,9 +98,24 @@ def without_samples(all_pieces: list[list[Piece]], keys: list[Any]) -> set[Any]:
     return found
 
 
-def without_gradient(pieces: list[Piece], keys: list[Any], reached: set[fx.Node]) -> set[Any]:
-    """Seams that no gradient comes back over. `reached`: nodes that have one in eager mode."""
-    return {key for key, piece in zip(keys, pieces) if not any(node in reached for node in piece.outputs)}
+def trains(piece: Piece, composite: Composite) -> bool:
+    """Whether it reads a weight that is not frozen."""
+    return any(
+        composite.tensors.get(n, ("",))[0] == "parameter" for node in piece.nodes for n in node.all_input_nodes
+    )
+
+
+def without_gradient(
+    pieces: list[Piece], composite: Composite, keys: list[Any], reached: set[fx.Node]
+) -> set[Any]:
+    """Seams that no gradient comes back over, though what is before them trains. `reached`: nodes that have one
+    in eager mode."""
+    found, trained = set(), False
+    for key, piece in zip(keys, pieces):
+        trained = trained or trains(piece, composite)
+        if trained and not any(node in reached for node in piece.outputs):
+            found.add(key)
+    return found
 
 
 def cut_alike(
@@ -143,7 +158,7 @@ def cut_alike(
             if wrong:
                 forbidden |= wrong
                 continue
-            wrong = without_gradient(pieces, keys[0], gradients[2])
+            wrong = without_gradient(pieces, exported[True][largest], keys[0], gradients[2])
             if not wrong:
                 return cuts, gradients, joined
             joined = [piece.name for piece, key in zip(pieces[1:], keys[0]) if key in wrong]

@@ -83,8 +83,8 @@ void write_compared(const std::string& path, const std::vector<std::string_view>
 }
 
 /// Tied weights and what the optimizer keeps of them are in their owner's file alone.
-CheckpointFile write_layer(const std::string& folder, const Model& model, int index,
-                           const LayerState& state) {
+CheckpointFile write_layer(const std::string& folder, const Model& model, int index, const Worker& worker) {
+  const LayerState state = worker.state(index, /*brought=*/false);
   const Layer& layer = *model.layers[static_cast<std::size_t>(index)];
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   const std::vector<ParameterSpec> parameters = layer.parameters();
@@ -92,9 +92,16 @@ CheckpointFile write_layer(const std::string& folder, const Model& model, int in
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (owns(i)) tensors.emplace_back("parameter/" + parameters[i].name, state.parameters[i]);
   }
+  std::map<std::string, std::string> metadata{{"format", "pt"},
+                                              {"layer", layer.name()},
+                                              {"optimizer_steps", fmt::format("{}", state.optimizer.steps)}};
   const std::vector<BufferSpec> buffers = layer.buffers();
   for (std::size_t i = 0; i < buffers.size(); ++i) {
-    tensors.emplace_back("buffer/" + buffers[i].name, state.buffers[i]);
+    if (buffers[i].brought) {
+      metadata[brought_key(buffers[i].name)] = worker.hash_of_brought(index, i);
+    } else {
+      tensors.emplace_back("buffer/" + buffers[i].name, state.buffers[i]);
+    }
   }
   for (std::size_t i = 0; i < state.optimizer.tensors.size(); ++i) {
     if (!owns(i)) continue;
@@ -102,9 +109,7 @@ CheckpointFile write_layer(const std::string& folder, const Model& model, int in
       tensors.emplace_back(fmt::format("optimizer/{}/{}", parameters[i].name, name), tensor);
     }
   }
-  const SafetensorsImage image(tensors, {{"format", "pt"},
-                                         {"layer", layer.name()},
-                                         {"optimizer_steps", fmt::format("{}", state.optimizer.steps)}});
+  const SafetensorsImage image(tensors, metadata);
   CheckpointFile file{layer_file(layer.name()), 0, ""};
   Fingerprint hash;
   for (const std::string_view piece : image.pieces()) {
@@ -192,7 +197,9 @@ class LayerFiles {
 };
 
 /// Parameters and buffers out of `files`, of the shapes that `state` has now.
-void take_weights(const LayerFiles& files, LayerState& state, bool need_buffers) {
+/// `brought`: the hash of a buffer that came with the model.
+void take_weights(const LayerFiles& files, LayerState& state, bool need_buffers,
+                  const std::function<std::string(std::size_t)>& brought) {
   const Layer& layer = files.layer();
   const SafetensorsFile& file = files.own();
   for (std::size_t i = 0; i < state.parameters.size(); ++i) {
@@ -203,6 +210,13 @@ void take_weights(const LayerFiles& files, LayerState& state, bool need_buffers)
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     const std::string name = "buffer/" + buffers[i].name;
     at::Tensor& value = state.buffers[i];
+    const auto hash = file.metadata.find(brought_key(buffers[i].name));
+    if (buffers[i].brought && hash != file.metadata.end()) {
+      if (hash->second != brought(i))
+        throw other_frozen_weight(buffers[i].name, "the model folder", file.path);
+      value = at::Tensor();  // stays as it is
+      continue;
+    }
     if (need_buffers || file.tensors.contains(name)) {
       value = file.tensor(name, value.sizes(), value.scalar_type());
     }
@@ -280,6 +294,16 @@ void check_checkpoint_file(const std::string& checkpoint, const Manifest& manife
                                bytes, found, listed->bytes, listed->hash, kRemedy));
 }
 
+std::string brought_key(const std::string& name) { return "brought/" + name; }
+
+InputError other_frozen_weight(const std::string& name, const std::string& model,
+                               const std::string& checkpoint) {
+  return InputError({checkpoint, ""},
+                    fmt::format("the frozen weight \"{}\" of {} is not the one that this was trained with: "
+                                "expected the same model folder, and the same model.weights",
+                                name, model));
+}
+
 std::string layer_file(const std::string& layer) {
   constexpr std::size_t kLongest =
       200;  // of 255 that file systems take, less a suffix and what some of them add
@@ -307,6 +331,7 @@ std::uint64_t checkpoint_bytes(const RunSetup& setup) {
         parameters += c10::multiply_integers(specs[i].shape);
     }
     for (const BufferSpec& spec : layer->buffers()) {
+      if (spec.brought) continue;  // of which it has a hash
       bytes += static_cast<double>(c10::multiply_integers(spec.shape)) *
                static_cast<double>(c10::elementSize(spec.dtype.value_or(full)));
     }
@@ -333,8 +358,7 @@ Saved save_checkpoint(const RunSetup& setup, const RunPaths& paths, const Worker
     for (int layer = begin; layer < end; ++layer) {
       const Layer& that = *setup.inputs().model.layers[static_cast<std::size_t>(layer)];
       if (has_state(that))
-        mine.push_back(
-            json::write(write_layer(unfinished, setup.inputs().model, layer, worker.state(layer))));
+        mine.push_back(json::write(write_layer(unfinished, setup.inputs().model, layer, worker)));
     }
   }
   sync_folder(unfinished);
@@ -398,7 +422,8 @@ void load_checkpoint(const std::string& checkpoint, const Model& model, const Mo
     if (!has_state(layer)) continue;
     const LayerFiles files(checkpoint, model, index, &manifest);
     LayerState state = worker.state(index);
-    take_weights(files, state, /*need_buffers=*/true);
+    take_weights(files, state, /*need_buffers=*/true,
+                 [&](std::size_t i) { return worker.hash_of_brought(index, i); });
     state.optimizer = optimizer_state(files, index, state.parameters, optimizer);
     worker.set_state(index, std::move(state));
   }
@@ -414,7 +439,8 @@ void load_weights(const std::string& folder, const Model& model, Worker& worker)
     if (!has_state(layer)) continue;
     const LayerFiles files(folder, model, index, manifest ? &*manifest : nullptr);
     LayerState state = worker.state(index);
-    take_weights(files, state, /*need_buffers=*/false);
+    take_weights(files, state, /*need_buffers=*/false,
+                 [&](std::size_t i) { return worker.hash_of_brought(index, i); });
     worker.set_state(index, std::move(state));
   }
 }

@@ -3,7 +3,8 @@
 // Checkpoints: a run's state at a step boundary (a drain point, for asynchronous schedules), as folders
 //
 //   checkpoints/step-00000100/
-//     <layer>.safetensors   "parameter/weight", "buffer/running_mean", "optimizer/weight/exp_avg", ...
+//     <layer>.safetensors   "parameter/weight", "buffer/running_mean", "optimizer/weight/exp_avg", ...; of frozen
+//                           weights, which the model folder has, a hash in its metadata: "brought/weight"
 //     manifest.json         what the files are of, with a hash each; written when they are on disk
 //
 // A layer's state has a file of its own and knows no stage, so a synchronous run can go on with other stages.
@@ -62,6 +63,12 @@ void check_checkpoint_file(const std::string& checkpoint, const Manifest& manife
 /// The file of a layer: its name, with everything but letters, digits, '.', '_' and '-' as %XX. A name that
 /// file systems would not take is cut and ends in '~' and its fingerprint.
 [[nodiscard]] std::string layer_file(const std::string& layer);
+
+/// Where a layer's file has the hash of a frozen weight, in its metadata.
+[[nodiscard]] std::string brought_key(const std::string& name);
+/// Says that the frozen weight `name` in the model folder is not the one that the run of `checkpoint` was made with.
+[[nodiscard]] InputError other_frozen_weight(const std::string& name, const std::string& model,
+                                             const std::string& checkpoint);
 
 /// Bytes of one checkpoint of the model on disk, give or take the files' headers.
 [[nodiscard]] std::uint64_t checkpoint_bytes(const RunSetup& setup);

@@ -157,8 +157,9 @@ void copy_companions(const std::string& from, const std::string& to, const std::
   }
 }
 
-std::string shard_name(std::size_t index, std::size_t count) {
-  return count == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", index + 1, count);
+std::string shard_name(const std::string& stem, std::size_t index, std::size_t count) {
+  return count == 1 ? stem + ".safetensors"
+                    : fmt::format("{}-{:05}-of-{:05}.safetensors", stem, index + 1, count);
 }
 
 }  // namespace
@@ -176,15 +177,21 @@ ExportRecord export_weights(const ExportRequest& request, const ExportProgress& 
         {"--model", ""},
         fmt::format("is for captured models, and {} is of a built-in one: leave it out", request.from));
   }
+  if (request.adapters && model == nullptr) {
+    throw InputError({"--adapters", ""},
+                     fmt::format("is for captured models, and {} is of a built-in one", request.from));
+  }
+  if (request.adapters && request.shard_bytes > 0)
+    throw InputError({"--adapters", ""}, "go into one file: leave out --shard");
   ExportFolder folder(request.out);  // before hashes are read, which takes its time
 
   const auto reading = [&] {
     if (progress) progress(0, 0);
   };
-  std::vector<StreamedTensor> tensors =
-      converted(model ? captured_tensors(source.checkpoint, manifest, *model, reading)
-                      : layer_tensors(source.checkpoint, manifest, reading),
-                dtype_of(request.type));
+  std::vector<StreamedTensor> all = model ? captured_tensors(source.checkpoint, manifest, *model, reading)
+                                          : layer_tensors(source.checkpoint, manifest, reading);
+  if (request.adapters) all = adapter_tensors(*model, std::move(all));
+  std::vector<StreamedTensor> tensors = converted(std::move(all), dtype_of(request.type));
   ExportRecord record;
   record.checkpoint = source.checkpoint;
   record.step = manifest.step;
@@ -207,7 +214,7 @@ ExportRecord export_weights(const ExportRequest& request, const ExportProgress& 
     if (progress) progress(done += bytes, static_cast<std::uint64_t>(record.bytes));
   };
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    const std::string name = shard_name(i, shards.size());
+    const std::string name = shard_name(request.adapters ? "adapter_model" : "model", i, shards.size());
     for (const StreamedTensor& tensor : shards[i].tensors) map[tensor.name] = name;
     write_safetensors_streamed(folder.aside() + "/" + name, shards[i].tensors, {{"format", "pt"}}, written);
   }
@@ -216,7 +223,13 @@ ExportRecord export_weights(const ExportRequest& request, const ExportProgress& 
                      {"weight_map", map}};
     write_new_file(folder.aside() + "/model.safetensors.index.json", {index.dump(2) + "\n"});
   }
-  if (model) copy_companions(model->path + "/hugging_face", folder.aside(), record.dtype);
+  if (request.adapters) {
+    const std::string config = "adapter_config.json";
+    write_new_file(folder.aside() + "/" + config,
+                   {read_file(fmt::format("{}/{}/{}", model->path, kAdaptersFolder, config))});
+  } else if (model) {
+    copy_companions(model->path + "/hugging_face", folder.aside(), record.dtype);
+  }
   for (const std::string& name : names_in(folder.aside())) {
     FileFacts facts;
     if (const std::error_code error = storage().facts(folder.aside() + "/" + name, /*follow=*/false, facts)) {

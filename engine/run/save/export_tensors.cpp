@@ -10,6 +10,7 @@
 #include <ATen/ops/isfinite.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <memory>
 #include <set>
@@ -43,6 +44,16 @@ StreamedTensor layer_state(const StoredPtr& file, const std::string& stored, std
                     type.text(), found == file->entries().end() ? "none" : shape_text(found->second.shape)));
   }
   return stored_tensor(std::move(name), file, found->second);
+}
+
+/// A frozen weight: the model folder has it, and the checkpoint its hash. Nothing where the checkpoint has its values.
+std::optional<StreamedTensor> frozen_tensor(const StoredPtr& file, const captured::ModelFolder& model,
+                                            const std::string& name, const captured::ValueType& type) {
+  const auto hash = file->metadata().find(brought_key(name));
+  if (hash == file->metadata().end()) return std::nullopt;
+  const at::Tensor value = model.weights.at(name);
+  if (hash_of(value) != hash->second) throw other_frozen_weight(name, model.path, file->path());
+  return StreamedTensor{name, type.dtype, type.at(1), [value] { return value; }};
 }
 
 /// Where a layer's file has a parameter: its average, if the run averages weights and has made a step.
@@ -97,7 +108,9 @@ std::vector<StreamedTensor> captured_tensors(const std::string& checkpoint, cons
       const std::string& name = layer.buffers[i];
       if (model.weights.holds(name)) continue;  // not persistent
       // Buffers that no training changes may be of several layers.
-      if (!known.contains(name)) add(layer_state(file, "buffer/" + name, name, graph.buffers[i]));
+      if (known.contains(name)) continue;
+      const auto frozen = frozen_tensor(file, model, name, graph.buffers[i]);
+      add(frozen ? *frozen : layer_state(file, "buffer/" + name, name, graph.buffers[i]));
     }
   }
   for (const auto& [name, type] : model.untrained) {
@@ -113,6 +126,33 @@ std::vector<StreamedTensor> captured_tensors(const std::string& checkpoint, cons
     tensors.push_back(std::move(tensor));
   }
   return tensors;
+}
+
+std::vector<StreamedTensor> adapter_tensors(const captured::ModelFolder& model,
+                                            std::vector<StreamedTensor> tensors) {
+  const std::string path = model.path + "/" + kAdaptersFolder + "/tensors.json";
+  if (!is_there(path)) {
+    throw InputError({model.path, ""},
+                     "has no adapters: it was captured from a module without a PeftModel, or by an earlier "
+                     "stagecraft-capture; leave out --adapters");
+  }
+  const Json json = json::parse_file(path);
+  std::vector<StreamedTensor> named;
+  const auto wrong = [&](const std::string& pointer, const std::string& what) {
+    return InputError({path, pointer}, what);
+  };
+  if (!json.is_object() || !json.contains("tensors") || !json["tensors"].is_object()) {
+    throw wrong("/tensors", "expected an object of names");
+  }
+  for (const auto& [name, of] : json["tensors"].items()) {
+    if (!of.is_string()) throw wrong("/tensors/" + name, "expected the name of a tensor");
+    const auto its = std::ranges::find(tensors, of.get<std::string>(), &StreamedTensor::name);
+    if (its == tensors.end())
+      throw wrong("/tensors/" + name, fmt::format("the model has no tensor \"{}\"", of.get<std::string>()));
+    named.push_back(*its);
+    named.back().name = name;
+  }
+  return named;
 }
 
 std::vector<StreamedTensor> layer_tensors(const std::string& checkpoint, const Manifest& manifest,
