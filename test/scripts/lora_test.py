@@ -188,7 +188,7 @@ def test_the_plan_and_its_program_say_where_gradients_begin(folder):
         os.mkdir(mine)
         expected.data = data_of(mine)
         capture(mine, "late_lora")
-        train(mine, "run", {"schedule": "1f1b", "stages": 3})
+        train(mine, "run", {"schedule": "1f1b", "stages": 3, "cuts": [5, 8]})  # layer 5 is the first with adapters
         with open(f"{mine}/run/plan.json") as file:
             plan = json.load(file)
         assert plan["gradient_from"] == 1, plan["stages"]
