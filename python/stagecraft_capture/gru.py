@@ -1,9 +1,9 @@
 """GRUs with the steps that eager mode takes on the CPU, one operator per layer and direction.
 
-AOTAutograd would write every step into the graph, and a capture of a hundred steps would take half an hour. So
-the steps of a direction are an operator of Stagecraft's own (models/captured/operators/gru.cpp does the same).
-Its backward is autograd's, written out: one operator for what goes on to the steps before, one for the weights,
-which a zero-bubble schedule may delay.
+AOTAutograd would write every step into the graph, and a capture of a hundred steps would take half an hour.
+So the steps of a direction are an operator of Stagecraft's own (models/captured/operators/gru.cpp does the
+same). Its backward is autograd's, written out: one operator for what goes on to the steps before, one for the
+weights, which a zero-bubble schedule may delay.
 
 LibTorch writes its gates in place, to slices of one product. Gates computed one after the other in memory of
 their own would be rounded otherwise at the last elements of a row. So here the gates are slices too.
@@ -22,7 +22,8 @@ ATEN = torch.ops.aten
 GIVEN = "Tensor of_input, Tensor w_hh, Tensor? b_hh, Tensor hx"
 LIBRARY.define(f"gru({GIVEN}, bool reverse) -> (Tensor, Tensor)")
 LIBRARY.define(
-    f"gru_backward(Tensor? grad_y, Tensor? grad_h, {GIVEN}, Tensor y, bool reverse) -> (Tensor, Tensor, Tensor)"
+    f"gru_backward(Tensor? grad_y, Tensor? grad_h, {GIVEN}, Tensor y, bool reverse)"
+    " -> (Tensor, Tensor, Tensor)"
 )
 LIBRARY.define("gru_backward_weight(Tensor of_hidden, Tensor hx, Tensor y, bool reverse) -> (Tensor, Tensor)")
 
@@ -50,8 +51,8 @@ def order(steps: int, reverse: bool) -> list[int]:
 
 
 def states_before(hx: torch.Tensor, y: torch.Tensor, reverse: bool) -> dict[int, torch.Tensor]:
-    """Of each step, in the order in which they are taken. Copies, since products on some processors round by where
-    their arguments lie within a vector."""
+    """Of each step, in the order in which they are taken. Copies, since products on some processors round by
+    where their arguments lie within a vector."""
     steps = order(y.shape[0], reverse)
     return {t: y[steps[k - 1]].clone() if k else hx for k, t in enumerate(steps)}
 

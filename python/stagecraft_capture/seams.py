@@ -3,7 +3,8 @@
 A graph is cut by itself (cut.py). Then a cut stays where every graph has it, with the same values going on
 there, where no buffer that the training changes is used on both sides of it in any of the graphs (each side
 would hold a copy, and one of them would stay as it was), and where a gradient comes back over it, unless all
-before it is frozen. The others are forbidden, and all graphs are cut again, so that the pieces on both sides are one.
+before it is frozen. The others are forbidden, and all graphs are cut again, so that the pieces on both sides
+are one.
 """
 
 from __future__ import annotations
@@ -101,14 +102,17 @@ def without_samples(all_pieces: list[list[Piece]], keys: list[Any]) -> set[Any]:
 def trains(piece: Piece, composite: Composite) -> bool:
     """Whether it reads a weight that is not frozen."""
     return any(
-        composite.tensors.get(n, ("",))[0] == "parameter" for node in piece.nodes for n in node.all_input_nodes
+        composite.tensors.get(n, ("",))[0] == "parameter"
+        for node in piece.nodes
+        for n in node.all_input_nodes
     )
 
 
 def without_gradient(
     pieces: list[Piece], composite: Composite, keys: list[Any], reached: set[fx.Node]
 ) -> set[Any]:
-    """Seams that no gradient comes back over, though what is before them trains. `reached`: nodes that have one
+    """Seams that no gradient comes back over, though what is before them trains. `reached`: nodes that have
+    one
     in eager mode."""
     found, trained = set(), False
     for key, piece in zip(keys, pieces):

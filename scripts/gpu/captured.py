@@ -38,7 +38,8 @@ def main():
             good = apart <= MOST and all(map(math.isfinite, there)) and again == there
             print(
                 f"{config.stem}: {len(there)} steps, losses from {there[0]:.4f} to {there[-1]:.4f}, at most"
-                f" {apart:.1e} from the CPU's; with recordings {'the same bits' if again == there else again}",
+                f" {apart:.1e} from the CPU's; with recordings"
+                f" {'the same bits' if again == there else again}",
                 flush=True,
             )
         except (OSError, RuntimeError, ValueError) as error:

@@ -82,7 +82,13 @@ def main():
             configure(name, TEXT)
     for name, (module, sizes) in MODULES.items():
         capture(
-            module, "--input", ",".join(map(str, sizes)), "--loss", "cross_entropy", "-o", out / f"{name}.model"
+            module,
+            "--input",
+            ",".join(map(str, sizes)),
+            "--loss",
+            "cross_entropy",
+            "-o",
+            out / f"{name}.model",
         )
         configure(name, {**IMAGES, "shape": sizes})
 

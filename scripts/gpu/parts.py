@@ -59,7 +59,8 @@ def ranks(count, command, hosts=None, forward=()):
 
 
 def train(config, plan, run, *settings):
-    """A run whose plan is in the bundle, and nothing is profiled; without `plan`, one that profiles and plans."""
+    """A run whose plan is in the bundle, and nothing is profiled; without `plan`, one that profiles and
+    plans."""
     words = ["device=cuda", f"run_dir={{out}}/runs/{run}", "steps_per_print=5", *settings]
     return [
         "bin/stagecraft",

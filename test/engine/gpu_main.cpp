@@ -99,7 +99,8 @@ bool run_it(PipelineCase pipeline, const Runs& runs, std::unique_ptr<Transport> 
 }
 
 /// Throws where the run fails or differs from the oracle; false where the transport cannot carry it.
-bool run_case(const PipelineCase& pipeline, const Runs& runs, std::unique_ptr<Transport> hosts, const Wrap& wrap) {
+bool run_case(const PipelineCase& pipeline, const Runs& runs, std::unique_ptr<Transport> hosts,
+              const Wrap& wrap) {
   try {
     return run_it(pipeline, runs, std::move(hosts), wrap);
   } catch (const std::exception& error) {
@@ -153,9 +154,12 @@ void over_threads(const Runs& what) {
 
 int over_operators(const at::Device& device, const std::string& calls) {
   const DeviceFindings found = compare_operators(device, calls);
-  fmt::print("{} calls of operators on {} beside the CPU: {} findings, {} results that lie otherwise, {} refused as they do "
-             "not repeat, {} without a kernel for whole numbers\n",
-             found.calls, device_name(device), found.findings, found.other_strides, found.not_repeatable, found.integers);
+  fmt::print(
+      "{} calls of operators on {} beside the CPU: {} findings, {} results that lie otherwise, {} refused as "
+      "they do "
+      "not repeat, {} without a kernel for whole numbers\n",
+      found.calls, device_name(device), found.findings, found.other_strides, found.not_repeatable,
+      found.integers);
   return found.findings > 0 ? 1 : 0;
 }
 

@@ -30,12 +30,14 @@ class Around {
     step_ = trial.steps().back();
     for (const Argument& argument : step_.arguments) {
       const bool fixed = argument.kind == Argument::Kind::constant;
-      constants_.push_back(fixed                                          ? argument.constant
-                           : argument.kind == Argument::Kind::integer     ? c10::IValue(argument.sizes[0].at(1))
-                           : argument.kind == Argument::Kind::integers    ? c10::IValue(std::vector<std::int64_t>{})
-                                                                          : c10::IValue());
+      constants_.push_back(fixed                                      ? argument.constant
+                           : argument.kind == Argument::Kind::integer ? c10::IValue(argument.sizes[0].at(1))
+                           : argument.kind == Argument::Kind::integers
+                               ? c10::IValue(std::vector<std::int64_t>{})
+                               : c10::IValue());
     }
-    for (const ValueId id : step_.results) types_.push_back(trial.values()[static_cast<std::size_t>(id)].type);
+    for (const ValueId id : step_.results)
+      types_.push_back(trial.values()[static_cast<std::size_t>(id)].type);
     precautions_ = precautions_for(StepView(step_, trial.values(), 1, constants_), device);
   }
 
@@ -93,8 +95,8 @@ TEST_CASE("results that say nothing are as the CPU leaves them", "[device_precau
   CHECK(norm[1].sizes() == at::IntArrayRef{0});
   CHECK(norm[2].sizes() == at::IntArrayRef{0});
 
-  const Tensors sigmoid =
-      Around(R"(["aten::log_sigmoid_forward", "f32[2,3]"])", kCuda).settled({at::rand({2, 3}), at::empty({0})});
+  const Tensors sigmoid = Around(R"(["aten::log_sigmoid_forward", "f32[2,3]"])", kCuda)
+                              .settled({at::rand({2, 3}), at::empty({0})});
   CHECK(at::equal(sigmoid[1], at::zeros({2, 3})));
 
   const std::string loss = R"(["aten::nll_loss2d_forward", "f32[2,5,3,4]", "i64[2,3,4]<5", null, )";
@@ -103,8 +105,10 @@ TEST_CASE("results that say nothing are as the CPU leaves them", "[device_precau
   CHECK(Around(loss + "1, 1]", kCuda).settled({at::rand({}), unwritten})[1].item<float>() == 0.5);
 }
 
-TEST_CASE("norms of narrow numbers with weights in float32 are computed in float32 on GPUs", "[device_precautions]") {
-  const std::string line = R"(["aten::native_layer_norm", "bf16[4,3,8]", [3,8], "f32[3,8]", "f32[3,8]", 1e-5])";
+TEST_CASE("norms of narrow numbers with weights in float32 are computed in float32 on GPUs",
+          "[device_precautions]") {
+  const std::string line =
+      R"(["aten::native_layer_norm", "bf16[4,3,8]", [3,8], "f32[3,8]", "f32[3,8]", 1e-5])";
   const Around mixed(line, kCuda);
   const Tensors given{mixed.tensors()[0], mixed.tensors()[1], mixed.tensors()[2]};
   for (const at::Tensor& tensor : mixed.taken(given)) CHECK(tensor.scalar_type() == at::kFloat);

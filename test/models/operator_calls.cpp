@@ -343,7 +343,8 @@ std::vector<Json> plain_calls(const std::string& name) {
 }
 
 std::map<std::string, std::vector<Json>> valid_calls(const std::string& path) {
-  std::map<std::string, std::vector<Json>> calls{{"stagecraft::dropout", {}}, {"stagecraft::dropout_apply", {}}};
+  std::map<std::string, std::vector<Json>> calls{{"stagecraft::dropout", {}},
+                                                 {"stagecraft::dropout_apply", {}}};
   for (const captured::Operator& op : captured::operators()) calls[op.name] = plain_calls(op.name);
   std::ifstream file(path);
   if (!file) throw std::runtime_error("cannot read " + path);

@@ -46,9 +46,9 @@ ResultTypes unknown_types(const Json& call) {
     const auto name = call["steps"][s][0].get<std::string>();
     const captured::Operator* op = captured::find_operator(name);
     declare(types, s,
-            op != nullptr                    ? captured::handle_of(*op).schema().returns().size()
+            op != nullptr                   ? captured::handle_of(*op).schema().returns().size()
             : name == "stagecraft::dropout" ? 2
-                                             : 1);
+                                            : 1);
   }
   return types;
 }
@@ -79,8 +79,7 @@ bool learn(ResultTypes& types, const Json& call, const std::string& error) {
   }
   // Stagecraft's own have types that follow from their arguments.
   const std::string at = between("forward/steps/", "expected a value of type ");
-  const std::string type =
-      between("expected a value of type ", fmt::format(", this is {}", kUnknown));
+  const std::string type = between("expected a value of type ", fmt::format(", this is {}", kUnknown));
   if (type.empty() || at.find("/1/") == std::string::npos) return false;
   types[{std::stoul(at), std::stoul(at.substr(at.find("/1/") + 3))}] = type;
   return true;
@@ -128,7 +127,8 @@ Tensors OperatorTrial::run(c10::Device device, bool hold, MatrixProducts product
     frame.emplace_back(tensors_[i].to(device));
   }
   if (!hold) tensors_.clear();
-  const captured::Program program({"graph", graph_.forward, graph_.values, inputs, outputs_}, 1, device, products);
+  const captured::Program program({"graph", graph_.forward, graph_.values, inputs, outputs_}, 1, device,
+                                  products);
   *ran = true;
   return program.run(std::move(frame), {});
 }

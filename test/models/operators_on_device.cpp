@@ -39,7 +39,9 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (!a.is_floating_point()) return at::equal(a, b);
-  const auto bits = a.scalar_type() == at::kDouble ? at::kLong : a.scalar_type() == at::kFloat ? at::kInt : at::kShort;
+  const auto bits = a.scalar_type() == at::kDouble  ? at::kLong
+                    : a.scalar_type() == at::kFloat ? at::kInt
+                                                    : at::kShort;
   return at::equal(a.contiguous().view(bits), b.contiguous().view(bits));
 }
 
@@ -64,7 +66,9 @@ bool is_refused(const Json& call) {
 }
 
 /// Any of equal numbers' places will do.
-bool is_a_choice(const std::string& name, std::size_t result) { return name == "aten::median.dim" && result == 1; }
+bool is_a_choice(const std::string& name, std::size_t result) {
+  return name == "aten::median.dim" && result == 1;
+}
 
 /// With the strides that it has, where nothing is repeated.
 at::Tensor moved(const at::Tensor& tensor, c10::Device device) {
@@ -94,8 +98,8 @@ class Comparison {
         }
         if (there[i].strides() != here.second[i].strides() && there[i].numel() > 0) {
           ++found_.other_strides;
-          fmt::print("  {}: result {} has strides {}, on the CPU {}\n", name, i, fmt::join(there[i].strides(), ","),
-                     fmt::join(here.second[i].strides(), ","));
+          fmt::print("  {}: result {} has strides {}, on the CPU {}\n", name, i,
+                     fmt::join(there[i].strides(), ","), fmt::join(here.second[i].strides(), ","));
         }
       }
       if (at::globalContext().deterministicAlgorithms()) repeat(name, call, here.first, there);
@@ -124,7 +128,8 @@ class Comparison {
     for (int i = 0; i < kRepeats; ++i) {
       const Tensors again = run(call, types);
       for (std::size_t r = 0; r < again.size(); ++r) {
-        if (!same_bits(again[r], first[r])) return finding(name, fmt::format("result {} has other bits again", r), call);
+        if (!same_bits(again[r], first[r]))
+          return finding(name, fmt::format("result {} has other bits again", r), call);
       }
     }
   }

@@ -1,6 +1,7 @@
 // What test_gpu compares on GPUs, of the CPU with itself: as many calls, and nothing that differs.
 
 #include "test/models/operators_on_device.h"
+
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

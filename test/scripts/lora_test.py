@@ -1,6 +1,6 @@
-"""Modules whose first layers are frozen, PEFT's among them, in `stagecraft train` beside a plain loop in eager
-PyTorch: losses and trained weights, to the bit. Frozen weights are not in checkpoints; a run goes on with its own
-alone; exports have them, and adapters by themselves load into PEFT."""
+"""Modules whose first layers are frozen, PEFT's among them, in `stagecraft train` beside a plain loop in
+eager PyTorch: losses and trained weights, to the bit. Frozen weights are not in checkpoints; a run goes on with
+its own alone; exports have them, and adapters by themselves load into PEFT."""
 
 import functools
 import json
@@ -33,9 +33,7 @@ SYNCHRONOUS = [
 def data_of(folder):
     generator = torch.Generator().manual_seed(5)
     count = loop.STEPS * loop.MICRO_BATCHES * loop.SAMPLES
-    data = {
-        name: torch.randint(64, (count, 16), generator=generator) for name in ("input_ids", "labels")
-    }
+    data = {name: torch.randint(64, (count, 16), generator=generator) for name in ("input_ids", "labels")}
     safetensors.save_file(data, f"{folder}/data.safetensors")
     return data
 
@@ -65,12 +63,20 @@ def expected(name):
 
 def train(folder, name, pipeline, **more):
     return loop.ours(
-        folder, f"{folder}/model", loop.OPTIMIZERS["AdamW"][0], name, inputs="input_ids", pipeline=pipeline, **more
+        folder,
+        f"{folder}/model",
+        loop.OPTIMIZERS["AdamW"][0],
+        name,
+        inputs="input_ids",
+        pipeline=pipeline,
+        **more,
     )
 
 
 def failed(*command):
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, env=ENVIRONMENT, check=False
+    )
     return done.returncode, done.stderr
 
 
@@ -101,7 +107,9 @@ def as_adapters(folder, name, at):
     assert {"adapter_config.json", "adapter_model.safetensors"} <= set(os.listdir(out))
     whole = getattr(lora_models, name)()
     whole.load_state_dict(safetensors.load_file(f"{folder}/{at}.export/model.safetensors"), strict=False)
-    loaded = peft.PeftModel.from_pretrained(getattr(lora_models, "gpt2" if "gpt2" in name else "llama")(), out)
+    loaded = peft.PeftModel.from_pretrained(
+        getattr(lora_models, "gpt2" if "gpt2" in name else "llama")(), out
+    )
     saved = f"{folder}/{at}.saved"
     whole.model.save_pretrained(saved)
     ours, theirs = (safetensors.load_file(f"{path}/adapter_model.safetensors") for path in (out, saved))
@@ -188,7 +196,9 @@ def test_the_plan_and_its_program_say_where_gradients_begin(folder):
         os.mkdir(mine)
         expected.data = data_of(mine)
         capture(mine, "late_lora")
-        train(mine, "run", {"schedule": "1f1b", "stages": 3, "cuts": [5, 8]})  # layer 5 is the first with adapters
+        train(
+            mine, "run", {"schedule": "1f1b", "stages": 3, "cuts": [5, 8]}
+        )  # layer 5 is the first with adapters
         with open(f"{mine}/run/plan.json") as file:
             plan = json.load(file)
         assert plan["gradient_from"] == 1, plan["stages"]

@@ -195,8 +195,8 @@ AttentionKernel attention_kernel(const Attention& its) {
 
 std::tuple<Tensor, Tensor> attend(AttentionKernel kernel, const Attention& attention) {
   const auto [mixed, log_sum] = kernel == AttentionKernel::flash       ? flash(attention)
-                          : kernel == AttentionKernel::efficient ? efficient(attention)
-                                                                 : plain(attention);
+                                : kernel == AttentionKernel::efficient ? efficient(attention)
+                                                                       : plain(attention);
   // Some kernels leave log-sums of whole blocks of queries. Graphs have those of the queries.
   return {as_queries(mixed, attention.q), log_sum.narrow(-1, 0, attention.q.size(2))};
 }

@@ -53,11 +53,11 @@ Tensor state_before(const Tensor& hx, const Tensor& y, std::int64_t k, bool reve
   return k == 0 ? hx : y[step_of(k - 1, y.size(0), reverse)].clone();
 }
 
-std::tuple<Tensor, Tensor> gru(const Tensor& of_input, const Tensor& w_hh, const Optional& b_hh, const Tensor& hx,
-                               bool reverse) {
+std::tuple<Tensor, Tensor> gru(const Tensor& of_input, const Tensor& w_hh, const Optional& b_hh,
+                               const Tensor& hx, bool reverse) {
   TORCH_CHECK(of_input.dim() == 3 && hx.dim() == 2 && of_input.numel() > 0,
-              "gru: expected of_input of [steps, samples, gates] and hx of [samples, size], found ", of_input.sizes(),
-              " and ", hx.sizes());
+              "gru: expected of_input of [steps, samples, gates] and hx of [samples, size], found ",
+              of_input.sizes(), " and ", hx.sizes());
   const std::int64_t steps = of_input.size(0), size = hx.size(1);
   require(of_input, hx, {steps, hx.size(0), kGruGates * size}, "of_input");
   require(w_hh, hx, {kGruGates * size, size}, "w_hh");
@@ -75,8 +75,9 @@ std::tuple<Tensor, Tensor> gru(const Tensor& of_input, const Tensor& w_hh, const
 
 /// Gradients of of_input, of the hidden states' part of the gates, and of hx. Sums as autograd adds.
 std::tuple<Tensor, Tensor, Tensor> gru_backward(const Optional& grad_y, const Optional& grad_h,
-                                                const Tensor& of_input, const Tensor& w_hh, const Optional& b_hh,
-                                                const Tensor& hx, const Tensor& y, bool reverse) {
+                                                const Tensor& of_input, const Tensor& w_hh,
+                                                const Optional& b_hh, const Tensor& hx, const Tensor& y,
+                                                bool reverse) {
   require_states(y, hx, "y");
   const std::int64_t steps = y.size(0), size = hx.size(1);
   require(of_input, hx, {steps, hx.size(0), kGruGates * size}, "of_input");
@@ -126,7 +127,8 @@ std::tuple<Tensor, Tensor> gru_backward_weight(const Tensor& of_hidden, const Te
 
 constexpr const char* kSchemas[] = {
     "gru(Tensor of_input, Tensor w_hh, Tensor? b_hh, Tensor hx, bool reverse) -> (Tensor, Tensor)",
-    "gru_backward(Tensor? grad_y, Tensor? grad_h, Tensor of_input, Tensor w_hh, Tensor? b_hh, Tensor hx, Tensor y, "
+    "gru_backward(Tensor? grad_y, Tensor? grad_h, Tensor of_input, Tensor w_hh, Tensor? b_hh, Tensor hx, "
+    "Tensor y, "
     "bool reverse) -> (Tensor, Tensor, Tensor)",
     "gru_backward_weight(Tensor of_hidden, Tensor hx, Tensor y, bool reverse) -> (Tensor, Tensor)",
 };

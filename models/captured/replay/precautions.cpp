@@ -4,8 +4,8 @@
 #include "models/captured/operators/operators.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/zeros.h>
 #include <ATen/core/function_schema.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -165,7 +165,8 @@ void Precautions::take(torch::jit::Stack& stack, const Step& step) const {
   }
 }
 
-void Precautions::settle(torch::jit::Stack& results, const std::vector<ValueType>& types, std::int64_t b) const {
+void Precautions::settle(torch::jit::Stack& results, const std::vector<ValueType>& types,
+                         std::int64_t b) const {
   for (const Nothing& nothing : nothings) {
     const ValueType& type = types[nothing.position];
     const at::Tensor made = results[nothing.position].toTensor();

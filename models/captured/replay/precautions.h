@@ -42,7 +42,8 @@ struct Precautions {
   std::optional<c10::OperatorHandle> op;  ///< to be called: the step's own, or one in its place
   std::vector<Layout> layouts;
   std::vector<Indices> indices;
-  bool widens = false;  ///< the kernel takes floating-point numbers of one type alone: all of them are float32
+  bool widens =
+      false;  ///< the kernel takes floating-point numbers of one type alone: all of them are float32
   std::vector<Nothing> nothings;
 
   /// Before the call: copies arguments that lie otherwise, and throws InputError for indices out of range.
