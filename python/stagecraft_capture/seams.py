@@ -112,8 +112,7 @@ def without_gradient(
     pieces: list[Piece], composite: Composite, keys: list[Any], reached: set[fx.Node]
 ) -> set[Any]:
     """Seams that no gradient comes back over, though what is before them trains. `reached`: nodes that have
-    one
-    in eager mode."""
+    one in eager mode."""
     found, trained = set(), False
     for key, piece in zip(keys, pieces):
         trained = trained or trains(piece, composite)

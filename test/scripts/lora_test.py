@@ -1,6 +1,6 @@
 """Modules whose first layers are frozen, PEFT's among them, in `stagecraft train` beside a plain loop in
-eager PyTorch: losses and trained weights, to the bit. Frozen weights are not in checkpoints; a run goes on with
-its own alone; exports have them, and adapters by themselves load into PEFT."""
+eager PyTorch: losses and trained weights, to the bit. Frozen weights are not in checkpoints; a run goes on
+with its own alone; exports have them, and adapters by themselves load into PEFT."""
 
 import functools
 import json
