@@ -51,7 +51,7 @@ std::optional<StreamedTensor> frozen_tensor(const StoredPtr& file, const capture
                                             const std::string& name, const captured::ValueType& type) {
   const auto hash = file->metadata().find(brought_key(name));
   if (hash == file->metadata().end()) return std::nullopt;
-  const at::Tensor value = model.weights.at(name);
+  at::Tensor value = model.weights.at(name);
   if (hash_of(value) != hash->second) throw other_frozen_weight(name, model.path, file->path());
   return StreamedTensor{name, type.dtype, type.at(1), [value] { return value; }};
 }
