@@ -145,6 +145,16 @@ class Recurrent(nn.Module):
         return self.head(self.rnn(self.embed(input_ids))[0])
 
 
+def operators(layers):
+    """All that their graphs call in training, in their order."""
+    return [
+        step[0]
+        for layer in layers
+        for part in ("forward", "backward_input", "backward_weight")
+        for step in layer.graph[part]["steps"]
+    ]
+
+
 def test_recurrent_layers():
     torch.manual_seed(0)
     layers = equal(
@@ -153,12 +163,7 @@ def test_recurrent_layers():
         tokens(50, 5),
         3,
     )
-    used = [
-        step[0]
-        for layer in layers
-        for part in ("forward", "backward_input")
-        for step in layer.graph[part]["steps"]
-    ]
+    used = operators(layers)
     assert used.count("stagecraft::lstm") == used.count("stagecraft::lstm_backward") == 4, used
     assert sum(layer.graph["multiply_adds"] for layer in layers) == 5 * (
         2 * 48 * (8 + 12) + 2 * 48 * (24 + 12) + 24 * 4
@@ -167,7 +172,12 @@ def test_recurrent_layers():
     equal(
         "LSTM with projections, which oneDNN does not do", Recurrent(nn.LSTM, proj_size=6), tokens(50, 3), 3
     )
-    equal("GRU, both directions", Recurrent(nn.GRU, bidirectional=True), tokens(50, 4), 3)
+    layers = equal("GRU, both directions", Recurrent(nn.GRU, bidirectional=True), tokens(50, 4), 3)
+    used = operators(layers)
+    for half in ("gru", "gru_backward", "gru_backward_weight"):
+        assert used.count(f"stagecraft::{half}") == 2, used
+    assert sum(layer.graph["multiply_adds"] for layer in layers) == 4 * (2 * 36 * (8 + 12) + 24 * 4)
+    equal("GRU without biases, two layers", Recurrent(nn.GRU, bias=False, num_layers=2), tokens(50, 3), 3)
     equal("RNN", Recurrent(nn.RNN, nonlinearity="relu"), tokens(50, 4), 3)
 
 
