@@ -83,6 +83,7 @@ Measured run_stage(const test::ProfiledModel& subject, int first, int last, bool
     const Bytes kept = meter.live();
     measured.kept = kept - before;
     meter.reset_peak();
+    if (stage.frozen()) continue;  // nothing before its end has weights: it has no backward
     if (!split) {
       (void)sent(stage.backward(MicroBatch{0}, Version{0}, Group{0}, gradient));
       measured.backward_peak = meter.peak() - kept;
