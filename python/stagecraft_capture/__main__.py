@@ -25,6 +25,7 @@ from .keep import BUDGET
 from .precision import NARROW, narrow_statistics
 from .small_twin import same_structure
 from .source import load, small_twin
+from .trial import try_in_engine, usual_loss
 from .weights import state_of
 
 if TYPE_CHECKING:
@@ -159,6 +160,11 @@ def parse(given: list[str] | None = None) -> argparse.Namespace:
             "writes the folder also where the self-check finds that its layers do not equal eager; the folder"
             " says so, and each run of it does"
         ),
+    )
+    parser.add_argument(
+        "--no-trial",
+        action="store_true",
+        help="writes the folder without a step of the engine on it, which else shows that it trains",
     )
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="the model folder to write")
     add_traceback(parser)
@@ -427,6 +433,19 @@ def compiled_for(
     return made, [line]
 
 
+def tried(arguments: argparse.Namespace, folder: str, captured: Captured) -> list[str]:
+    """The line that says what the engine made of the folder."""
+    if arguments.no_weights or arguments.no_trial:
+        return []
+    model = captured.model
+    loss = None
+    if model.loss is None:
+        loss = usual_loss(model.layers[-1].graph["outputs"][0])
+        if loss is None:
+            return []
+    return [try_in_engine(folder, captured.batch, len(model.layers), arguments.dtype, loss)]
+
+
 def main() -> int:
     arguments = parse()
     with OutputFolder("stagecraft-capture", arguments.output) as output:
@@ -481,6 +500,7 @@ def capture_into(output: OutputFolder, arguments: argparse.Namespace) -> int:
             not arguments.no_weights,
             more,
         )
+    lines += tried(arguments, output.aside, whole)
     output.publish()
     print(
         f"{name}: {len(layers)} layers, {len({graph_name(layer.graph) for layer in layers})} graphs, captured"

@@ -505,14 +505,14 @@ def _(self, h):
     return self.c(torch.tanh(self.b(torch.relu(self.a(h)) + self.t(h))))
 
 
-@over_layers("a frozen first layer", 2, start=lambda self: [linears(self), self.a.requires_grad_(False)])
+@over_layers("a frozen first layer", 3, start=lambda self: [linears(self), self.a.requires_grad_(False)])
 def _(self, h):
     return self.c(torch.tanh(self.b(torch.relu(self.a(h)))))
 
 
 @over_layers(
     "a frozen backbone",
-    1,
+    3,
     start=lambda self: [linears(self), self.a.requires_grad_(False), self.b.requires_grad_(False)],
 )
 def _(self, h):

@@ -60,12 +60,17 @@ def captured(given, function):
     return subprocess.CompletedProcess(given, code, *texts)
 
 
-def stagecraft_capture(*arguments):
-    """As `python -m stagecraft_capture` with these arguments."""
+# 1: also where a test does not ask for it.
+ALWAYS_TRIED = os.environ.get("STAGECRAFT_TRIAL") == "1"
+
+
+def stagecraft_capture(*arguments, trial=ALWAYS_TRIED):
+    """As `python -m stagecraft_capture` with these arguments. `trial`: with a step of the engine, which takes
+    seconds, and which what a test trains has no need of."""
     import stagecraft_capture.__main__  # noqa: F401  # before the fork
     from stagecraft_capture.command import command
 
-    return captured(["stagecraft-capture", *arguments], command)
+    return captured(["stagecraft-capture", *arguments, *([] if trial else ["--no-trial"])], command)
 
 
 def script(path, *arguments):
