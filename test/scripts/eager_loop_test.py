@@ -655,7 +655,7 @@ MODELS = {
         ),
         32,
     ),
-    # As large as they are:
+    # By hand, as large as they are:
     "gpt2_124M": lambda folder: causal(folder, 256, {"model_type": "gpt2", "vocab_size": 50257, **GPT2}),
     "resnet50_224": lambda folder: images(folder, TORCHVISION.format("resnet50()"), 224),
     "vgg16_224": lambda folder: images(folder, TORCHVISION.format("vgg16()"), 224),
@@ -664,11 +664,9 @@ MODELS = {
 
 
 GROUPS = {
-    "decoders": ["llama", "mistral", "qwen2", "qwen3", "gpt2"],
-    "encoders": ["bert", "bert_buckets", "roberta"],
-    "two_texts": ["t5", "bart"],
-    "tied": ["gpt2_tied", "qwen3_tied", "bert_tied", "t5_tied"],
-    "images": ["densenet", "unet", "resnet18", "resnet50", "vgg16", "vgg16_bn", "vit"],
+    "texts": ["llama", "qwen3", "gpt2", "bert", "bert_buckets"],
+    "two_texts_and_tied": ["t5", "bart", "gpt2_tied", "qwen3_tied", "t5_tied"],
+    "images": ["unet", "resnet18", "vgg16_bn", "vit"],
 }
 
 

@@ -133,7 +133,11 @@ def test_every_kind_of_schedule(folder, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["lora_gpt2", "dora", "ia3", "prompt_tuning", "bitfit", "head_only", "lora_bfloat16"]
+    "name",
+    [
+        *("lora_gpt2", "prompt_tuning", "bitfit", "lora_bfloat16"),
+        *(pytest.param(name, marks=pytest.mark.by_hand) for name in ("dora", "ia3", "head_only")),
+    ],
 )
 def test_every_way_to_freeze(folder, name):
     def work():
