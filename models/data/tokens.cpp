@@ -38,11 +38,13 @@ class TokensDataset final : public Dataset {
     if (samples_[0] < 1) {
       throw data_file_error(
           place_, train_.path(),
-          fmt::format("has {} tokens, a sample takes {}", train_.count(), config_.sequence + 1));
+          fmt::format("has {} tokens, a sample takes {}", train_.count(),
+                      config_.sequence + (config_.documents == Documents::packed ? 1 : 0)));
     }
     Fingerprint fingerprint;
     fingerprint.add(fmt::format("{} {} {} {} {}", train_.fingerprint(), config_.sequence,
-                                enum_name(config_.documents), config_.pad, samples_[0]));
+                                enum_name(config_.documents), config_.separator.value_or(config_.pad),
+                                samples_[0]));
     if (validation_) fingerprint.add(validation_->fingerprint());
     fingerprint_ = fingerprint.text();
   }
@@ -52,9 +54,13 @@ class TokensDataset final : public Dataset {
   }
   [[nodiscard]] SampleSpec sample() const override {
     SampleSpec sample{{config_.sequence}, at::kLong, config_.vocabulary, Targets::tokens};
+    if (config_.documents == Documents::packed) return sample;
+    sample.targets = Targets::none;
+    sample.fields = {{"labels", {config_.sequence}}};
     if (padded()) {
-      sample.targets = Targets::none;
-      sample.fields = {{"labels", {config_.sequence}}, {"attention_mask", {config_.sequence}}};
+      sample.fields.push_back({"attention_mask", {config_.sequence}});
+    } else {
+      sample.fields.push_back({"position_ids", {config_.sequence}, at::kLong, /*needed=*/true});
     }
     return sample;
   }
@@ -72,6 +78,7 @@ class TokensDataset final : public Dataset {
   [[nodiscard]] at::Tensor field(Split split, const std::string& name,
                                  const std::vector<std::int64_t>& indices) const override {
     return rows(indices, [&](std::int64_t index, std::int64_t* row) {
+      if (!padded()) return name == "labels" ? labels(split, index, row) : positions(split, index, row);
       if (name == "labels") return fill(split, index, row, kIgnored);
       const std::int64_t tokens = document(split, index).second;
       std::fill(row, row + tokens, 1);
@@ -99,14 +106,19 @@ class TokensDataset final : public Dataset {
   [[nodiscard]] bool padded() const { return config_.documents == Documents::padded; }
 
   [[nodiscard]] std::int64_t samples_in(const TokenFile& file) const {
-    if (!padded()) return std::max<std::int64_t>(file.count() - 1, 0) / config_.sequence;
-    if (file.documents() == 0) {
-      throw data_file_error(
-          place_, file.path(),
-          "does not say where documents begin, as Megatron's files with an .idx beside them "
-          "do; use \"documents\": \"packed\"");
+    if (config_.documents == Documents::packed)
+      return std::max<std::int64_t>(file.count() - 1, 0) / config_.sequence;
+    if (file.documents() == 0 && !config_.separator) {
+      throw data_file_error(place_, file.path(),
+                            fmt::format("does not say where documents begin, as Megatron's files with an .idx "
+                                        "beside them do; use {}\"documents\": \"packed\"",
+                                        padded() ? "" : "\"separator\", the token that ends one, or "));
     }
-    return file.documents();
+    if (file.documents() != 0 && config_.separator) {
+      throw data_file_error(place_, file.path(),
+                            "says by its .idx where documents begin; leave \"separator\" out");
+    }
+    return padded() ? file.documents() : file.count() / config_.sequence;
   }
 
   [[nodiscard]] const TokenFile& of(Split split) const {
@@ -150,6 +162,51 @@ class TokensDataset final : public Dataset {
     return {first, std::min(tokens, config_.sequence)};
   }
 
+  /// Of each token of a row whether a document begins with it; the row itself begins with none.
+  [[nodiscard]] std::vector<bool> begins(Split split, std::int64_t index) const {
+    std::vector<bool> begins(static_cast<std::size_t>(config_.sequence));
+    if (config_.separator) {
+      std::vector<std::int64_t> tokens(begins.size());
+      read(split, index * config_.sequence, config_.sequence, tokens.data());
+      for (std::size_t i = 1; i < begins.size(); ++i) begins[i] = tokens[i - 1] == *config_.separator;
+      return begins;
+    }
+    const TokenFile& file = of(split);
+    const std::int64_t first = number(split, index) * config_.sequence;
+    // The first document that begins behind the row's first token.
+    std::int64_t document = 0;
+    for (std::int64_t end = file.documents(); document < end;) {
+      const std::int64_t middle = document + (end - document) / 2;
+      if (file.document(middle).first > first) {
+        end = middle;
+      } else {
+        document = middle + 1;
+      }
+    }
+    for (; document < file.documents(); ++document) {
+      const std::int64_t at = file.document(document).first - first;
+      if (at >= config_.sequence) break;
+      begins[static_cast<std::size_t>(at)] = true;
+    }
+    return begins;
+  }
+
+  void labels(Split split, std::int64_t index, std::int64_t* row) const {
+    const std::vector<bool> at = begins(split, index);
+    read(split, index * config_.sequence, config_.sequence, row);
+    for (std::size_t i = 0; i < at.size(); ++i)
+      if (at[i]) row[i] = kIgnored;
+  }
+
+  void positions(Split split, std::int64_t index, std::int64_t* row) const {
+    const std::vector<bool> at = begins(split, index);
+    std::int64_t position = 0;
+    for (std::size_t i = 0; i < at.size(); ++i) {
+      if (at[i]) position = 0;
+      row[i] = position++;
+    }
+  }
+
   void fill(Split split, std::int64_t index, std::int64_t* row, std::int64_t behind) const {
     const auto [first, tokens] = document(split, index);
     read_tokens(split, first, tokens, row);
@@ -176,10 +233,19 @@ void describe(Fields& f, TokensDataConfig& c) {
   f.optional("bits", c.bits, "of a token, 16 or 32, where the file does not say it");
   f.require(c.bits == 16 || c.bits == 32, "bits", fmt::format("expected 16 or 32, found {}", c.bits));
   f.optional("documents", c.documents,
-             "packed: one stream, sample after sample; padded: a document per sample, for files of Megatron");
+             "packed: one stream, sample after sample; separated: the same, with position_ids that begin again "
+             "with each document; padded: a document per sample, for files of Megatron");
   f.optional("pad", c.pad, "token behind a padded document", json::at_least(0));
   f.require(c.pad < c.vocabulary, "pad",
             fmt::format("expected a token of the vocabulary of {}, found {}", c.vocabulary, c.pad));
+  f.optional("separator", c.separator,
+             "with documents separated: the token that ends one, where the file does not say where they begin",
+             json::at_least(0));
+  f.require(!c.separator || *c.separator < c.vocabulary, "separator",
+            fmt::format("expected a token of the vocabulary of {}, found {}", c.vocabulary,
+                        c.separator.value_or(0)));
+  f.require(!c.separator || c.documents == Documents::separated, "separator",
+            "is for \"documents\": \"separated\"");
   f.optional("validation", c.validation, "share of the samples, from the end; without validation_path",
              json::from_up_to(0, 1));
   f.require(c.validation == 0 || c.validation_path.empty(), "validation",

@@ -20,6 +20,7 @@ struct FieldSpec {
   std::string name;
   std::vector<std::int64_t> shape;
   at::ScalarType dtype = at::kLong;
+  bool needed = false;  ///< the samples mean something else to a model that does not read it
 };
 
 /// A field that a model reads, and where it comes from.

@@ -30,6 +30,7 @@ class Field:
     below: int = 2  # integers are drawn from 0 up to it
     ignore: int | None = None  # a label that does not count: some are drawn
     lengths: bool = False  # a padding mask: ones, then zeros
+    positions: bool = False  # within documents, of which a sample has two
     source: str | None = None  # the data set's field, where nobody says otherwise
     fill: float | None = None  # of all entries, where the data set has no such field
 
@@ -39,6 +40,12 @@ class Field:
             most = self.shape[-1]
             lengths = torch.randint((most + 1) // 2, max(most, 2), (SAMPLES, 1), generator=generator)
             return (torch.arange(most) < lengths).to(self.dtype)
+        if self.positions:
+            first, places = (
+                torch.randint(1, max(size[-1], 2), (SAMPLES, 1), generator=generator),
+                torch.arange(size[-1]),
+            )
+            return torch.where(places < first, places, places - first).to(self.dtype)
         if self.dtype.is_floating_point:
             return torch.randn(size, generator=generator).to(self.dtype)
         drawn = torch.randint(self.below, size, generator=generator)

@@ -166,7 +166,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
             data_as_detached(),
             eager_kernels(),
             real_strides(),
-            eager_masks(),
+            eager_masks(inputs),
             as_operators(),
             lstms_by_layers(),
             grus_by_layers(),

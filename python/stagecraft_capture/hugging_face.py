@@ -9,7 +9,7 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def eager_masks() -> Iterator[None]:
+def eager_masks(fields: Collection[str]) -> Iterator[None]:
     """transformers takes other paths under export than in eager mode: it writes out causal masks, and looks
-    for packed sequences. Full sequences need neither, and eager's kernels are asked for by `is_causal`."""
+    for packed sequences. Full sequences need neither, and eager's kernels are asked for by `is_causal`. Of
+    the `fields` of a batch "position_ids" say where documents begin: there the mask follows from them, as in
+    eager mode wherever a micro-batch has a document that does not begin its row."""
     masking_utils = sys.modules.get("transformers.masking_utils")  # a model of theirs has brought it
     if masking_utils is None:
         yield
@@ -37,6 +39,8 @@ def eager_masks() -> Iterator[None]:
         "is_torchdynamo_exporting": lambda: False,
         "find_packed_sequence_indices": lambda position_ids: None,
     }
+    if "position_ids" in fields:
+        del replaced["find_packed_sequence_indices"]
     before = {name: getattr(masking_utils, name) for name in replaced if hasattr(masking_utils, name)}
     for name in before:
         setattr(masking_utils, name, replaced[name])
@@ -176,7 +180,7 @@ FIELDS = {
     "token_type_ids": lambda config, tokens: Field(
         "token_type_ids", [tokens], below=getattr(config, "type_vocab_size", 2), fill=0
     ),
-    "position_ids": lambda config, tokens: Field("position_ids", [tokens], below=tokens),
+    "position_ids": lambda config, tokens: Field("position_ids", [tokens], positions=True),
 }
 
 

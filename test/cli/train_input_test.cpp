@@ -143,6 +143,17 @@ TEST_CASE("labels and tokens beyond the model exit 2 before the first step, with
   CHECK(train(folder, config).code == 0);
 }
 
+TEST_CASE("rows of several documents are refused to a model that would not keep them apart",
+          "[train_input]") {
+  const ScratchFolder folder;
+  Json config = tiny_run(folder);
+  folder.write("tokens.bin", std::string(128, '\1'));
+  config["model"] = {{"family", "gpt"}, {"blocks", 1}, {"width", 8}, {"heads", 2}};
+  config["data"] = {{"type", "tokens"},  {"path", folder.path("tokens.bin")}, {"sequence", 4},
+                    {"vocabulary", 300}, {"documents", "separated"},          {"separator", 2}};
+  check_refused(train(folder, config), 2, "does not read the field \"position_ids\"");
+}
+
 TEST_CASE("a run directory in use, of another run, or not writable exits 2", "[train_input]") {
   const ScratchFolder folder;
   Json config = tiny_run(folder);

@@ -85,6 +85,39 @@ TEST_CASE("a document per sample is cut off or padded, and says what counts", "[
              ContainsSubstring("/data/path") && ContainsSubstring("does not say where documents begin"));
 }
 
+TEST_CASE("documents of one row are kept apart by positions that begin again", "[data]") {
+  TokensDataConfig config = config_of(stored("megatron16.bin"), 4);  // of 3, 6, 1 and 2 tokens
+  config.documents = Documents::separated;
+  auto data = open_tokens(config, kTokenData);
+  REQUIRE(data->size(Split::train) == 3);  // no token behind the last row is needed
+  CHECK(data->sample().targets == Targets::none);
+  CHECK(at::equal(data->inputs(Split::train, {0, 2}),
+                  at::stack({tokens({5, 6, 7, 8}), tokens({13, 14, 15, 16})})));
+  CHECK(
+      at::equal(data->field(Split::train, "position_ids", {0, 1, 2}),
+                at::stack({tokens({0, 1, 2, 0}), tokens({0, 1, 2, 3}), tokens({0, 0, 0, 1})})));
+  CHECK(at::equal(
+      data->field(Split::train, "labels", {0, 1, 2}),
+      at::stack({tokens({5, 6, 7, -100}), tokens({9, 10, 11, 12}), tokens({13, -100, -100, 16})})));
+  config.separator = 7;
+  CHECK_THAT(refusal_of(config), ContainsSubstring("says by its .idx where documents begin"));
+
+  config.path = stored("nanogpt.bin");
+  config.sequence = 5;
+  config.validation = 0.5;
+  data = open_tokens(config, kTokenData);
+  REQUIRE(data->size(Split::train) == 2);
+  CHECK(at::equal(data->field(Split::train, "position_ids", {0})[0], tokens({0, 1, 2, 0, 1})));
+  CHECK(at::equal(data->field(Split::train, "labels", {0})[0], tokens({5, 6, 7, -100, 9})));
+  CHECK(at::equal(data->inputs(Split::validation, {0})[0], tokens({15, 16, 300, 17, 18})));
+  CHECK(at::equal(data->field(Split::validation, "position_ids", {0})[0], tokens({0, 1, 2, 3, 4})));
+  const std::string before = data->fingerprint();
+  config.separator = 8;
+  CHECK(open_tokens(config, kTokenData)->fingerprint() != before);
+  config.separator.reset();
+  CHECK_THAT(refusal_of(config), ContainsSubstring("use \"separator\", the token that ends one"));
+}
+
 TEST_CASE("validation is the samples at the end, or a file of its own", "[data]") {
   TokensDataConfig config = config_of(stored("nanogpt.bin"), 2);
   config.validation = 0.3;

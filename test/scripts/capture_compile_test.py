@@ -166,7 +166,7 @@ def test_runs(folder):
 
 
 def test_narrow(folder, monkeypatch):
-    """In bfloat16 with two threads per rank, every long stretch taken for faster, whatever this machine measures:
+    """In bfloat16 with two threads per rank, long stretches all taken for faster, whatever is measured:
     runs of one and of two stages are equal, and other sizes of micro-batch are interpreted, a short last one
     too."""
     with open(f"{folder}/small.json", "w") as file:

@@ -233,6 +233,55 @@ def causal(folder, sequence, config, holders=()):
     )
 
 
+def packed(folder, config):
+    """Documents packed into rows: attention within each, as transformers has it where positions begin again,
+    and no token predicted from another document's. The rows are of a token file with separators."""
+    data = tokens(config["vocab_size"], 16)
+    separator = 3
+    data["input_ids"][::SAMPLES, 7] = separator  # transformers masks where a micro-batch has one
+    data["input_ids"].to(torch.uint16).numpy().tofile(f"{folder}/tokens.bin")
+    begins = torch.zeros_like(data["input_ids"], dtype=torch.bool)
+    begins[:, 1:] = data["input_ids"][:, :-1] == separator
+    data["labels"] = data["input_ids"].where(~begins, -100)
+    places = torch.arange(16).expand_as(begins)
+    data["position_ids"] = places - (places * begins).cummax(1).values
+    capture(
+        *("--hf", config_of(folder, config), "--sequence", 16),
+        *("--fields", "labels,position_ids", "-o", f"{folder}/model"),
+    )
+
+    def loss_of(module, batch):
+        return module(**batch, use_cache=False).loss
+
+    def build():
+        return transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config))
+
+    def counted(batch):
+        return int((batch["labels"][:, 1:] != -100).sum())
+
+    def weight(micro_batch, batch):
+        return counted(micro_batch) / sum(map(counted, batch))
+
+    source = {
+        "type": "tokens",
+        "path": f"{folder}/tokens.bin",
+        "sequence": 16,
+        "vocabulary": 64,
+        "documents": "separated",
+        "separator": separator,
+        "shuffle": False,
+    }
+    check(
+        folder,
+        apart(build, ["lm_head.weight"]),
+        loss_of,
+        data,
+        [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_v", "stages": 2}],
+        weight,
+        source={"data": source},
+    )
+
+
 def apart(build, names):
     """The same module in which these weights are parameters of their own."""
 
@@ -478,7 +527,8 @@ def check_tied(folder, build, loss_of, data, holders, *weight):
     )
 
 
-def check(folder, build, loss_of, data, pipelines, *weight, lengths=()):
+def check(folder, build, loss_of, data, pipelines, *weight, lengths=(), source=None):
+    """`source`: of the run's config, where its data are not the arrays of `data`."""
     safetensors.save_file(data, f"{folder}/data.safetensors")
     inputs = next(iter(data))
     for name, (optimizer, make) in OPTIMIZERS.items():
@@ -495,6 +545,7 @@ def check(folder, build, loss_of, data, pipelines, *weight, lengths=()):
                 pipeline=pipeline,
                 buckets=[*lengths, data[inputs].shape[1]] if lengths else [],
                 **recompute,
+                **(source or {}),
             )
             compare(f"{name}, {pipeline['schedule']} with {pipeline['stages']} stages", expected, found)
     compare("exported", expected, (found[0], exported(f"{folder}/{name}_{pipeline['stages']}")))
@@ -594,6 +645,7 @@ MODELS = {
             **GPT2,
         },
     ),
+    "packed": lambda folder: packed(folder, {"model_type": "llama", **LLAMA, **ONE_BLOCK}),
     "gpt2_tied": lambda folder: causal(
         folder,
         16,
@@ -664,7 +716,7 @@ MODELS = {
 
 
 GROUPS = {
-    "texts": ["llama", "qwen3", "gpt2", "bert", "bert_buckets"],
+    "texts": ["llama", "packed", "qwen3", "gpt2", "bert", "bert_buckets"],
     "two_texts_and_tied": ["t5", "bart", "gpt2_tied", "qwen3_tied", "t5_tied"],
     "images": ["unet", "resnet18", "vgg16_bn", "vit"],
 }

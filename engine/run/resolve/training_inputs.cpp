@@ -63,6 +63,22 @@ void check_loss(const Model& model, const Loss& loss, const std::string& name, c
                                                  fmt::join(of_one, ", "), name, needed));
 }
 
+/// What the data are, the model must see: documents in a row stay apart by their positions alone.
+void check_needed_fields(const Dataset& data, const Model& model, const std::string& file) {
+  const std::vector<BatchField> read =
+      model.fields_of(0, static_cast<int>(model.layers.size()), model.loss.get());
+  for (const FieldSpec& field : data.sample().fields) {
+    const bool is_read =
+        std::any_of(read.begin(), read.end(), [&](const BatchField& f) { return f.from == field.name; });
+    if (!field.needed || is_read) continue;
+    throw InputError(
+        {file, "/data"},
+        fmt::format("{} does not read the field \"{}\", without which these samples mean something else: capture "
+                    "it with --fields labels,{}, or use \"documents\": \"packed\"",
+                    model.name, field.name, field.name));
+  }
+}
+
 /// On GPUs, where the same bits are asked for: what LibTorch would refuse in the middle of a step.
 void check_repeats(const RunConfig& config, const Model& model, const Loss& loss, const std::string& file) {
   if (config.device == DeviceKind::cpu || !config.cuda.deterministic) return;
@@ -179,6 +195,7 @@ TrainingInputs make_training_inputs(const RunConfig& config, const std::string& 
   }
   check_micro_batches(config, *inputs.data, file);
   inputs.model = build_model(config.model, inputs.data->sample(), precision_of(config), {file, "/model"});
+  check_needed_fields(*inputs.data, inputs.model, file);
   inputs.loss = loss_of(config, inputs.model, file);
   check_repeats(config, inputs.model, *inputs.loss, file);
   check_loss(inputs.model, *inputs.loss, config.loss ? config.loss->type.name() : "its own loss", file);
