@@ -36,10 +36,9 @@ class TokensDataset final : public Dataset {
         validation_ ? 0 : static_cast<std::int64_t>(static_cast<double>(all) * config_.validation);
     samples_ = {all - held_back, validation_ ? samples_in(*validation_) : held_back};
     if (samples_[0] < 1) {
-      throw data_file_error(
-          place_, train_.path(),
-          fmt::format("has {} tokens, a sample takes {}", train_.count(),
-                      config_.sequence + (config_.documents == Documents::packed ? 1 : 0)));
+      throw data_file_error(place_, train_.path(),
+                            fmt::format("has {} tokens, a sample takes {}", train_.count(),
+                                        config_.sequence + (config_.documents == Documents::packed ? 1 : 0)));
     }
     Fingerprint fingerprint;
     fingerprint.add(fmt::format("{} {} {} {} {}", train_.fingerprint(), config_.sequence,
@@ -109,10 +108,11 @@ class TokensDataset final : public Dataset {
     if (config_.documents == Documents::packed)
       return std::max<std::int64_t>(file.count() - 1, 0) / config_.sequence;
     if (file.documents() == 0 && !config_.separator) {
-      throw data_file_error(place_, file.path(),
-                            fmt::format("does not say where documents begin, as Megatron's files with an .idx "
-                                        "beside them do; use {}\"documents\": \"packed\"",
-                                        padded() ? "" : "\"separator\", the token that ends one, or "));
+      throw data_file_error(
+          place_, file.path(),
+          fmt::format("does not say where documents begin, as Megatron's files with an .idx "
+                      "beside them do; use {}\"documents\": \"packed\"",
+                      padded() ? "" : "\"separator\", the token that ends one, or "));
     }
     if (file.documents() != 0 && config_.separator) {
       throw data_file_error(place_, file.path(),
@@ -232,15 +232,17 @@ void describe(Fields& f, TokensDataConfig& c) {
   f.required("vocabulary", c.vocabulary, "number of different tokens", json::between(1, 4294967296.0));
   f.optional("bits", c.bits, "of a token, 16 or 32, where the file does not say it");
   f.require(c.bits == 16 || c.bits == 32, "bits", fmt::format("expected 16 or 32, found {}", c.bits));
-  f.optional("documents", c.documents,
-             "packed: one stream, sample after sample; separated: the same, with position_ids that begin again "
-             "with each document; padded: a document per sample, for files of Megatron");
+  f.optional(
+      "documents", c.documents,
+      "packed: one stream, sample after sample; separated: the same, with position_ids that begin again "
+      "with each document; padded: a document per sample, for files of Megatron");
   f.optional("pad", c.pad, "token behind a padded document", json::at_least(0));
   f.require(c.pad < c.vocabulary, "pad",
             fmt::format("expected a token of the vocabulary of {}, found {}", c.vocabulary, c.pad));
-  f.optional("separator", c.separator,
-             "with documents separated: the token that ends one, where the file does not say where they begin",
-             json::at_least(0));
+  f.optional(
+      "separator", c.separator,
+      "with documents separated: the token that ends one, where the file does not say where they begin",
+      json::at_least(0));
   f.require(!c.separator || *c.separator < c.vocabulary, "separator",
             fmt::format("expected a token of the vocabulary of {}, found {}", c.vocabulary,
                         c.separator.value_or(0)));

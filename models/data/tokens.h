@@ -24,7 +24,7 @@ struct TokensDataConfig {
   std::int64_t vocabulary = 0;
   int bits = 16;  ///< of a token of a file that does not say it
   Documents documents = Documents::packed;
-  std::int64_t pad = 0;   ///< token behind a padded document
+  std::int64_t pad = 0;  ///< token behind a padded document
   /// separated: the token that ends a document, in a file that does not say where they begin.
   std::optional<std::int64_t> separator{};
   double validation = 0;  ///< share of the samples, from the end

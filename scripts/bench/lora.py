@@ -18,7 +18,7 @@ from pathlib import Path
 
 from measuring import ROOT, Table, describe_machine, run, spread
 
-MODULES = '''
+MODULES = """
 import peft, torch, transformers
 
 def full():
@@ -41,7 +41,7 @@ class Logits(torch.nn.Module):
 
 def loss(output, batch):
     return torch.nn.functional.cross_entropy(output.flatten(0, 1), batch["targets"].flatten())
-'''
+"""
 
 
 def config(arguments, folder, which):
@@ -77,7 +77,9 @@ def checkpoint_mib(folder, which):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--stages", type=int, default=2)
     parser.add_argument("--schedule", default="1f1b")
     parser.add_argument("--steps", type=int, default=6)

@@ -93,12 +93,11 @@ TEST_CASE("documents of one row are kept apart by positions that begin again", "
   CHECK(data->sample().targets == Targets::none);
   CHECK(at::equal(data->inputs(Split::train, {0, 2}),
                   at::stack({tokens({5, 6, 7, 8}), tokens({13, 14, 15, 16})})));
+  CHECK(at::equal(data->field(Split::train, "position_ids", {0, 1, 2}),
+                  at::stack({tokens({0, 1, 2, 0}), tokens({0, 1, 2, 3}), tokens({0, 0, 0, 1})})));
   CHECK(
-      at::equal(data->field(Split::train, "position_ids", {0, 1, 2}),
-                at::stack({tokens({0, 1, 2, 0}), tokens({0, 1, 2, 3}), tokens({0, 0, 0, 1})})));
-  CHECK(at::equal(
-      data->field(Split::train, "labels", {0, 1, 2}),
-      at::stack({tokens({5, 6, 7, -100}), tokens({9, 10, 11, 12}), tokens({13, -100, -100, 16})})));
+      at::equal(data->field(Split::train, "labels", {0, 1, 2}),
+                at::stack({tokens({5, 6, 7, -100}), tokens({9, 10, 11, 12}), tokens({13, -100, -100, 16})})));
   config.separator = 7;
   CHECK_THAT(refusal_of(config), ContainsSubstring("says by its .idx where documents begin"));
 

@@ -73,9 +73,10 @@ void check_needed_fields(const Dataset& data, const Model& model, const std::str
     if (!field.needed || is_read) continue;
     throw InputError(
         {file, "/data"},
-        fmt::format("{} does not read the field \"{}\", without which these samples mean something else: capture "
-                    "it with --fields labels,{}, or use \"documents\": \"packed\"",
-                    model.name, field.name, field.name));
+        fmt::format(
+            "{} does not read the field \"{}\", without which these samples mean something else: capture "
+            "it with --fields labels,{}, or use \"documents\": \"packed\"",
+            model.name, field.name, field.name));
   }
 }
 
