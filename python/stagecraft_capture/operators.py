@@ -8,17 +8,19 @@ nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward mse_lo
 multi_margin_loss multi_margin_loss_backward multilabel_margin_loss_forward multilabel_margin_loss_backward
 smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward binary_cross_entropy
 binary_cross_entropy_backward binary_cross_entropy_with_logits soft_margin_loss soft_margin_loss_backward
-addmm mm bmm baddbmm mv dot vdot _trilinear t transpose.int permute view reshape _unsafe_view expand expand_as
-unsqueeze squeeze squeeze.dim squeeze.dims slice.Tensor select.int diagonal unfold split.Tensor
-split_with_sizes unbind.int chunk detach alias contiguous _to_copy clone copy lift_fresh_copy cat stack repeat
-roll flip rot90 constant_pad_nd reflection_pad1d reflection_pad1d_backward reflection_pad2d
-reflection_pad2d_backward replication_pad2d replication_pad2d_backward select_backward slice_backward
-diagonal_backward unfold_backward select_scatter slice_scatter im2col col2im pixel_shuffle pixel_unshuffle
-native_channel_shuffle channel_shuffle unsafe_split.Tensor unsafe_split_with_sizes add.Tensor add.Scalar
-sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar mul.Tensor mul.Scalar div.Tensor div.Scalar div.Tensor_mode
-div.Scalar_mode floor_divide remainder.Scalar remainder.Tensor neg abs sign sgn reciprocal floor ceil round
-trunc pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar square rsqrt sqrt exp expm1 exp2 log log1p log2 sin sinc
-cos tan atan atan2 hypot sinh cosh erf maximum minimum clamp clamp.Tensor clamp_min clamp_max clamp_min.Tensor
+addmm mm bmm baddbmm mv dot vdot _trilinear addr addmv addbmm linalg_cross t transpose.int permute view
+reshape _unsafe_view expand expand_as unsqueeze squeeze squeeze.dim squeeze.dims slice.Tensor select.int
+diagonal unfold split.Tensor split_with_sizes unbind.int chunk detach alias contiguous _to_copy clone copy
+lift_fresh_copy cat stack repeat roll flip rot90 constant_pad_nd reflection_pad1d reflection_pad1d_backward
+reflection_pad2d reflection_pad2d_backward replication_pad2d replication_pad2d_backward select_backward
+slice_backward diagonal_backward unfold_backward select_scatter slice_scatter im2col col2im pixel_shuffle
+pixel_unshuffle native_channel_shuffle channel_shuffle unsafe_split.Tensor unsafe_split_with_sizes
+diagonal_scatter diag_embed block_diag trace replication_pad1d replication_pad1d_backward reflection_pad3d
+reflection_pad3d_backward replication_pad3d replication_pad3d_backward add.Tensor add.Scalar sub.Tensor
+sub.Scalar rsub.Tensor rsub.Scalar mul.Tensor mul.Scalar div.Tensor div.Scalar div.Tensor_mode div.Scalar_mode
+floor_divide remainder.Scalar remainder.Tensor neg abs sign sgn reciprocal floor ceil round trunc
+pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar square rsqrt sqrt exp expm1 exp2 log log1p log2 sin sinc cos
+tan atan atan2 hypot sinh cosh erf maximum minimum clamp clamp.Tensor clamp_min clamp_max clamp_min.Tensor
 clamp_max.Tensor lerp.Scalar lerp.Tensor addcmul addcdiv nan_to_num acos asin acosh asinh atanh erfc erfinv
 log10 frac deg2rad rad2deg signbit isposinf isneginf round.decimals lgamma digamma polygamma mvlgamma igamma
 igammac logit logit_backward i0 xlogy.Tensor xlogy.Scalar_Self xlogy.Scalar_Other logaddexp logaddexp2
@@ -33,20 +35,22 @@ glu glu_backward _prelu_kernel _prelu_kernel_backward softshrink softshrink_back
 hardshrink_backward _softmax _softmax_backward_data _log_softmax _log_softmax_backward_data _safe_softmax mean
 mean.dim sum sum.dim_IntList prod prod.dim_int var.correction var.dim var_mean.correction std.correction
 linalg_vector_norm amax amin max.dim min.dim median.dim kthvalue argmax argmin logsumexp any any.dim all
-all.dim cumsum cumprod value_selecting_reduction_backward sort topk where.self where.ScalarSelf
-where.ScalarOther masked_fill.Scalar masked_fill.Tensor eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor
-lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar ge.Tensor ge.Scalar logical_not logical_and logical_or
-logical_xor bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar bitwise_xor.Tensor
-bitwise_not isnan isinf tril triu arange arange.start arange.start_step full ones zeros eye linspace ones_like
-zeros_like full_like empty_like new_zeros new_ones new_empty new_full scalar_tensor fill.Scalar fill.Tensor
-convolution convolution_backward max_pool2d_with_indices max_pool2d_with_indices_backward
-max_pool3d_with_indices max_pool3d_with_indices_backward avg_pool2d avg_pool2d_backward avg_pool3d
-avg_pool3d_backward _adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d
-_adaptive_avg_pool3d_backward adaptive_max_pool2d adaptive_max_pool2d_backward upsample_nearest1d
-upsample_nearest1d_backward upsample_nearest2d upsample_nearest2d.vec upsample_nearest2d_backward
-upsample_linear1d upsample_linear1d_backward upsample_bilinear2d upsample_bilinear2d.vec
-upsample_bilinear2d_backward upsample_bicubic2d upsample_bicubic2d.vec upsample_bicubic2d_backward
-upsample_nearest3d upsample_nearest3d_backward _upsample_nearest_exact1d _upsample_nearest_exact1d_backward
+all.dim cumsum cumprod value_selecting_reduction_backward sort topk norm.Scalar norm.ScalarOpt_dim renorm dist
+nansum nanmedian median max min mode cummax cummin logcumsumexp aminmax std_mean.correction count_nonzero
+count_nonzero.dim_IntList where.self where.ScalarSelf where.ScalarOther masked_fill.Scalar masked_fill.Tensor
+eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar ge.Tensor
+ge.Scalar logical_not logical_and logical_or logical_xor bitwise_and.Tensor bitwise_and.Scalar
+bitwise_or.Tensor bitwise_or.Scalar bitwise_xor.Tensor bitwise_not isnan isinf tril triu arange arange.start
+arange.start_step full ones zeros eye linspace ones_like zeros_like full_like empty_like new_zeros new_ones
+new_empty new_full scalar_tensor fill.Scalar fill.Tensor eye.m logspace tril_indices triu_indices convolution
+convolution_backward max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices
+max_pool3d_with_indices_backward avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward
+_adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward
+adaptive_max_pool2d adaptive_max_pool2d_backward upsample_nearest1d upsample_nearest1d_backward
+upsample_nearest2d upsample_nearest2d.vec upsample_nearest2d_backward upsample_linear1d
+upsample_linear1d_backward upsample_bilinear2d upsample_bilinear2d.vec upsample_bilinear2d_backward
+upsample_bicubic2d upsample_bicubic2d.vec upsample_bicubic2d_backward upsample_nearest3d
+upsample_nearest3d_backward _upsample_nearest_exact1d _upsample_nearest_exact1d_backward
 _upsample_nearest_exact2d _upsample_nearest_exact2d_backward _upsample_nearest_exact3d
 _upsample_nearest_exact3d_backward upsample_trilinear3d upsample_trilinear3d_backward native_batch_norm
 native_batch_norm_backward _native_batch_norm_legit_functional _native_batch_norm_legit.no_stats
@@ -54,13 +58,15 @@ _native_batch_norm_legit_no_training native_layer_norm native_layer_norm_backwar
 native_group_norm_backward _fused_rms_norm _weight_norm_interface _weight_norm_interface_backward
 _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward embedding
 embedding_dense_backward index.Tensor index_put index_select index_add gather scatter.src scatter.value
-scatter_add special_entr special_erfcx special_i0e special_i1 special_i1e special_log_ndtr special_ndtri
-special_xlog1py special_xlog1py.self_scalar special_xlog1py.other_scalar special_zeta special_zeta.self_scalar
-special_zeta.other_scalar special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1
-special_modified_bessel_i0 special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1
-special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1 special_spherical_bessel_j0
-special_airy_ai linear matmul outer layer_norm group_norm rms_norm softmax.int log_softmax.int conv1d conv2d
-conv3d max_pool2d adaptive_avg_pool2d adaptive_avg_pool1d pad repeat_interleave.self_int flatten.using_ints
-unflatten.int narrow movedim.int view_as reshape_as type_as to.dtype scaled_dot_product_attention
+scatter_add bucketize.Tensor searchsorted.Tensor scatter_reduce.two scatter.reduce scatter.value_reduce
+index_reduce index_fill.int_Scalar index_fill.int_Tensor index_copy take put special_entr special_erfcx
+special_i0e special_i1 special_i1e special_log_ndtr special_ndtri special_xlog1py special_xlog1py.self_scalar
+special_xlog1py.other_scalar special_zeta special_zeta.self_scalar special_zeta.other_scalar special_bessel_j0
+special_bessel_j1 special_bessel_y0 special_bessel_y1 special_modified_bessel_i0 special_modified_bessel_i1
+special_modified_bessel_k0 special_modified_bessel_k1 special_scaled_modified_bessel_k0
+special_scaled_modified_bessel_k1 special_spherical_bessel_j0 special_airy_ai _euclidean_dist linear matmul
+outer layer_norm group_norm rms_norm softmax.int log_softmax.int conv1d conv2d conv3d max_pool2d
+adaptive_avg_pool2d adaptive_avg_pool1d pad repeat_interleave.self_int flatten.using_ints unflatten.int narrow
+movedim.int view_as reshape_as type_as to.dtype scaled_dot_product_attention
 """.split()
 )

@@ -9,7 +9,8 @@ pytest.importorskip("transformers", reason="scripts/setup.sh --models installs i
 
 from capture_cases import equal, nn, numbers
 
-SPECIAL = torch.special
+F, LINEAR, SPECIAL = torch.nn.functional, torch.linalg, torch.special
+INFINITY = float("inf")
 
 
 class Of(nn.Module):
@@ -47,6 +48,27 @@ def known(made_of, *names, space=torch):
 
 def places(below, *shape):
     return torch.arange(torch.Size(shape).numel()).mul(7).remainder(below).view(shape)
+
+
+def rows(below, x):
+    """The same places in each sample."""
+    return places(below, 6).expand(x.shape[0], 6)
+
+
+def per_sample(x):
+    return x.unsqueeze(1)
+
+
+def reduced(reduce):
+    def scattered(x):
+        made = torch.zeros_like(x).scatter_reduce(1, rows(3, x), x, reduce, include_self=False)
+        return made + x.scatter_reduce(1, rows(3, x), x, reduce)
+
+    def indexed(x):
+        made = torch.ones_like(x).index_reduce(1, places(3, 6), x, reduce)
+        return made + x.index_reduce(1, places(3, 6), 2 * x, reduce, include_self=False)
+
+    return [scattered] if reduce == "sum" else [scattered, indexed]
 
 
 GROUPS = {
@@ -100,6 +122,72 @@ GROUPS = {
             lambda x: SPECIAL.xlog1py(parts(x), parts(x)) + SPECIAL.xlog1py(x, 2.0),
             lambda x: SPECIAL.xlog1py(2.0, parts(x)),
             lambda x: SPECIAL.zeta(2.5, parts(x) + 1) + x * SPECIAL.zeta(parts(x).detach() + 2, 2.0),
+        ],
+    ),
+    "losses": (
+        6,
+        [
+            lambda x: F.kl_div(F.log_softmax(x, -1), F.softmax(2 * x, -1), reduction="none"),
+            lambda x: F.soft_margin_loss(x, torch.ones_like(x), reduction="none"),
+            lambda x: per_sample(F.triplet_margin_loss(x, 2 * x, -x, reduction="none")),
+            lambda x: per_sample(F.triplet_margin_loss(x, 2 * x, -x, swap=True, p=1.0, reduction="none")),
+            lambda x: per_sample(F.triplet_margin_with_distance_loss(x, 2 * x, -x, reduction="none")),
+            *(
+                lambda x, p=p: F.pairwise_distance(x, 2 * x + 1, p=p, keepdim=True)
+                for p in (1.0, 2.0, 3.0, INFINITY)
+            ),
+        ],
+    ),
+    "reductions": (
+        6,
+        [
+            *(lambda x, f=f: x * f(x, dim=1, keepdim=True) for f in (torch.nansum, torch.nanmean)),
+            *(lambda x, f=f: x * f(x, dim=1, keepdim=True)[0] for f in (torch.mode, torch.std_mean)),
+            *(lambda x, f=f: x * f(x, 1)[0] for f in (torch.cummax, torch.cummin)),
+            lambda x: torch.logcumsumexp(x, 1),
+            lambda x: x * sum(torch.aminmax(x, dim=1, keepdim=True)),
+            lambda x: x * torch.count_nonzero(x, dim=1).unsqueeze(1),
+            lambda x: torch.norm(x, p=3, dim=1, keepdim=True),
+            lambda x: torch.renorm(x.view(-1, 2, 3), 2, 2, 0.5),
+            lambda x: torch.trapezoid(x, torch.arange(6.0), dim=1).unsqueeze(1),
+            lambda x: torch.cumulative_trapezoid(x, dx=0.5, dim=1),
+            lambda x: x.view(-1, 2, 3).norm(p=3, dim=(1, 2)).unsqueeze(1),
+        ],
+    ),
+    "places": (
+        6,
+        [
+            lambda x: x * torch.bucketize(x.detach(), torch.tensor([-0.5, 0.0, 0.5])),
+            lambda x: x * torch.searchsorted(x.detach().sort(1)[0], x.detach(), right=True),
+            *(f for reduce in ("sum", "prod", "mean", "amax", "amin") for f in reduced(reduce)),
+            lambda x: x.index_fill(1, places(3, 2), 0.5) + x.index_fill(1, places(3, 2), torch.tensor(0.5)),
+            lambda x: x.index_copy(1, torch.tensor([1, 3]), x[:, :2] * 2),
+            lambda x: x * torch.take(torch.arange(8.0), places(6, 6)),
+            lambda x: x * torch.put(torch.arange(6.0), places(6, 3), torch.ones(3), accumulate=True),
+            lambda x: x.detach().scatter(1, rows(3, x), 2 * x.detach(), reduce="add") * x,
+            lambda x: x.detach().scatter(1, rows(3, x), 2.0, reduce="multiply") * x,
+        ],
+    ),
+    "shapes": (
+        6,
+        [
+            lambda x: torch.unsafe_split(x, 3, 1)[0] + torch.unsafe_split_with_sizes(x, [2, 3, 1], 1)[1],
+            lambda x: torch.unsafe_chunk(x, 2, 1)[1],
+            lambda x: x.view(-1, 2, 3).diagonal_scatter(x[:, :2], 0, 1, 2),
+            torch.diag_embed,
+            lambda x: x + torch.block_diag(torch.ones(3, 3), torch.eye(3)).sum(0),
+            lambda x: x * torch.trace(torch.eye(6)[:, :4]),
+            lambda x: x.view(-1, 3, 2)[:, torch.tril_indices(3, 2)[0], torch.tril_indices(3, 2)[1]],
+            lambda x: x.view(-1, 3, 2)[:, torch.triu_indices(3, 2)[0], torch.triu_indices(3, 2)[1]],
+            lambda x: x + torch.logspace(0, 1, 6) + torch.eye(2, 6)[0],
+            lambda x: x @ torch.addr(torch.zeros(6, 6), torch.ones(6), torch.arange(6.0)),
+            lambda x: torch.addmv(x[:, 0], x, torch.ones(6)).unsqueeze(1),
+            lambda x: x @ torch.addbmm(torch.eye(6), torch.ones(2, 6, 6), torch.ones(2, 6, 6)),
+            lambda x: LINEAR.cross(x.view(-1, 2, 3), 2 * x.view(-1, 2, 3) + 1),
+            *(
+                lambda x, mode=mode: F.pad(x.view(-1, 2, 3), (1, 2), mode)
+                for mode in ("reflect", "replicate")
+            ),
         ],
     ),
 }

@@ -240,7 +240,7 @@ BY_SETTING = {
     "torch.index_add": ["index_add"],
     "torch.index_select": [],
     "torch.repeat_interleave": [],
-    "torch.Tensor.index_copy": [],
+    "torch.Tensor.index_copy": ["index_copy"],
     "torch.Tensor.scatter": ["scatter.src", "scatter.value"],
     "torch.Tensor.scatter_reduce": [],
     "torch.cumsum": ["cumsum"],
@@ -264,22 +264,30 @@ REFUSED = {
         "upsample_trilinear3d_backward",
     ],
     "torch.nn.ReflectionPad1d": ["reflection_pad1d_backward"],
-    "torch.nn.ReflectionPad3d": [],
+    "torch.nn.ReflectionPad3d": ["reflection_pad3d_backward"],
     "torch.nn.CTCLoss": [],
     "torch.nn.EmbeddingBag": [],
-    "torch.Tensor.put_": [],
+    "torch.Tensor.put_": ["put"],
     "torch.histc": [],
     "torch.bincount": [],
     "torch.median": ["median.dim"],
     "torch.nn.functional.grid_sample": [],
-    "torch.Tensor.scatter_reduce": [],
+    "torch.Tensor.scatter_reduce": ["scatter_reduce.two"],
     "torch.Tensor.resize_": [],
     "torch.nn.NLLLoss": ["nll_loss2d_forward"],
     # LibTorch's kernels have a deterministic form: no call of alertNotDeterministic is left in them.
     "torch.nn.ReflectionPad2d": ["reflection_pad2d_backward"],
 }
 IN_FACT_BY_SETTING = {"reflection_pad2d_backward"}
-ALSO_REFUSED = {"replication_pad2d_backward"}
+# Their kernels add by atomics, or LibTorch throws for what torch.nn calls otherwise.
+ALSO_REFUSED = {
+    "replication_pad1d_backward",
+    "replication_pad2d_backward",
+    "replication_pad3d_backward",
+    "index_reduce",
+    "scatter.reduce",
+    "scatter.value_reduce",
+}
 
 
 def determinism():

@@ -87,7 +87,8 @@ class Finder {
     if (name == "aten::embedding") {
       found.push_back({value(1), value(0), 0});
     } else if (name == "aten::index_select" || name == "aten::gather" || name == "aten::index_add" ||
-               name.starts_with("aten::scatter")) {
+               name == "aten::index_copy" || name == "aten::index_reduce" ||
+               name.starts_with("aten::index_fill") || name.starts_with("aten::scatter")) {
       found.push_back({value(2), value(0), dimension(value(0), of[1])});
     } else if (name.starts_with("aten::nll_loss") && name.ends_with("_forward")) {
       found.push_back({value(1), value(0), type(value(0)).sizes.size() == 1 ? 0U : 1U, false, number(of[4])});
