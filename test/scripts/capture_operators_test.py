@@ -71,6 +71,23 @@ def reduced(reduce):
     return [scattered] if reduce == "sum" else [scattered, indexed]
 
 
+def antialiased(mode):
+    return [
+        lambda x: F.interpolate(x.view(-1, 2, 6, 6), size=(4, 5), mode=mode, antialias=True),
+        lambda x: F.interpolate(x.view(-1, 2, 6, 6), scale_factor=(0.67, 0.84), mode=mode, antialias=True),
+    ]
+
+
+def unpooled(x):
+    image = x.view(-1, 2, 6, 6)
+    return F.max_unpool2d(*F.max_pool2d(image, 2, return_indices=True), 2)
+
+
+def unpooled_in_space(x):
+    image = x.view(-1, 1, 2, 6, 6)
+    return F.max_unpool3d(*F.max_pool3d(image, 2, return_indices=True), 2)
+
+
 GROUPS = {
     "elements": (
         6,
@@ -187,6 +204,38 @@ GROUPS = {
             *(
                 lambda x, mode=mode: F.pad(x.view(-1, 2, 3), (1, 2), mode)
                 for mode in ("reflect", "replicate")
+            ),
+        ],
+    ),
+    "images": (
+        72,
+        [
+            *(
+                lambda x, mode=mode: F.pad(x.view(-1, 2, 3, 3, 4), (1, 1, 1, 2, 2, 1), mode)
+                for mode in ("reflect", "replicate", "circular")
+            ),
+            *antialiased("bilinear"),
+            *antialiased("bicubic"),
+            lambda x: F.adaptive_max_pool3d(x.view(-1, 2, 3, 3, 4), 2),
+            unpooled,
+            unpooled_in_space,
+        ],
+    ),
+    "quantization": (
+        6,
+        [
+            lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127),
+            lambda x: torch.fake_quantize_per_tensor_affine(
+                x, torch.tensor(0.1), torch.tensor(0, dtype=torch.int32), -128, 127
+            ),
+            lambda x: torch.fake_quantize_per_channel_affine(
+                x, torch.full((6,), 0.1), torch.zeros(6, dtype=torch.int32), 1, -128, 127
+            ),
+            lambda x: torch._fake_quantize_learnable_per_tensor_affine(
+                x, torch.ones(1) * 0.1, torch.zeros(1), -128, 127, 1.0
+            ),
+            lambda x: torch._fake_quantize_learnable_per_channel_affine(
+                x, torch.full((6,), 0.1), torch.zeros(6), 1, -128, 127, 1.0
             ),
         ],
     ),

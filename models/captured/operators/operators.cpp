@@ -424,6 +424,17 @@ constexpr Operator kOperators[] = {
     Operator{"aten::_upsample_nearest_exact3d_backward", kSame},
     Operator{"aten::upsample_trilinear3d", kSame},
     Operator{"aten::upsample_trilinear3d_backward", kRefused},
+    Operator{"aten::adaptive_max_pool3d", kSame},
+    Operator{"aten::adaptive_max_pool3d_backward", kRefused},
+    Operator{"aten::max_unpool2d", kRefused},
+    Operator{"aten::max_unpool3d", kRefused},
+    Operator{"aten::_upsample_bilinear2d_aa", kSame},
+    Operator{"aten::_upsample_bilinear2d_aa.vec", kSame},
+    Operator{"aten::_upsample_bilinear2d_aa_backward", kRefused},
+    Operator{"aten::_upsample_bicubic2d_aa", kSame},
+    Operator{"aten::_upsample_bicubic2d_aa.vec", kSame},
+    Operator{"aten::_upsample_bicubic2d_aa_backward", kRefused},
+    Operator{"aten::affine_grid_generator", kSet},
     // Norms
     Operator{"aten::native_batch_norm", kSame, Effect::pure, Condition::no_running_mean},
     Operator{"aten::native_batch_norm_backward", kSame},
@@ -497,6 +508,14 @@ constexpr Operator kOperators[] = {
     Operator{"aten::special_airy_ai", kSame},
     // Distances
     Operator{"aten::_euclidean_dist", kSet},
+    // Quantization
+    Operator{"aten::fake_quantize_per_tensor_affine_cachemask", kSame},
+    Operator{"aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams", kSame},
+    Operator{"aten::fake_quantize_per_channel_affine_cachemask", kSame},
+    Operator{"aten::_fake_quantize_learnable_per_tensor_affine", kSame},
+    Operator{"aten::_fake_quantize_learnable_per_tensor_affine_backward", kSame},
+    Operator{"aten::_fake_quantize_learnable_per_channel_affine", kSame},
+    Operator{"aten::_fake_quantize_learnable_per_channel_affine_backward", kSame},
     // Composites of the above, which graphs of evaluation may have whole
     Operator{"aten::linear", kSet},
     Operator{"aten::matmul", kSet},

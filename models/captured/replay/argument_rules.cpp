@@ -201,6 +201,7 @@ std::string pooled(const StepView& view) {
 constexpr const char* kMaxPool2d = "aten::max_pool2d_with_indices";
 constexpr const char* kMaxPool3d = "aten::max_pool3d_with_indices";
 constexpr const char* kAdaptiveMaxPool2d = "aten::adaptive_max_pool2d";
+constexpr const char* kAdaptiveMaxPool3d = "aten::adaptive_max_pool3d";
 
 /// `size(i, in)` of each of the last `dimensions`, and as many of the others as the input has.
 template <class SizeOf>
@@ -306,6 +307,7 @@ const std::unordered_map<std::string_view, Rule>& rules() {
       {"aten::max_pool2d_with_indices_backward", pooled<kMaxPool2d>},
       {"aten::max_pool3d_with_indices_backward", pooled<kMaxPool3d>},
       {"aten::adaptive_max_pool2d_backward", pooled<kAdaptiveMaxPool2d>},
+      {"aten::adaptive_max_pool3d_backward", pooled<kAdaptiveMaxPool3d>},
       {"aten::replication_pad1d_backward", padded<1>},
       {"aten::reflection_pad3d_backward", padded<3>},
       {"aten::replication_pad3d_backward", padded<3>},
