@@ -5,6 +5,8 @@ one call that autograd differentiates as eager does, in both.
 - Products, whose derivative asks whether there is a zero: eager looks at the numbers, a trace takes the way
   that is right for all. (FunctionsManual.cpp, prod_backward and cumprod_backward, for what is differentiated
   once.)
+- Eigenvalues and singular values, whose vectors eager computes for the derivative alone. What is exported for
+  training has them in evaluation too.
 """
 
 from __future__ import annotations
@@ -112,6 +114,23 @@ def cumprod(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 PRODUCTS = {ATEN.prod.default: prod, ATEN.prod.dim_int: prod_over, ATEN.cumprod.default: cumprod}
+
+
+# Which of their results are vectors, and the argument that asks for them, with its place.
+VECTORS = {
+    ATEN._linalg_eigh.default: ({1}, "compute_v", 2),
+    ATEN._linalg_svd.default: ({0, 2}, "compute_uv", 2),
+}
+
+
+def values_alone(graph: fx.Graph) -> None:
+    """For a graph of evaluation: decompositions of which only values are read make no vectors."""
+    for node in graph.nodes:
+        if node.target not in VECTORS:
+            continue
+        vectors, asks, place = VECTORS[node.target]
+        if not any(user.args[1] in vectors for user in node.users):
+            node.args, node.kwargs = node.args[:place], {**node.kwargs, asks: False}
 
 
 def as_eager(graph: fx.Graph) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from .as_eager import values_alone
 from .eager_kernels import eager_kernels
 from .errors import CaptureError, place_in, place_of
 from .export_errors import said
@@ -173,6 +174,8 @@ def trace(
         roles[node] = f"g{about.output.idx}" if "Tangent" in type(about).__name__ else role_names[about.idx]
     simplify(graph)
     real_types(graph)
+    if not training:
+        values_alone(graph)
     results = next(n for n in graph.nodes if n.op == "output")
 
     def none(things: Sequence[Any]) -> list[None]:

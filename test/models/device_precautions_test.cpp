@@ -1,6 +1,7 @@
 // What is done around calls on GPUs, whose kernels make other things than the CPU's: as an H200 made them
 // (docs/measurements/2026-11-28-gpus.md), without a GPU.
 
+#include "base/error.h"
 #include "models/captured/format/graph_values.h"
 #include "models/captured/format/step_parser.h"
 #include "models/captured/replay/precautions.h"
@@ -24,7 +25,7 @@ const c10::Device kCuda(c10::kCUDA, 0);
 /// The only step of a call, with the types that the CPU makes.
 class Around {
  public:
-  Around(const std::string& line, c10::Device device) {
+  Around(const std::string& line, c10::Device device, bool reads_last = true) {
     OperatorTrial trial(call_of(Json::parse(line)));
     tensors_ = trial.tensors();
     step_ = trial.steps().back();
@@ -38,6 +39,7 @@ class Around {
     }
     for (const ValueId id : step_.results)
       types_.push_back(trial.values()[static_cast<std::size_t>(id)].type);
+    if (!reads_last) step_.results.back() = kNoValue;
     precautions_ = precautions_for(StepView(step_, trial.values(), 1, constants_), device);
   }
 
@@ -50,6 +52,9 @@ class Around {
     torch::jit::Stack stack(made.begin(), made.end());
     precautions_.settle(stack, types_, 1);
     return tensors_of(stack);
+  }
+  void require_success(Tensors made) const {
+    precautions_.require_success(torch::jit::Stack(made.begin(), made.end()), step_);
   }
   [[nodiscard]] const Tensors& tensors() const { return tensors_; }
   [[nodiscard]] std::string called() const { return precautions_.op->schema().name(); }
@@ -116,4 +121,47 @@ TEST_CASE("norms of narrow numbers with weights in float32 are computed in float
   CHECK(made[0].scalar_type() == at::kBFloat16);
   CHECK(made[1].scalar_type() == at::kFloat);
   CHECK(Around(line, at::kCPU).taken(given)[0].scalar_type() == at::kBFloat16);
+}
+
+TEST_CASE("a matrix that has no inverse or no decomposition is an error, unless something reads the code",
+          "[device_precautions]") {
+  const at::Tensor made = at::rand({2, 3, 3});
+  const auto codes = [](int first, int second) { return at::tensor({first, second}, at::kInt); };
+  const std::string inverse = R"(["aten::linalg_inv_ex", "f32[2,3,3]", false])";
+  const Around unread(inverse, at::kCPU, false), read(inverse, at::kCPU), on_device(inverse, kCuda, false);
+  CHECK_NOTHROW(unread.require_success({made, codes(0, 0)}));
+  CHECK_THROWS_WITH(unread.require_success({made, codes(0, 2)}),
+                    Catch::Matchers::EndsWith("aten::linalg_inv_ex: a matrix is singular"));
+  CHECK_NOTHROW(read.require_success({made, codes(0, 2)}));
+  CHECK_NOTHROW(on_device.require_success({made, codes(0, 2)}));
+  const Around root(
+      R"(["aten::linalg_cholesky_ex", {"made": ["aten::mm", "f32[3,6]", "f32[6,3]"], "take": 0}, false])",
+      at::kCPU, false);
+  CHECK_THROWS_WITH(root.require_success({made, codes(0, 2)}),
+                    Catch::Matchers::EndsWith("a matrix is not positive-definite"));
+}
+
+TEST_CASE("rows that a decomposition has exchanged are compared with those that there are",
+          "[device_precautions]") {
+  const std::string line =
+      R"(["aten::linalg_lu_solve", {"made": ["aten::linalg_lu_factor_ex", "a=f32[3,3]"], "take": 0},
+          {"made": ["aten::linalg_lu_factor_ex", "=a"], "take": 1}, "f32[3,4]", true, false])";
+  const Around solve(line, at::kCPU);
+  const at::Tensor lu = at::rand({3, 3}), right = at::rand({3, 4});
+  CHECK_NOTHROW(solve.taken({lu, at::tensor({1, 2, 3}, at::kInt), right}));
+  for (const int beyond : {0, 4, -1}) {
+    CHECK_THROWS_WITH(solve.taken({lu, at::tensor({1, beyond, 3}, at::kInt), right}),
+                      Catch::Matchers::EndsWith("expected indices from 1 to 3"));
+  }
+}
+
+TEST_CASE("what makes the host wait for a GPU is refused there", "[device_precautions]") {
+  for (const char* const line :
+       {R"(["aten::_linalg_eigh", "f32[2,3,3]", {"string": "L"}, true])",
+        R"(["aten::_linalg_svd", "f32[2,4,3]", false, true, null])",
+        R"(["aten::linalg_matrix_exp", "f32[2,3,3]"])",
+        R"(["aten::linalg_pinv.atol_rtol_tensor", "f32[2,4,3]", null, null, false])"}) {
+    CHECK_NOTHROW(Around(line, at::kCPU));
+    CHECK_THROWS_AS(Around(line, kCuda), InputError);
+  }
 }

@@ -46,6 +46,16 @@ def known(made_of, *names, space=torch):
     return [of(getattr(space, name)) for name in names]
 
 
+def square(x):
+    """[..., 9] as invertible matrices."""
+    return x.view(-1, 3, 3) + 2 * torch.eye(3)
+
+
+def definite(x):
+    a = x.view(-1, 3, 3)
+    return a @ a.mT + 3 * torch.eye(3)
+
+
 def places(below, *shape):
     return torch.arange(torch.Size(shape).numel()).mul(7).remainder(below).view(shape)
 
@@ -86,6 +96,16 @@ def unpooled(x):
 def unpooled_in_space(x):
     image = x.view(-1, 1, 2, 6, 6)
     return F.max_unpool3d(*F.max_pool3d(image, 2, return_indices=True), 2)
+
+
+def decomposed(x):
+    u, s, v = LINEAR.svd(square(x), full_matrices=False)
+    return (u * s.unsqueeze(1)) @ v
+
+
+def of_eigenvectors(x):
+    values, vectors = LINEAR.eigh(definite(x))
+    return values.unsqueeze(1) * vectors**2
 
 
 GROUPS = {
@@ -239,6 +259,38 @@ GROUPS = {
             ),
         ],
     ),
+    "equations": (
+        9,
+        [
+            lambda x: LINEAR.inv(square(x)),
+            lambda x: LINEAR.solve(square(x), square(x) @ torch.ones(3, 2)),
+            lambda x: LINEAR.solve(square(x), x[:, :3]),
+            lambda x: per_sample(LINEAR.det(square(x))),
+            lambda x: per_sample(LINEAR.slogdet(square(x))[1] + torch.logdet(definite(x))),
+            lambda x: LINEAR.cholesky(definite(x)),
+            lambda x: torch.cholesky_solve(torch.ones(3, 2), LINEAR.cholesky(definite(x))),
+            lambda x: torch.cholesky_inverse(LINEAR.cholesky(definite(x))),
+            lambda x: LINEAR.solve_triangular(LINEAR.cholesky(definite(x)), x.view(-1, 3, 3), upper=False),
+            lambda x: torch.triangular_solve(x.view(-1, 3, 3), LINEAR.cholesky(definite(x)), upper=False)[0],
+            lambda x: LINEAR.lu_solve(*LINEAR.lu_factor(square(x)), x.view(-1, 3, 3)),
+            lambda x: LINEAR.matrix_power(square(x), -2),
+        ],
+    ),
+    "decompositions": (
+        9,
+        [
+            lambda x: sum(LINEAR.qr(square(x))),
+            lambda x: sum(LINEAR.lu(square(x))[1:]),
+            lambda x: LINEAR.householder_product(square(x), x[:, :3]),
+            lambda x: LINEAR.eigvalsh(definite(x)),
+            of_eigenvectors,
+            lambda x: LINEAR.svdvals(square(x)),
+            decomposed,
+            lambda x: torch.matrix_exp(x.view(-1, 3, 3)),
+            lambda x: LINEAR.pinv(square(x)),
+            lambda x: per_sample(LINEAR.matrix_norm(square(x), "nuc")),
+        ],
+    ),
 }
 
 
@@ -267,3 +319,10 @@ def test_cells():
     torch.manual_seed(0)
     for cell in (nn.LSTMCell, nn.GRUCell, nn.RNNCell):
         equal(cell.__name__, Cells(cell), numbers(3, 4), 1)
+
+
+def test_parametrizations():
+    torch.manual_seed(0)
+    for how in ("cayley", "matrix_exp"):
+        linear = nn.utils.parametrizations.orthogonal(nn.Linear(6, 6), orthogonal_map=how)
+        equal(how, nn.Sequential(nn.Linear(6, 6), linear), numbers(6, name="input"), 1)

@@ -110,6 +110,20 @@ bool is_mixed(const StepView& view) {
   return input && weight && input->dtype != weight->dtype;
 }
 
+/// They choose their next kernel by numbers that a device has made, or read its error codes.
+constexpr std::string_view kWaitOnDevices[] = {"aten::_linalg_eigh", "aten::_linalg_svd",
+                                               "aten::linalg_matrix_exp",
+                                               "aten::linalg_pinv.atol_rtol_tensor"};
+
+/// Where nothing reads the code, the model was written with what raises an error (torch.linalg.inv).
+std::optional<std::uint32_t> unread_code(const Step& step) {
+  static constexpr std::string_view kWithCodes[] = {"aten::linalg_inv_ex", "aten::_linalg_solve_ex",
+                                                    "aten::linalg_cholesky_ex", "aten::linalg_lu_factor_ex"};
+  if (std::ranges::find(kWithCodes, std::string_view(step.name)) == std::end(kWithCodes)) return std::nullopt;
+  const auto last = static_cast<std::uint32_t>(step.results.size()) - 1;
+  return step.results[last] == kNoValue ? std::optional(last) : std::nullopt;
+}
+
 bool lies(const at::Tensor& tensor, Order order) {
   switch (order) {
     case Order::dense:
@@ -127,7 +141,7 @@ std::optional<Integer> first_beyond(const at::Tensor& indices, const Precautions
   const at::Tensor dense = indices.contiguous();
   const auto* const first = dense.const_data_ptr<Integer>();
   const auto fits = [&](Integer index) {
-    return (0 <= index && index < range.below) || index == range.ignored;
+    return (range.from <= index && index < range.below) || index == range.ignored;
   };
   const auto* const found = std::find_if_not(first, first + dense.numel(), fits);
   if (found == first + dense.numel()) return std::nullopt;
@@ -139,9 +153,9 @@ void require_within(const at::Tensor& indices, const Precautions::Indices& range
   if (indices.scalar_type() == at::kLong) beyond = first_beyond<std::int64_t>(indices, range);
   if (indices.scalar_type() == at::kInt) beyond = first_beyond<std::int32_t>(indices, range);
   if (!beyond) return;  // the operator takes no other type
-  throw InputError(step.place, fmt::format("{}: {} has {}, expected indices from 0 to {}", step.name,
+  throw InputError(step.place, fmt::format("{}: {} has {}, expected indices from {} to {}", step.name,
                                            step.op->schema().arguments()[range.position].name(), *beyond,
-                                           range.below - 1));
+                                           range.from, range.below - 1));
 }
 
 }  // namespace
@@ -182,6 +196,19 @@ void Precautions::settle(torch::jit::Stack& results, const std::vector<ValueType
   }
 }
 
+void Precautions::require_success(const torch::jit::Stack& results, const Step& step) const {
+  if (!code) return;
+  const at::Tensor codes = results.at(*code).toTensor().contiguous();
+  if (std::all_of(codes.const_data_ptr<int>(), codes.const_data_ptr<int>() + codes.numel(),
+                  [](int each) { return each == 0; })) {
+    return;
+  }
+  throw InputError(
+      step.place,
+      fmt::format("{}: a matrix {}", step.name,
+                  step.name == "aten::linalg_cholesky_ex" ? "is not positive-definite" : "is singular"));
+}
+
 Precautions precautions_for(const StepView& view, c10::Device device) {
   Precautions found;
   found.op = view.step().op;
@@ -201,6 +228,13 @@ Precautions precautions_for(const StepView& view, c10::Device device) {
   in_place_of(kInPlaceOf);
   lay_out(layouts());
   if (!device.is_cpu()) {
+    if (std::ranges::find(kWaitOnDevices, name) != std::end(kWaitOnDevices)) {
+      throw InputError(
+          view.step().place,
+          fmt::format("{} makes the host wait for the device, which runs do not: train this model "
+                      "on the CPU",
+                      name));
+    }
     in_place_of(kOnDevices);
     lay_out(layouts_on_devices());
     found.widens = is_mixed(view);
@@ -212,6 +246,13 @@ Precautions precautions_for(const StepView& view, c10::Device device) {
     if (ignores) ignored = view.integers("ignore_index").at(0);
     found.indices.push_back({view.position(argument).value(), below, ignored});
   };
+  found.code = unread_code(view.step());
+  // LAPACK counts rows from 1.
+  if (name == "aten::linalg_lu_solve") {
+    const StepView::Sizes rows = view.sizes("LU");
+    const std::int64_t count = rows.size() < 2 ? 0 : rows[rows.size() - 2];
+    found.indices.push_back({view.position("pivots").value(), count + 1, std::nullopt, 1});
+  }
   const StepView::Sizes self = view.sizes("self");
   if (name == "aten::nll_loss_backward") within("target", self.empty() ? 0 : self.back(), true);
   if (name == "aten::nll_loss2d_backward") within("target", self.size() < 2 ? 0 : self[1], true);

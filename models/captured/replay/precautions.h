@@ -26,11 +26,12 @@ struct Precautions {
     std::uint32_t position;
     Order order;
   };
-  /// Indices of [0, below), or `ignored`.
+  /// Indices of [from, below), or `ignored`.
   struct Indices {
     std::uint32_t position;
     std::int64_t below;
     std::optional<std::int64_t> ignored;
+    std::int64_t from = 0;
   };
 
   /// A result that says nothing, which nothing reads: zeros in its place.
@@ -45,14 +46,18 @@ struct Precautions {
   bool widens =
       false;  ///< the kernel takes floating-point numbers of one type alone: all of them are float32
   std::vector<Nothing> nothings;
+  std::optional<std::uint32_t> code;  ///< a result that is 0 where LAPACK succeeded, and that nothing reads
 
   /// Before the call: copies arguments that lie otherwise, and throws InputError for indices out of range.
   void take(torch::jit::Stack& stack, const Step& step) const;
   /// Behind it: the results as the graph says, for micro-batches of `b` samples.
   void settle(torch::jit::Stack& results, const std::vector<ValueType>& types, std::int64_t b) const;
+  /// Throws InputError where a matrix has no inverse or no decomposition, as eager mode does.
+  void require_success(const torch::jit::Stack& results, const Step& step) const;
 };
 
-/// Indices are compared on the CPU alone: on CUDA the kernels do that, and the host does not wait for them.
+/// Indices and codes are compared on the CPU alone: on CUDA the kernels compare indices, and the host waits for
+/// neither. Throws InputError for an operator whose kernel on devices makes it wait.
 [[nodiscard]] Precautions precautions_for(const StepView& view, c10::Device device);
 
 }  // namespace stagecraft::captured

@@ -374,6 +374,7 @@ void Program::run_one(const Instruction& instruction, std::vector<c10::IValue>& 
   } else if (step.own == Step::Own::none) {
     call(instruction, stack);
     instruction.precautions.settle(stack, instruction.types, b_);
+    instruction.precautions.require_success(stack, step);
   } else {
     run_own(instruction, stack, key);
   }
