@@ -51,6 +51,10 @@ INSTEAD = {
     "linalg_householder_product": (
         'torch.nn.utils.parametrizations.orthogonal has orthogonal_map="cayley", or train the weight as it is'
     ),
+    "torchvision::deform_conv2d": (
+        "only torchvision has a kernel for it, and runs have none of torchvision's: sample the image with"
+        " torch.nn.functional.grid_sample, and multiply what it makes by the weight"
+    ),
     "masked_scatter": "put values at places with torch.where",
 }
 

@@ -5,9 +5,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
+torchvision = pytest.importorskip("torchvision", reason="scripts/setup.sh --models installs it")
 pytest.importorskip("transformers", reason="scripts/setup.sh --models installs it")
 
-from capture_cases import equal, nn, numbers
+from capture_cases import equal, nn, numbers, refused
 
 F, LINEAR, SPECIAL = torch.nn.functional, torch.linalg, torch.special
 INFINITY = float("inf")
@@ -326,3 +327,23 @@ def test_parametrizations():
     for how in ("cayley", "matrix_exp"):
         linear = nn.utils.parametrizations.orthogonal(nn.Linear(6, 6), orthogonal_map=how)
         equal(how, nn.Sequential(nn.Linear(6, 6), linear), numbers(6, name="input"), 1)
+
+
+class Deformed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.offsets, self.weight = nn.Conv2d(2, 18, 3, padding=1), nn.Parameter(torch.randn(3, 2, 3, 3))
+
+    def forward(self, x):
+        return torchvision.ops.deform_conv2d(x, self.offsets(x), self.weight, padding=1)
+
+
+def test_deformed_convolution():
+    refused(
+        "deform_conv2d",
+        Deformed(),
+        numbers(2, 6, 6),
+        "deform_conv.py",
+        "torchvision::deform_conv2d",
+        "torch.nn.functional.grid_sample",
+    )
