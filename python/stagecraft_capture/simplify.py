@@ -28,6 +28,10 @@ def simplify(graph: fx.Graph) -> None:
             node.target = ATEN.index.Tensor if op == "_unsafe_index" else ATEN.index_put.default
         elif op == "zero":
             node.target = ATEN.zeros_like.default
+        elif op == "empty" and node.kwargs.get("memory_format") in (None, torch.contiguous_format):
+            # written to afterwards: runs have no memory that nobody has written to
+            named = {name: value for name, value in node.kwargs.items() if name != "memory_format"}
+            node.target, node.kwargs = ATEN.zeros.default, named
         elif op == "copy" and name_of(node.args[0]) == "new_empty_strided":
             copy_laid_out(graph, node)
         elif is_random(node):

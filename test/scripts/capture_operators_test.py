@@ -82,6 +82,33 @@ def reduced(reduce):
     return [scattered] if reduce == "sum" else [scattered, indexed]
 
 
+def distances(*powers, width=5, **how):
+    return [
+        lambda x, p=p: torch.cdist(x.view(-1, width, 3), 2 * x.view(-1, width, 3) + 1, p=p, **how)
+        for p in powers
+    ]
+
+
+def sampled(mode, padding, corners):
+    def sample(x):
+        image = x.view(-1, 3, 4, 6)
+        moved = image.mean((2, 3)).unsqueeze(1).expand(-1, 2, 3) * 0.5 + torch.eye(2, 3)
+        grid = F.affine_grid(moved, [x.shape[0], 3, 4, 5], align_corners=corners)
+        return F.grid_sample(image, grid, mode, padding, align_corners=corners)
+
+    return sample
+
+
+def sampled_in_space(mode):
+    def sample(x):
+        image = x.view(-1, 4, 3, 3, 2)
+        moved = image.mean((2, 3, 4)).unsqueeze(1).expand(-1, 3, 4) * 0.5 + torch.eye(3, 4)
+        grid = F.affine_grid(moved, [x.shape[0], 4, 2, 3, 4], align_corners=True)
+        return F.grid_sample(image, grid, mode, align_corners=True)
+
+    return sample
+
+
 def antialiased(mode):
     return [
         lambda x: F.interpolate(x.view(-1, 2, 6, 6), size=(4, 5), mode=mode, antialias=True),
@@ -180,7 +207,10 @@ GROUPS = {
         6,
         [
             *(lambda x, f=f: x * f(x, dim=1, keepdim=True) for f in (torch.nansum, torch.nanmean)),
-            *(lambda x, f=f: x * f(x, dim=1, keepdim=True)[0] for f in (torch.mode, torch.std_mean)),
+            *(
+                lambda x, f=f: x * f(x, dim=1, keepdim=True)[0]
+                for f in (torch.nanmedian, torch.mode, torch.std_mean)
+            ),
             *(lambda x, f=f: x * f(x, 1)[0] for f in (torch.cummax, torch.cummin)),
             lambda x: torch.logcumsumexp(x, 1),
             lambda x: x * sum(torch.aminmax(x, dim=1, keepdim=True)),
@@ -190,6 +220,15 @@ GROUPS = {
             lambda x: torch.trapezoid(x, torch.arange(6.0), dim=1).unsqueeze(1),
             lambda x: torch.cumulative_trapezoid(x, dx=0.5, dim=1),
             lambda x: x.view(-1, 2, 3).norm(p=3, dim=(1, 2)).unsqueeze(1),
+        ],
+    ),
+    "distances": (
+        90,
+        [
+            *distances(1.0, 2.0, 3.0, INFINITY, width=30, compute_mode="donot_use_mm_for_euclid_dist"),
+            *distances(2.0, width=30),
+            *distances(2.0, width=30, compute_mode="use_mm_for_euclid_dist"),
+            lambda x: x[:, :1] * F.pdist(torch.arange(12.0).view(4, 3)).mean(),
         ],
     ),
     "places": (
@@ -235,9 +274,21 @@ GROUPS = {
                 lambda x, mode=mode: F.pad(x.view(-1, 2, 3, 3, 4), (1, 1, 1, 2, 2, 1), mode)
                 for mode in ("reflect", "replicate", "circular")
             ),
+            *(
+                sampled(mode, padding, corners)
+                for mode in ("bilinear", "nearest", "bicubic")
+                for padding, corners in (("zeros", False), ("border", True), ("reflection", False))
+            ),
+            *(sampled_in_space(mode) for mode in ("bilinear", "nearest")),
             *antialiased("bilinear"),
             *antialiased("bicubic"),
             lambda x: F.adaptive_max_pool3d(x.view(-1, 2, 3, 3, 4), 2),
+            lambda x: F.fractional_max_pool2d(
+                x.view(-1, 2, 6, 6), 2, 3, _random_samples=torch.full((x.shape[0], 2, 2), 0.3)
+            ),
+            lambda x: F.fractional_max_pool3d(
+                x[:, :64].view(-1, 1, 4, 4, 4), 2, 2, _random_samples=torch.full((x.shape[0], 1, 3), 0.3)
+            ),
             unpooled,
             unpooled_in_space,
         ],

@@ -202,6 +202,18 @@ constexpr const char* kMaxPool2d = "aten::max_pool2d_with_indices";
 constexpr const char* kMaxPool3d = "aten::max_pool3d_with_indices";
 constexpr const char* kAdaptiveMaxPool2d = "aten::adaptive_max_pool2d";
 constexpr const char* kAdaptiveMaxPool3d = "aten::adaptive_max_pool3d";
+constexpr const char* kFractionalMaxPool2d = "aten::fractional_max_pool2d";
+constexpr const char* kFractionalMaxPool3d = "aten::fractional_max_pool3d";
+
+/// The same, for as many parts as the step says.
+template <const char* const& forward>
+std::string pooled_to(const StepView& view) {
+  const Sizes parts = view.integers("output_size"), gradient = view.sizes("grad_output");
+  const bool fits = !parts.empty() && parts.size() < gradient.size() &&
+                    std::equal(parts.rbegin(), parts.rend(), gradient.rbegin());
+  return fits ? pooled<forward>(view)
+              : fmt::format("output_size is {}, and grad_output {}", text_of(parts), text_of(gradient));
+}
 
 /// `size(i, in)` of each of the last `dimensions`, and as many of the others as the input has.
 template <class SizeOf>
@@ -242,6 +254,58 @@ std::string averaged(const StepView& view) {
     return at::native::pooling_output_shape<std::int64_t>(
         in, kernel, window("padding", i, 0), window("stride", i, kernel), 1, view.flag("ceil_mode"));
   });
+}
+
+/// Kernels leave their results unwritten for a mode that they do not know.
+std::string sampled(const StepView& view) {
+  for (const char* const mode : {"interpolation_mode", "padding_mode"}) {
+    const std::int64_t its = view.integers(mode).at(0);
+    if (its < 0 || its > 2) return fmt::format("{} is {}, expected 0, 1 or 2", mode, its);
+  }
+  return "";
+}
+
+/// Its gradient has samples and channels of the input, places of the grid.
+std::string sampled_backward(const StepView& view) {
+  const Sizes input = view.sizes("input"), grid = view.sizes("grid");
+  if (input.size() < 4 || grid.size() != input.size())
+    return "input and grid have four or five dimensions each";
+  Sizes expected{input[0], input[1]};
+  expected.insert(expected.end(), grid.begin() + 1, grid.end() - 1);
+  return first_of({sampled(view), must_be(view, "grad_output", expected)});
+}
+
+/// Versions of LibTorch have other names for it.
+std::string gradient_of_distances(const StepView& view, const Sizes& expected) {
+  return first_of({must_be(view, "grad", expected), must_be(view, "grad_output", expected)});
+}
+
+/// Of every row of x1 to every row of x2.
+std::string distances(const StepView& view) {
+  const Sizes x1 = view.sizes("x1"), x2 = view.sizes("x2");
+  if (x1.size() < 2 || x2.size() < 2 || x1.back() != x2.back()) {
+    return fmt::format("x1 is {}, and x2 {}", text_of(x1), text_of(x2));
+  }
+  const std::size_t count = std::max(x1.size(), x2.size());
+  Sizes expected(count, 1);
+  for (const Sizes& its : {x1, x2}) {
+    for (std::size_t i = 0; i + 2 < its.size(); ++i) {
+      std::int64_t& size = expected[count - its.size() + i];
+      if (its[i] != 1 && size != 1 && its[i] != size) return "x1 and x2 have other samples";
+      if (its[i] != 1) size = its[i];
+    }
+  }
+  expected[count - 2] = x1[x1.size() - 2];
+  expected[count - 1] = x2[x2.size() - 2];
+  return first_of({gradient_of_distances(view, expected), must_be(view, "cdist", expected)});
+}
+
+/// Of each pair of rows.
+std::string pair_distances(const StepView& view) {
+  const Sizes self = view.sizes("self");
+  if (self.size() != 2) return "self has other than two dimensions";
+  const Sizes expected{self[0] * (self[0] - 1) / 2};
+  return first_of({gradient_of_distances(view, expected), must_be(view, "pdist", expected)});
 }
 
 /// Into as many parts as the gradient has.
@@ -308,6 +372,14 @@ const std::unordered_map<std::string_view, Rule>& rules() {
       {"aten::max_pool3d_with_indices_backward", pooled<kMaxPool3d>},
       {"aten::adaptive_max_pool2d_backward", pooled<kAdaptiveMaxPool2d>},
       {"aten::adaptive_max_pool3d_backward", pooled<kAdaptiveMaxPool3d>},
+      {"aten::fractional_max_pool2d_backward", pooled_to<kFractionalMaxPool2d>},
+      {"aten::fractional_max_pool3d_backward", pooled_to<kFractionalMaxPool3d>},
+      {"aten::grid_sampler_2d", sampled},
+      {"aten::grid_sampler_3d", sampled},
+      {"aten::grid_sampler_2d_backward", sampled_backward},
+      {"aten::grid_sampler_3d_backward", sampled_backward},
+      {"aten::_cdist_backward", distances},
+      {"aten::_pdist_backward", pair_distances},
       {"aten::replication_pad1d_backward", padded<1>},
       {"aten::reflection_pad3d_backward", padded<3>},
       {"aten::replication_pad3d_backward", padded<3>},

@@ -54,6 +54,7 @@ const std::unordered_map<std::string_view, Layouts>& layouts() {
       {"aten::_scaled_dot_product_flash_attention_for_cpu", attention},
       {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention},
       {"aten::median.dim", {{"self", Order::same}}},
+      {"aten::nanmedian.dim", {{"self", Order::same}}},
   };
   return all;
 }
