@@ -5,11 +5,14 @@
     python3 scripts/bench/delays.py [--ranks 8 16 32] [--schedules all] [--json OUT]
     python3 scripts/bench/delays.py --ranks 4 --slow-links 0 0.25 0.5 --schedules 1f1b 1f1b+1 1f1b+2 zb_h1
 
-The layers sleep, so two processors are enough for 32 ranks. Each stage is one `delay` layer; a rank's stages
-together take --times milliseconds forward and for the two halves of backward. The plan is priced with these
-given times, not with measured ones, and with a link that the transport is measured to have (`profile
---links`). Measured is the median of a run's steps without their first third, which of an asynchronous
-schedule are its steady state. Every row is a run of its own under mpirun; NAME+N is NAME with warmup_extra N.
+The layers sleep, so two processors are enough for 32 ranks. A sleeper is woken late, by about 0.1 ms however
+long it slept. "Late" is by how much on the mean, from the run's timeline, and "as slept" the step simulated
+with times that are longer by that: what is left between it and the measured step is the prediction's error.
+Each stage is one `delay` layer; a rank's stages together take --times milliseconds forward and for the two
+halves of backward. The plan is priced with these given times, not with measured ones, and with a link that
+the transport is measured to have (`profile --links`). Measured is the median of a run's steps without their
+first third, which of an asynchronous schedule are its steady state. Every row is a run of its own under
+mpirun; NAME+N is NAME with warmup_extra N.
 
 --slow-links: transfers that take so many forwards (the boundary's bytes follow), over cards of --mbit
 megabits per second between network namespaces (scripts/bench/netns.sh, root only).
@@ -31,15 +34,17 @@ CLASSES = 10
 class Case:
     """A pipeline of sleeping stages in files: run.json, profile.json (the given times) and cluster.json."""
 
-    def __init__(self, folder, ranks, schedule, features, arguments, link):
+    def __init__(self, folder, ranks, schedule, features, arguments, link, late=0.0):
+        """`late`: milliseconds by which each action takes longer than it is told to."""
         self.folder, self.ranks = folder, ranks
         self.schedule, _, extra = schedule.partition("+")
         self.planned_schedule = f"{self.schedule}:warmup_extra={extra}" if extra else self.schedule
         self.a_rank = STAGES_A_RANK.get(self.schedule, 1)
         self.micro_batches = arguments.micro_batches or 2 * ranks
         stages = ranks * self.a_rank
-        times = [time / self.a_rank for time in arguments.times]
+        times = [time / self.a_rank + late for time in arguments.times]
         outputs = [features] * (stages - 1) + [CLASSES]
+        self.times = times
         self.config = folder / "run.json"
         self.config.write_text(
             json.dumps(
@@ -160,6 +165,14 @@ class Case:
         cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         return steps[len(steps) // 3 :], cpu_s
 
+    def late(self):
+        """Milliseconds by which an action in the timeline took longer than it was told to, on the mean."""
+        events = json.loads((self.folder / "run/timeline.json").read_text())["traceEvents"]
+        told = dict(zip(("forward", "backward_input", "backward_weight"), self.times, strict=True))
+        told["backward"] = told["backward_input"] + told["backward_weight"]
+        late = [event["dur"] / 1e3 - told[event["cat"]] for event in events if event.get("cat") in told]
+        return statistics.mean(late)
+
 
 def measured_link(arguments, command):
     """Between ranks 0 and 1 of a launcher's, as `profile --links` has it."""
@@ -183,6 +196,8 @@ def measure(ranks, schedule, features, arguments, link, launcher):
         case = Case(Path(name), ranks, schedule, features, arguments, link)
         simulated = case.plan(arguments.binary)
         steps, cpu_s = case.train(arguments.binary, launcher(ranks))
+        late = case.late()
+        as_slept = Case(Path(name), ranks, schedule, features, arguments, link, late).plan(arguments.binary)
     measured = statistics.median(steps)
     return {
         "ranks": ranks,
@@ -193,6 +208,9 @@ def measure(ranks, schedule, features, arguments, link, launcher):
         "simulated_ms": simulated,
         "measured_ms": measured,
         "error": simulated / measured - 1,
+        "late_ms": late,
+        "as_slept_ms": as_slept,
+        "error_as_slept": as_slept / measured - 1,
         "steps_ms": steps,
         "cpu_s": cpu_s,
     }
@@ -266,7 +284,8 @@ def main():
         )
         print(
             f"{'schedule':<18}{'m':>4}{'transfer ms':>13}{'simulated ms':>14}{'measured ms':>13}"
-            f"{'error':>9}{'smallest':>10}{'largest':>9}{'cpu s':>8}"
+            f"{'error':>9}{'late ms':>9}{'as slept':>10}{'error':>9}{'smallest':>10}{'largest':>9}"
+            f"{'cpu s':>8}"
         )
         for transfer in arguments.slow_links or [None]:
             features = arguments.features
@@ -280,11 +299,14 @@ def main():
                 print(
                     f"{schedule:<18}{row['micro_batches']:>4}{row['transfer_ms']:>13.2f}"
                     f"{row['simulated_ms']:>14.1f}{row['measured_ms']:>13.1f}{100 * row['error']:>+7.1f}"
+                    f" %{row['late_ms']:>9.3f}{row['as_slept_ms']:>10.1f}{100 * row['error_as_slept']:>+7.1f}"
                     f" %{min(row['steps_ms']):>10.1f}{max(row['steps_ms']):>9.1f}{row['cpu_s']:>8.1f}",
                     flush=True,
                 )
     worst = max(rows, key=lambda row: abs(row["error"]))
     print(f"furthest off: {worst['schedule']} on {worst['ranks']} ranks, {100 * worst['error']:+.1f} %")
+    worst = max(rows, key=lambda row: abs(row["error_as_slept"]))
+    print(f"as slept: {worst['schedule']} on {worst['ranks']} ranks, {100 * worst['error_as_slept']:+.1f} %")
     if arguments.json:
         arguments.json.write_text(
             json.dumps(
