@@ -28,7 +28,11 @@ struct Part {
 /// One rank's time, in which everything comes again after `period`.
 class Cycle {
  public:
-  explicit Cycle(Ticks period) : period_(period) {}
+  /// Nothing is taken, of such a period.
+  void begin(Ticks period) {
+    period_ = period;
+    taken_.clear();
+  }
 
   /// Takes the first free interval at or after `from`; nothing if none is long enough.
   std::optional<Ticks> take(Ticks from, Ticks duration) {
@@ -53,7 +57,7 @@ class Cycle {
   }
 
  private:
-  Ticks period_;
+  Ticks period_ = 1;
   std::vector<std::pair<Ticks, Ticks>> taken_;
 };
 
@@ -63,45 +67,65 @@ using Lags = std::array<Ticks, 5>;
 
 using Pattern = std::vector<std::vector<Part>>;  ///< [position]
 
-/// The replica's first micro-batch as early as the lags and those before and after it allow.
-std::optional<Pattern> place(const Workload& workload, const VirtualStages& shape, int replica, Ticks period,
-                             const Lags& lags) {
-  const MicroBatch mb{replica};
-  Pattern pattern(to_size(shape.ranks));
-  std::vector<Cycle> cycles(pattern.size(), Cycle(period));
-  const auto add = [&](int position, Op op, StageId stage, Ticks from) -> std::optional<Ticks> {
-    const auto at = to_size(position);
-    const Compute compute{op, stage, mb};
-    const Ticks duration = workload.duration(compute);
-    const auto begin = cycles[at].take(from, duration);
+/// Places one replica's first micro-batch, again and again.
+class PatternPlace {
+ public:
+  /// Keeps references to both.
+  PatternPlace(const Workload& workload, const VirtualStages& shape, int replica)
+      : workload_(workload),
+        shape_(shape),
+        mb_{replica},
+        pattern_(to_size(shape.ranks)),
+        cycles_(pattern_.size()),
+        input_end_(2 * pattern_.size()) {}
+
+  /// As early as the lags and those before and after it allow. False where nothing is.
+  bool place(Ticks period, const Lags& lags) {
+    for (std::size_t at = 0; at < pattern_.size(); ++at) {
+      pattern_[at].clear();
+      cycles_[at].begin(period);
+    }
+    std::optional<Ticks> end = 0;
+    const int last = 2 * shape_.ranks - 1;
+    for (int s = 0; s <= last; ++s) {
+      const Ticks hop = s == 0 ? 0 : workload_.forward_hop(StageId{s - 1}, mb_).time;
+      const Ticks lag = s == 0 ? 0 : lags[s < shape_.ranks ? 0 : 1];
+      end = add(Op::forward, s, *end + hop + lag);
+      if (!end) return false;
+    }
+    for (int s = last; s >= 0; --s) {
+      const Ticks hop = s == last ? 0 : workload_.backward_hop(StageId{s + 1}, mb_).time;
+      const Ticks lag = lags[s == last ? 4 : s >= shape_.ranks ? 2 : 3];
+      end = add(Op::backward_input, s, *end + hop + lag);
+      if (!end) return false;
+      input_end_[to_size(s)] = *end;
+    }
+    for (int s = last; s >= 0; --s) {
+      if (!add(Op::backward_weight, s, input_end_[to_size(s)])) return false;
+    }
+    return true;
+  }
+  /// The last one placed.
+  [[nodiscard]] const Pattern& pattern() const { return pattern_; }
+
+ private:
+  std::optional<Ticks> add(Op op, int stage, Ticks from) {
+    const std::size_t at = to_size(stage < shape_.ranks ? stage : 2 * shape_.ranks - 1 - stage);
+    const Compute compute{op, StageId{stage}, mb_};
+    const Ticks duration = workload_.duration(compute);
+    const auto begin = cycles_[at].take(from, duration);
     if (!begin) return std::nullopt;
-    pattern[at].push_back({compute, *begin, duration});
+    pattern_[at].push_back({compute, *begin, duration});
     return *begin + duration;
-  };
-  const auto position_of = [&](int stage) {
-    return stage < shape.ranks ? stage : 2 * shape.ranks - 1 - stage;
-  };
-  std::optional<Ticks> end = 0;
-  const int last = 2 * shape.ranks - 1;
-  for (int s = 0; s <= last; ++s) {
-    const Ticks hop = s == 0 ? 0 : workload.forward_hop(StageId{s - 1}, mb).time;
-    const Ticks lag = s == 0 ? 0 : lags[s < shape.ranks ? 0 : 1];
-    end = add(position_of(s), Op::forward, StageId{s}, *end + hop + lag);
-    if (!end) return std::nullopt;
   }
-  std::vector<Ticks> input_end(to_size(last) + 1);
-  for (int s = last; s >= 0; --s) {
-    const Ticks hop = s == last ? 0 : workload.backward_hop(StageId{s + 1}, mb).time;
-    const Ticks lag = lags[s == last ? 4 : s >= shape.ranks ? 2 : 3];
-    end = add(position_of(s), Op::backward_input, StageId{s}, *end + hop + lag);
-    if (!end) return std::nullopt;
-    input_end[to_size(s)] = *end;
-  }
-  for (int s = last; s >= 0; --s) {
-    if (!add(position_of(s), Op::backward_weight, StageId{s}, input_end[to_size(s)])) return std::nullopt;
-  }
-  return pattern;
-}
+
+  const Workload& workload_;
+  const VirtualStages& shape_;
+  MicroBatch mb_;
+  Pattern pattern_;
+  std::vector<Cycle> cycles_;     // [position]
+  std::vector<Ticks> input_end_;  // [stage]
+};
 
 /// Pairs that a position keeps at once, micro-batches following each other every `period`.
 int kept(const std::vector<Part>& parts, Ticks period) {
@@ -149,21 +173,21 @@ std::vector<FoundPattern> patterns(const Workload& workload, const VirtualStages
   }
   const Ticks half = std::max<Ticks>(1, forwards / (Ticks{4} * shape.ranks));  // of a mean forward
   std::vector<FoundPattern> found;
+  PatternPlace places(workload, shape, replica);
   for (int stretch = 50; stretch < 75 && found.empty(); ++stretch) {
     const Ticks period = (busiest * stretch + 49) / 50;
     const Ticks turns[] = {0, period / 3, period / 2};
     for (int choice = 0; choice < 243; ++choice) {
       const Lags lags{choice / 27 % 3 * half, choice / 9 % 3 * half, choice / 3 % 3 * half, choice % 3 * half,
                       turns[choice / 81]};
-      auto pattern = place(workload, shape, replica, period, lags);
-      if (!pattern) continue;
+      if (!places.place(period, lags)) continue;
       FoundPattern one{.period = period};
-      for (const std::vector<Part>& parts : *pattern) {
+      for (const std::vector<Part>& parts : places.pattern()) {
         one.kept = std::max(one.kept, kept(parts, period));
         for (const Part& part : parts) one.end = std::max(one.end, part.begin + part.duration);
       }
       if (one.kept > capacity) continue;
-      one.pattern = std::move(*pattern);
+      one.pattern = places.pattern();
       found.push_back(std::move(one));
     }
   }

@@ -22,9 +22,13 @@ struct ReplicaProgress : LinkedReplica {
 
 class Machine {
  public:
-  Machine(const Workload& workload, const KeepLimit& limit, const Policy& policy, Ticks most)
+  using Keeps = std::function<bool(Rank, const Compute&)>;
+
+  Machine(const Workload& workload, const KeepLimit& limit, const Policy& policy, Ticks most,
+          const Keeps* keeps = nullptr)
       : workload_(workload),
         policy_(policy),
+        keeps_(keeps),
         replicas_(to_size(workload.placement.world())),
         orders_(replicas_.size()),
         spans_(workload, most),
@@ -59,6 +63,7 @@ class Machine {
       now_ = wakeups_.take(*rank);
       if (spans_.exceeds(*rank, now_ + work_left_[*rank])) return std::nullopt;
       act(*rank, now_);
+      if (stopped_) return std::nullopt;
     }
     return ListSchedule{std::move(orders_), spans_.value(free_at_)};
   }
@@ -132,6 +137,7 @@ class Machine {
   void start(std::size_t rank, const Choice& choice, Ticks end) {
     const Compute compute{choice.op, choice.replica->stage, choice.micro_batch};
     orders_[rank].push_back(compute);
+    if (keeps_ != nullptr && !(*keeps_)(Rank{rank}, compute)) stopped_ = true;
     free_at_[rank] = end;
     wakeups_.at(rank, end);
     bank_.take(Rank{rank}, compute);
@@ -171,6 +177,8 @@ class Machine {
 
   const Workload& workload_;
   const Policy& policy_;
+  const Keeps* keeps_;  // asked where there is one
+  bool stopped_ = false;
   std::vector<std::vector<ReplicaProgress>> replicas_;  // [rank]
   Orders orders_;
   Spans spans_;
@@ -188,6 +196,14 @@ class Machine {
 
 Orders list_schedule(const Workload& workload, const KeepLimit& limit, const Policy& policy) {
   return Machine(workload, limit, policy, kNever).run()->orders;
+}
+
+std::optional<Orders> list_schedule_while(
+    const Workload& workload, const KeepLimit& limit, const Policy& policy,
+    const std::function<bool(Rank rank, const Compute& compute)>& keeps) {
+  auto schedule = Machine(workload, limit, policy, kNever, &keeps).run();
+  if (!schedule) return std::nullopt;
+  return std::move(schedule->orders);
 }
 
 std::optional<ListSchedule> list_schedule_within(const Workload& workload, const KeepLimit& limit,

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -174,6 +175,11 @@ struct Policy {
 /// micro-batches one after another, oldest first, in the memory it has (Dijkstra's banker); so the oldest
 /// unfinished micro-batch of all can always go on, wherever it is.
 [[nodiscard]] Orders list_schedule(const Workload& workload, const KeepLimit& limit, const Policy& policy);
+
+/// The same while `keeps` says so of everything that a rank starts, in the rank's order; nothing if it said no.
+[[nodiscard]] std::optional<Orders> list_schedule_while(
+    const Workload& workload, const KeepLimit& limit, const Policy& policy,
+    const std::function<bool(Rank rank, const Compute& compute)>& keeps);
 
 struct ListSchedule {
   Orders orders{};

@@ -82,9 +82,7 @@ void Seeds::add_squeezed(const std::string& name, const Orders& orders) {
   if (!well_formed(problem_, orders)) return;
   const Priorities priorities = priorities_of(workload_, orders);
   for (const int patience : {0, 100}) {
-    add_within(name + " squeezed", [&](const KeepLimit& limit) {
-      return list_schedule(workload_, limit, {.priorities = priorities, .patience = patience});
-    });
+    add_within(name + " squeezed", {.priorities = priorities, .patience = patience});
   }
 }
 
@@ -102,7 +100,9 @@ void Seeds::add_one_at_a_time() {
 }
 
 void Seeds::add_lists() {
-  add_within("list schedule", [&](const KeepLimit& limit) { return best_orders(workload_, limit); });
+  for (const double share : kShares) {
+    if (add("list schedule", best_orders(workload_, limit_of(share))) || !problem_.capacity()) return;
+  }
 }
 
 void Seeds::add_keeping(const std::function<std::vector<Orders>(int micro_batches)>& keeping) {
@@ -132,10 +132,7 @@ void Seeds::add_shared(const std::function<bool()>& go_on) {
         share.push_back(last == 0 ? first_share : first_share + (last_share - first_share) * chunk / last);
       for (const PriorityRule& rule : kRules) {
         if (!go_on()) return;
-        const Priorities priorities = by_rule(workload_, rule);
-        add_within("list schedule by shares", [&](const KeepLimit& limit) {
-          return list_schedule(workload_, limit, {.priorities = priorities, .share = share});
-        });
+        add_within("list schedule by shares", {.priorities = by_rule(workload_, rule), .share = share});
       }
     }
   }
@@ -151,9 +148,7 @@ void Seeds::follow(std::size_t most, const std::function<bool()>& go_on) {
       if (!replay(workload_, orders, &latest)) break;
       for (const int patience : {0, 50, 100}) {
         const std::size_t before = seeds_.size();
-        add_within(seed.name, [&](const KeepLimit& limit) {
-          return list_schedule(workload_, limit, {.priorities = latest, .patience = patience});
-        });
+        add_within(seed.name, {.priorities = latest, .patience = patience});
         if (seeds_.size() == before || seeds_.back().seconds() >= seconds) continue;
         seconds = seeds_.back().seconds();
         orders = seeds_.back().found.orders;
@@ -180,23 +175,42 @@ KeepLimit Seeds::largest_limit() {
   const Priorities priorities = by_rule(workload_, kRules[0]);
   for (const double share : kShares) {
     const KeepLimit limit = limit_of(share);
-    if (!problem_.capacity() || fits(problem_, list_schedule(workload_, limit, {.priorities = priorities})))
-      return limit;
+    if (!problem_.capacity() || schedule_that_fits(limit, {.priorities = priorities})) return limit;
   }
   return limit_of(kShares.back());
 }
 
-/// The limit counts roughly what the proof counts exactly: from more than there is down to what fits.
-void Seeds::add_within(const std::string& name, const std::function<Orders(const KeepLimit&)>& make) {
+/// The limit counts roughly what the proof counts exactly: from more than there is down to what fits. A schedule
+/// that the proof would refuse is given up as soon as one of its ranks holds too much.
+void Seeds::add_within(const std::string& name, const Policy& policy) {
+  if (!problem_.capacity()) return void(add(name, list_schedule(workload_, limit_of(1), policy)));
+  std::vector<std::int64_t> last;
+  std::optional<Orders> orders;
   for (const double share : kShares) {
-    if (add(name, make(limit_of(share))) || !problem_.capacity()) return;
+    const KeepLimit limit = limit_of(share);
+    if (limit.capacity != last) orders = schedule_that_fits(limit, policy);
+    last = limit.capacity;
+    if (orders && add_fitting(name, *orders)) return;
   }
 }
 
+std::optional<Orders> Seeds::schedule_that_fits(const KeepLimit& limit, const Policy& policy) const {
+  std::vector<PeakMemory> memory;
+  for (int r = 0; r < problem_.ranks(); ++r) memory.emplace_back(problem_, Rank{r});
+  return list_schedule_while(workload_, limit, policy, [&](Rank rank, const Compute& compute) {
+    PeakMemory& of_rank = memory[rank.index()];
+    return !of_rank.take(compute) || of_rank.peak() <= *problem_.capacity();
+  });
+}
+
 bool Seeds::add(const std::string& name, const Orders& orders) {
-  if (!fits(problem_, orders)) return false;
+  return fits(problem_, orders) && add_fitting(name, orders);
+}
+
+bool Seeds::add_fitting(const std::string& name, const Orders& orders) {
   const Price price = pricing_.run(orders);
-  if (!fits(problem_, orders, pricing_.extra_slots())) return false;
+  constexpr int kUsual = LoweringOptions{}.extra_slots;
+  if (pricing_.extra_slots() != kUsual && !fits(problem_, orders, pricing_.extra_slots())) return false;
   if (price.finishes()) seeds_.push_back({name, {orders, price}});
   return true;
 }

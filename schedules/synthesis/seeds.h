@@ -4,6 +4,7 @@
 #include "schedules/synthesis/local_search.h"
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,8 +53,12 @@ class Seeds {
 
  private:
   bool add(const std::string& name, const Orders& orders);
+  /// The same of orders that fit with the usual slots.
+  bool add_fitting(const std::string& name, const Orders& orders);
   [[nodiscard]] KeepLimit largest_limit();
-  void add_within(const std::string& name, const std::function<Orders(const KeepLimit&)>& make);
+  void add_within(const std::string& name, const Policy& policy);
+  /// A list schedule, given up where it does not fit.
+  [[nodiscard]] std::optional<Orders> schedule_that_fits(const KeepLimit& limit, const Policy& policy) const;
   [[nodiscard]] KeepLimit limit_of(double share) const;
 
   const Problem& problem_;

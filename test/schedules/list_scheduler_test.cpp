@@ -180,6 +180,31 @@ TEST_CASE("list schedules never deadlock and keep within the memory", "[list_sch
   }));
 }
 
+TEST_CASE("a list schedule is given up when it is told to be", "[list_scheduler]") {
+  REQUIRE(rc::check([&] {
+    const Placement placement = random_shared();
+    const int m = *rc::gen::inRange(1, 12);
+    const CostTable costs = random_costs(placement);
+    const Workload workload = workload_of({.placement = placement, .micro_batches = m, .costs = &costs});
+    const KeepLimit limit = random_limit(placement, m);
+    const Policy policy{.priorities = by_rule(workload, {0, 1, 1, 2})};
+    const Orders orders = list_schedule(workload, limit, policy);
+    Orders seen(orders.size());
+    const auto whole = list_schedule_while(workload, limit, policy, [&](Rank rank, const Compute& compute) {
+      seen[rank.index()].push_back(compute);
+      return true;
+    });
+    RC_ASSERT(whole.has_value());
+    RC_ASSERT(same(*whole, orders));
+    RC_ASSERT(same(seen, orders));
+    int left = *rc::gen::inRange(0, 3 * m);
+    const auto part =
+        list_schedule_while(workload, limit, policy, [&](Rank, const Compute&) { return left-- > 0; });
+    RC_ASSERT(!part.has_value());
+    RC_ASSERT(left == -1);
+  }));
+}
+
 TEST_CASE("the rank that has something to do first is found, of several the first", "[list_scheduler]") {
   REQUIRE(rc::check([] {
     const auto ranks = *rc::gen::inRange<std::size_t>(1, 19);

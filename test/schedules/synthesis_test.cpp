@@ -161,6 +161,18 @@ TEST_CASE("an order's memory is the proof's", "[synthesis]") {
         INFO("rank " << rank.rank.value << " at " << rank.at);
         CHECK(synthesis::peak_memory(problem, rank.rank, orders[rank.rank.index()], pricing.extra_slots())
                   .value == rank.peak.value);
+        synthesis::PeakMemory memory(problem, rank.rank);
+        Bytes before = memory.peak(pricing.extra_slots());
+        bool falls = false;
+        for (const Compute& compute : orders[rank.rank.index()]) {
+          const Bytes usual = memory.peak();
+          const bool higher = memory.take(compute);
+          if (memory.peak() > usual) CHECK(higher);
+          falls = falls || memory.peak(pricing.extra_slots()) < before;
+          before = memory.peak(pricing.extra_slots());
+        }
+        CHECK_FALSE(falls);
+        CHECK(before.value == rank.peak.value);
         ++compared;
       }
     }
