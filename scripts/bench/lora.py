@@ -1,114 +1,222 @@
 #!/usr/bin/env python3
-"""What LoRA saves beside training all weights: a Llama of 8 blocks, 512 wide, captured by both ways, in runs
-that take turns on this machine.
+"""LoRA beside full fine-tuning, and beside PEFT's own loop.
 
-    scripts/python scripts/bench/lora.py [--stages 2] [--schedule 1f1b] [--steps 6] [--pairs 5]
+    scripts/python scripts/bench/lora.py llama      # a captured Llama of 8 x 512: step, memory, checkpoint
+    scripts/python scripts/bench/lora.py gpt2       # GPT-2 of 124 million: losses and adapters beside PEFT's loop
 
-Micro-batches of 4 x 128 tokens, 8 of them per step, AdamW; adapters of rank 8 on q_proj and v_proj. Printed:
-the median time of a step of either (without each run's first), the median of the pairs' ratios with their
-spread, the ranks' largest peak memory as it was proved, and the bytes of the last checkpoint. Needs
-scripts/setup.sh --models.
+Needs peft (scripts/setup.sh --models) and a build in build/. Writes into --folder. Runs take turns.
 """
+
+from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
-import tempfile
+import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import Any
 
-from measuring import ROOT, Table, describe_machine, run, spread
+import peft
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+import transformers
 
-MODULES = """
-import peft, torch, transformers
+SOURCE = Path(__file__).resolve().parents[2]
+SEQUENCE, SAMPLES, VOCABULARY = 128, 2, 2048
+ROUNDS, STEPS = 3, 6
 
-def full():
-    torch.manual_seed(0)
-    return Logits(transformers.LlamaForCausalLM(transformers.LlamaConfig(
-        hidden_size=512, intermediate_size=1376, num_hidden_layers=8, num_attention_heads=8,
-        num_key_value_heads=8, vocab_size=1024, max_position_embeddings=128, tie_word_embeddings=False)))
-
-def lora():
-    settings = peft.LoraConfig(r=8, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
-    return Logits(peft.get_peft_model(full().model, settings))
 
 class Logits(torch.nn.Module):
-    def __init__(self, model):
+    def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, input_ids):
-        return self.model(input_ids=input_ids, use_cache=False).logits
-
-def loss(output, batch):
-    return torch.nn.functional.cross_entropy(output.flatten(0, 1), batch["targets"].flatten())
-"""
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.model(input_ids=input_ids, use_cache=False).logits
+        return logits
 
 
-def config(arguments, folder, which):
-    return {
-        "model": {"family": "captured", "path": f"{folder}/{which}.model"},
-        "data": {"type": "synthetic", "task": "tokens", "shape": [128], "classes": 1024},
-        "optimizer": {"type": "AdamW"},
-        "train_batch_size": 32,
-        "train_micro_batch_size_per_gpu": 4,
-        "train_steps": arguments.steps,
+def loss(output: torch.Tensor, batch: Any) -> torch.Tensor:
+    return F.cross_entropy(output.flatten(0, 1), batch["labels"].flatten())
+
+
+def llama() -> torch.nn.Module:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        hidden_size=512,
+        intermediate_size=1376,
+        num_hidden_layers=8,
+        num_attention_heads=8,
+        num_key_value_heads=8,
+        vocab_size=VOCABULARY,
+        max_position_embeddings=SEQUENCE,
+        tie_word_embeddings=False,
+    )
+    return transformers.LlamaForCausalLM(config)
+
+
+def gpt2() -> torch.nn.Module:
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0)
+    return transformers.GPT2LMHeadModel(config)
+
+
+def adapted(model: torch.nn.Module, targets: list[str], **more: Any) -> torch.nn.Module:
+    config = peft.LoraConfig(r=8, lora_alpha=16, target_modules=targets, task_type="CAUSAL_LM", **more)
+    return Logits(peft.get_peft_model(model, config))
+
+
+def full_llama() -> torch.nn.Module:
+    return Logits(llama())
+
+
+def lora_llama() -> torch.nn.Module:
+    return adapted(llama(), ["q_proj", "v_proj"])
+
+
+def late_llama() -> torch.nn.Module:
+    """Adapters in the last half of the layers."""
+    return adapted(llama(), ["q_proj", "v_proj"], layers_to_transform=[4, 5, 6, 7])
+
+
+def lora_gpt2() -> torch.nn.Module:
+    return adapted(gpt2(), ["c_attn"], fan_in_fan_out=True)
+
+
+def run(*command: Any) -> str:
+    env = {**os.environ, "PYTHONPATH": f"{SOURCE}/python", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, env=env, check=False)
+    if done.returncode:
+        sys.exit(f"{command}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def capture(folder: str, name: str, vocabulary: int) -> str:
+    out = f"{folder}/{name}.model"
+    if not os.path.exists(out):
+        fields = ["--field", f"labels=i64[{SEQUENCE}]<{vocabulary}", "--loss", f"{__file__}:loss"]
+        sizes = ["--sequence", SEQUENCE, "--vocabulary", vocabulary]
+        print(run(SOURCE / "build/stagecraft-capture", f"{__file__}:{name}", *sizes, *fields, "-o", out))
+    return out
+
+
+def data(folder: str, vocabulary: int, rows: int) -> str:
+    path = f"{folder}/data-{vocabulary}.safetensors"
+    generator = torch.Generator().manual_seed(5)
+    tokens = torch.randint(vocabulary, (rows, SEQUENCE + 1), generator=generator)
+    arrays = {"input_ids": tokens[:, :-1].contiguous(), "labels": tokens[:, 1:].contiguous()}
+    safetensors.torch.save_file(arrays, path)
+    return path
+
+
+def train(folder: str, name: str, arrays: str, stages: int, steps: int, batch: int) -> dict[str, Any]:
+    config = {
+        "model": {"family": "captured", "path": f"{folder}/{name}.model"},
+        "data": {"type": "arrays", "path": arrays, "inputs": "input_ids", "shuffle": False},
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.0003, "weight_decay": 0.0}},
+        "train_batch_size": batch,
+        "train_micro_batch_size_per_gpu": SAMPLES,
+        "train_steps": steps,
         "threads_per_rank": 1,
-        "pipeline": {"schedule": arguments.schedule, "stages": arguments.stages},
-        "run_dir": f"{folder}/{which}",
+        "pipeline": {"schedule": "1f1b", "stages": stages},
+        "profiler": {"repeats": 1, "warmup_ms": 0},
+        "run_dir": f"{folder}/{name}.run",
+    }
+    path = f"{folder}/{name}.json"
+    Path(path).write_text(json.dumps(config))
+    run("rm", "-rf", config["run_dir"])
+    run(SOURCE / "build/stagecraft", "train", path)
+    lines = [json.loads(line) for line in Path(f"{folder}/{name}.run/metrics.jsonl").read_text().splitlines()]
+    summary = json.loads(Path(f"{folder}/{name}.run/summary.json").read_text())
+    checkpoints = Path(f"{folder}/{name}.run/checkpoints").glob("*/*")
+    return {
+        "lines": [line for line in lines if "loss" in line],
+        "summary": summary,
+        "checkpoint": sum(file.stat().st_size for file in checkpoints),
     }
 
 
-def step_ms(folder, which):
-    """The median of a run's steps, all but its first."""
-    run("rm", "-rf", f"{folder}/{which}")
-    run(ROOT / "build/stagecraft", "train", f"{folder}/{which}.json")
-    records = map(json.loads, Path(f"{folder}/{which}/metrics.jsonl").read_text().splitlines())
-    return statistics.median([record["step_ms"] for record in records if "step_ms" in record][1:])
+def step_ms(made: dict[str, Any]) -> float:
+    return statistics.median(line["step_ms"] for line in made["lines"][2:] if "step_ms" in line)
 
 
-def peak_mib(folder, which):
-    plan = json.loads(Path(f"{folder}/{which}/summary.json").read_text())
-    return max(rank["peak_bytes"] for rank in plan["memory"]) / 2**20
+def measure_llama(folder: str) -> None:
+    names = ["full_llama", "lora_llama", "late_llama"]
+    for name in names:
+        capture(folder, name, VOCABULARY)
+    arrays = data(folder, VOCABULARY, 8 * (STEPS + 1))
+    for stages in (1, 2):
+        times: dict[str, list[float]] = {name: [] for name in names}
+        for _ in range(ROUNDS):  # interleaved
+            for name in names:
+                made = train(folder, name, arrays, stages, STEPS, 8)
+                times[name].append(step_ms(made))
+                last = made["summary"].get("peak_memory_bytes") or made["summary"].get("memory")
+                print(stages, name, f"{times[name][-1]:.0f} ms", made["checkpoint"], last, flush=True)
+        base = statistics.median(times["full_llama"])
+        for name in names:
+            spread = f"{min(times[name]):.0f} to {max(times[name]):.0f}"
+            of_full = statistics.median(times[name]) / base
+            print(f"{stages} stages, {name}: {spread} ms, {of_full:.2f} of full fine-tuning", flush=True)
 
 
-def checkpoint_mib(folder, which):
-    newest = max(Path(f"{folder}/{which}/checkpoints").iterdir())
-    return sum(file.stat().st_size for file in newest.rglob("*") if file.is_file()) / 2**20
+def measure_gpt2(folder: str, steps: int) -> None:
+    vocabulary = 50257
+    capture(folder, "lora_gpt2", vocabulary)
+    arrays = data(folder, vocabulary, 4 * steps)
+    made = train(folder, "lora_gpt2", arrays, 2, steps, 4)
+    losses = [line["loss"] for line in made["lines"]]
+    print(f"ours: {step_ms(made):.0f} ms per step, checkpoint of {made['checkpoint']} bytes", flush=True)
+
+    torch.set_num_threads(1)
+    module, rows = lora_gpt2(), safetensors.torch.load_file(arrays)
+    module.train()
+    trained = [p for p in module.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=0.0003, weight_decay=0.0, fused=True)
+    theirs, times = [], []
+    for step in range(steps):
+        begin, total = time.monotonic(), 0.0
+        optimizer.zero_grad()
+        for at in range(4 * step, 4 * step + 4, SAMPLES):
+            batch = {name: array[at : at + SAMPLES].clone() for name, array in rows.items()}
+            part = loss(module(batch["input_ids"]), batch)
+            (part * (SAMPLES / 4)).backward()
+            total += float(part.detach().double() * (SAMPLES / 4))
+        optimizer.step()
+        theirs.append(total)
+        times.append(time.monotonic() - begin)
+    print(f"PEFT's loop: {statistics.median(times) * 1e3:.0f} ms per step on one core")
+    print(f"losses equal: {losses == theirs} ({losses[0]} to {losses[-1]}, {len(losses)} steps)")
+    out = f"{folder}/gpt2.adapters"
+    run("rm", "-rf", out)
+    run(SOURCE / "build/stagecraft", "export", f"{folder}/lora_gpt2.run", "--adapters", "-o", out)
+    module.model.save_pretrained(f"{folder}/gpt2.saved")
+    saved = safetensors.torch.load_file(f"{folder}/gpt2.saved/adapter_model.safetensors")
+    exported = safetensors.torch.load_file(f"{out}/adapter_model.safetensors")
+    equal = sum(torch.equal(exported[name], tensor) for name, tensor in saved.items())
+    print(f"adapters: {equal} of {len(saved)} tensors equal those that PEFT saved, of {len(exported)}")
+    loaded = peft.PeftModel.from_pretrained(gpt2(), out).eval()
+    with torch.no_grad():
+        ids = rows["input_ids"][:1]
+        same = torch.equal(loaded(input_ids=ids).logits, module.model.eval()(input_ids=ids).logits)
+    print(f"PeftModel.from_pretrained: logits equal {same}")
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--stages", type=int, default=2)
-    parser.add_argument("--schedule", default="1f1b")
-    parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--pairs", type=int, default=5)
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["llama", "gpt2"])
+    parser.add_argument("--folder", default="/tmp/lora-measured")
+    parser.add_argument("--steps", type=int, default=50)
     arguments = parser.parse_args()
-    describe_machine()
-    with tempfile.TemporaryDirectory(prefix="stagecraft-lora-") as folder:
-        Path(f"{folder}/mine.py").write_text(MODULES)
-        for which in ("full", "lora"):
-            run(
-                *(ROOT / "build/stagecraft-capture", f"{folder}/mine.py:{which}", "--sequence", 128),
-                *("--vocabulary", 1024, "--field", "targets=i64[128]<1024"),
-                *("--loss", f"{folder}/mine.py:loss", "-o", f"{folder}/{which}.model"),
-            )
-            Path(f"{folder}/{which}.json").write_text(json.dumps(config(arguments, folder, which)))
-        found = {"full": [], "lora": []}
-        for pair in range(arguments.pairs):
-            for which in ("full", "lora") if pair % 2 == 0 else ("lora", "full"):
-                found[which].append(step_ms(folder, which))
-        table = Table("<weights", "step ms", "peak MiB", "checkpoint MiB")
-        for which, times in found.items():
-            table.row(
-                which,
-                f"{statistics.median(times):.1f}",
-                f"{peak_mib(folder, which):.1f}",
-                f"{checkpoint_mib(folder, which):.1f}",
-            )
-        ratios = [lora / full for lora, full in zip(found["lora"], found["full"])]
-        print(f"lora/full: {statistics.median(ratios):.3f}, spread {spread(ratios):.3f}, {len(ratios)} pairs")
+    os.makedirs(arguments.folder, exist_ok=True)
+    if arguments.what == "llama":
+        measure_llama(arguments.folder)
+    else:
+        measure_gpt2(arguments.folder, arguments.steps)
 
 
 if __name__ == "__main__":
