@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """LoRA beside full fine-tuning, and beside PEFT's own loop.
 
-    scripts/python scripts/bench/lora.py llama      # a captured Llama of 8 x 512: step, memory, checkpoint
-    scripts/python scripts/bench/lora.py gpt2       # GPT-2 of 124 million: losses and adapters beside PEFT's loop
+    scripts/python scripts/bench/lora.py llama   # a captured Llama of 8 x 512: step, memory, checkpoint
+    scripts/python scripts/bench/lora.py gpt2    # GPT-2 of 124 million: losses and adapters beside PEFT's
 
 Needs peft (scripts/setup.sh --models) and a build in build/. Writes into --folder. Runs take turns.
 """
