@@ -26,6 +26,9 @@ using namespace planning;
 
 /// More computations are not ordered by their times: that would take minutes for each set of cuts.
 constexpr std::int64_t kMostOrdered = 2'000'000;
+/// More micro-batches of one pipeline are not planned: a plan simulates each of them, several times, which would take
+/// minutes.
+constexpr std::int64_t kMostOfPipeline = 100'000;
 /// More stages per rank than this only add transfers.
 constexpr int kMostSearchedStages = 4;
 /// Rounds of widths, each without what the proof refused before.
@@ -145,6 +148,19 @@ class Planner {
     return all;
   }
 
+  /// Throws InputError for a step of more micro-batches than any layout's pipelines may have.
+  void check_length() const {
+    const PlanRequest& request = run_.request;
+    std::int64_t pipelines = request.replicate ? run_.cluster.devices() : 1;
+    if (!request.widths.empty()) pipelines = std::ranges::min(request.widths);
+    if (pipelines < 1 || request.micro_batches <= kMostOfPipeline * pipelines) return;
+    throw InputError(
+        fmt::format("{} micro-batches per step are too many to plan: at most {} per pipeline{}; make the "
+                    "micro-batches fewer and larger",
+                    request.micro_batches, kMostOfPipeline,
+                    pipelines > 1 ? fmt::format(", and there are at most {} pipelines", pipelines) : ""));
+  }
+
   /// Why so many stages are more to order than can be.
   [[nodiscard]] std::optional<std::string> too_long(int stages) const {
     if (!run_.schedule.orders_by_time) return std::nullopt;
@@ -167,6 +183,7 @@ class Planner {
     for (const Shape& shape : shapes()) {
       try {
         check_request(scope_, shape.kind, shape.stages_per_rank);
+        check_length();
         for (const int stages : stage_counts(scope_, shape.stages_per_rank)) {
           // Loops and Vs over one rank are nothing but more stages there.
           if (run_.schedule.searched && stages == shape.stages_per_rank && stages > 1) continue;

@@ -118,6 +118,13 @@ TEST_CASE("impossible requests say what is possible", "[planner]") {
   request.micro_batches = 2'147'483'647;
   CHECK(
       contains(refused<InputError>(example(), machine(4), request), "a step has 1 to 1000000 micro-batches"));
+  for (const char* schedule : {"1f1b", "fill_drain", "interleaved_1f1b", "zb_h1", "auto", "pipedream"}) {
+    request = request_of();
+    request.schedule.name = schedule;
+    request.micro_batches = 1'000'000;
+    CHECK(contains(refused<InputError>(example(), machine(4), request),
+                   "1000000 micro-batches per step are too many to plan: at most 100000 per pipeline"));
+  }
   request = request_of();
   request.micro_batch_size = 5;
   CHECK(contains(refused<InputError>(example(), machine(4), request), "only of 4, 8"));
