@@ -151,6 +151,8 @@ TEST_CASE("rows of several documents are refused to a model that would not keep 
   config["model"] = {{"family", "gpt"}, {"blocks", 1}, {"width", 8}, {"heads", 2}};
   config["data"] = {{"type", "tokens"},  {"path", folder.path("tokens.bin")}, {"sequence", 4},
                     {"vocabulary", 300}, {"documents", "separated"},          {"separator", 2}};
+  config["train_batch_size"] = 4;
+  config["train_micro_batch_size_per_gpu"] = 2;
   check_refused(train(folder, config), 2, "does not read the field \"position_ids\"");
 }
 
