@@ -177,7 +177,8 @@ def test_case(case):
     said += f", {len(model.layers)} layers, {checked['buffers']} buffers"
     print(f"{case.name}: {said}" + (f", left out: {', '.join(left_out)}" if left_out else ""))
     assert case.layers in (None, len(model.layers))
-    for layer in model.layers[1:]:
+    trained = next(i for i, layer in enumerate(model.layers) if layer.tensors.names["p"])
+    for layer in model.layers[trained + 1 :]:  # those before are frozen
         assert any(gradient is not None for gradient in layer.graph["backward_input"]["outputs"])
     assert not case.words, "was captured, and should not be"
     assert differs == ([case.differs] if case.differs else [])
