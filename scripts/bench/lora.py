@@ -27,7 +27,7 @@ import transformers
 
 SOURCE = Path(__file__).resolve().parents[2]
 SEQUENCE, SAMPLES, VOCABULARY = 128, 2, 2048
-ROUNDS, STEPS = 3, 6
+ROUNDS, STEPS = 3, 4
 
 
 class Logits(torch.nn.Module):
@@ -141,22 +141,27 @@ def train(folder: str, name: str, arrays: str, stages: int, steps: int, batch: i
 
 
 def step_ms(made: dict[str, Any]) -> float:
-    return statistics.median(line["step_ms"] for line in made["lines"][2:] if "step_ms" in line)
+    """Of a run's steps but the first."""
+    return statistics.median(line["ms"] for line in made["lines"][1:])
 
 
-def measure_llama(folder: str) -> None:
+def measure_llama(folder: str, stages_of_runs: list[int]) -> None:
     names = ["full_llama", "lora_llama", "late_llama"]
     for name in names:
         capture(folder, name, VOCABULARY)
     arrays = data(folder, VOCABULARY, 8 * (STEPS + 1))
-    for stages in (1, 2):
+    for stages in stages_of_runs:
         times: dict[str, list[float]] = {name: [] for name in names}
         for _ in range(ROUNDS):  # interleaved
             for name in names:
                 made = train(folder, name, arrays, stages, STEPS, 8)
                 times[name].append(step_ms(made))
-                last = made["summary"].get("peak_memory_bytes") or made["summary"].get("memory")
-                print(stages, name, f"{times[name][-1]:.0f} ms", made["checkpoint"], last, flush=True)
+                peak = max(made["summary"]["peak_bytes"]) / 2**20
+                print(
+                    f"{stages} stages, {name}: {times[name][-1]:.0f} ms, {peak:.1f} MiB at most on a rank,"
+                    f" checkpoints of {made['checkpoint'] / 2**20:.1f} MiB",
+                    flush=True,
+                )
         base = statistics.median(times["full_llama"])
         for name in names:
             spread = f"{min(times[name]):.0f} to {max(times[name]):.0f}"
@@ -210,11 +215,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["llama", "gpt2"])
     parser.add_argument("--folder", default="/tmp/lora-measured")
-    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--steps", type=int, default=50, help="with gpt2")
+    parser.add_argument("--stages", type=int, nargs="+", default=[1, 2], help="with llama")
     arguments = parser.parse_args()
     os.makedirs(arguments.folder, exist_ok=True)
     if arguments.what == "llama":
-        measure_llama(arguments.folder)
+        measure_llama(arguments.folder, arguments.stages)
     else:
         measure_gpt2(arguments.folder, arguments.steps)
 
