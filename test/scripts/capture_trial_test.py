@@ -41,20 +41,44 @@ def model(folder):
     return f"{folder}/mine.model"
 
 
+OVERFLOWS = """
+from torch import nn
+
+class Huge(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.b(self.a(x) * 1e30) * 1e30
+"""
+
+
 def tried(folder):
     return try_in_engine(folder, batch(), 2, "float32", usual_loss("f32[b,5]"))
 
 
 def test_refused(folder, model, monkeypatch):
-    """By the engine itself: a graph that another torch captured. Nothing is written then."""
+    """By the engine itself, which names the folder's file."""
     monkeypatch.setenv("STAGECRAFT", STAGECRAFT)
     manifest = Path(f"{model}/manifest.json")
     text = manifest.read_text()
     manifest.write_text(text.replace('"f32[b,5]"', '"f32[b,6]"'))
-    with pytest.raises(CaptureError, match=r"(?s)the engine does not train.*--no-trial.*manifest\.json.*f32"):
+    with pytest.raises(CaptureError, match=r"does not train.*--no-trial.*: manifest\.json.*f32"):
         tried(model)
     manifest.write_text(text)
     assert "tried in the engine" in tried(model)
+
+
+def test_overflow(folder, monkeypatch):
+    """Of what was drawn is no fault of the model."""
+    monkeypatch.setenv("STAGECRAFT", STAGECRAFT)
+    Path(f"{folder}/huge.py").write_text(OVERFLOWS)
+    done = stagecraft_capture(
+        *(f"{folder}/huge.py:Huge", "--input", "8", "--allow-inexact", "-o", f"{folder}/huge.model"),
+        trial=True,
+    )
+    assert done.returncode == 0 and "loss that is not finite" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
