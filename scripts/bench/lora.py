@@ -13,8 +13,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,8 @@ import torch
 import torch.nn.functional as F
 import transformers
 
-SOURCE = Path(__file__).resolve().parents[2]
+from measuring import ROOT, describe_machine, run
+
 SEQUENCE, SAMPLES, VOCABULARY = 128, 2, 2048
 ROUNDS, STEPS = 3, 4
 
@@ -87,20 +86,12 @@ def lora_gpt2() -> torch.nn.Module:
     return adapted(gpt2(), ["c_attn"], fan_in_fan_out=True)
 
 
-def run(*command: Any) -> str:
-    env = {**os.environ, "PYTHONPATH": f"{SOURCE}/python", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, env=env, check=False)
-    if done.returncode:
-        sys.exit(f"{command}: {done.stdout}{done.stderr}")
-    return done.stdout
-
-
 def capture(folder: str, name: str, vocabulary: int) -> str:
     out = f"{folder}/{name}.model"
     if not os.path.exists(out):
         fields = ["--field", f"labels=i64[{SEQUENCE}]<{vocabulary}", "--loss", f"{__file__}:loss"]
         sizes = ["--sequence", SEQUENCE, "--vocabulary", vocabulary]
-        print(run(SOURCE / "build/stagecraft-capture", f"{__file__}:{name}", *sizes, *fields, "-o", out))
+        print(run(ROOT / "build/stagecraft-capture", f"{__file__}:{name}", *sizes, *fields, "-o", out))
     return out
 
 
@@ -129,7 +120,7 @@ def train(folder: str, name: str, arrays: str, stages: int, steps: int, batch: i
     path = f"{folder}/{name}.json"
     Path(path).write_text(json.dumps(config))
     run("rm", "-rf", config["run_dir"])
-    run(SOURCE / "build/stagecraft", "train", path)
+    run(ROOT / "build/stagecraft", "train", path)
     lines = [json.loads(line) for line in Path(f"{folder}/{name}.run/metrics.jsonl").read_text().splitlines()]
     summary = json.loads(Path(f"{folder}/{name}.run/summary.json").read_text())
     checkpoints = Path(f"{folder}/{name}.run/checkpoints").glob("*/*")
@@ -198,7 +189,7 @@ def measure_gpt2(folder: str, steps: int) -> None:
     print(f"losses equal: {losses == theirs} ({losses[0]} to {losses[-1]}, {len(losses)} steps)")
     out = f"{folder}/gpt2.adapters"
     run("rm", "-rf", out)
-    run(SOURCE / "build/stagecraft", "export", f"{folder}/lora_gpt2.run", "--adapters", "-o", out)
+    run(ROOT / "build/stagecraft", "export", f"{folder}/lora_gpt2.run", "--adapters", "-o", out)
     module.model.save_pretrained(f"{folder}/gpt2.saved")
     saved = safetensors.torch.load_file(f"{folder}/gpt2.saved/adapter_model.safetensors")
     exported = safetensors.torch.load_file(f"{out}/adapter_model.safetensors")
@@ -218,6 +209,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50, help="with gpt2")
     parser.add_argument("--stages", type=int, nargs="+", default=[1, 2], help="with llama")
     arguments = parser.parse_args()
+    describe_machine()
     os.makedirs(arguments.folder, exist_ok=True)
     if arguments.what == "llama":
         measure_llama(arguments.folder, arguments.stages)
