@@ -12,6 +12,9 @@ if(STAGECRAFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 endif()
 
+# The archives also go into the module that Python loads. Nothing in them is to be replaced by another library's, so that costs no time.
+add_compile_options(-fPIC -fno-semantic-interposition)
+
 set(STAGECRAFT_SANITIZE "" CACHE STRING "Sanitizers for everything, as -fsanitize= takes them: address,undefined or thread")
 if(STAGECRAFT_SANITIZE)
   # The one flag that must be global: all objects of a program have to agree on it.
