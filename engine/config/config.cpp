@@ -199,6 +199,11 @@ RunConfig read_run_config(const std::string& path, const std::vector<std::string
   return config_from(json, fmt::format("{} with --set", path));
 }
 
+RunConfig run_config_from(const Json& json, const std::string& name) {
+  if (!json.is_object()) json::detail::wrong({name, ""}, json, "an object");
+  return config_from(json, name);
+}
+
 int stages_per_rank(const PipelineConfig& pipeline, const Schedule& schedule) {
   return pipeline.virtual_stages.value_or(schedule.virtual_stages);
 }

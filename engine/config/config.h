@@ -363,6 +363,9 @@ void describe(V& v, RunConfig& c) {
 [[nodiscard]] RunConfig read_run_config(const std::string& path,
                                         const std::vector<std::string>& overrides = {});
 
+/// The same of a config that lies in no file; `name` stands for it in messages.
+[[nodiscard]] RunConfig run_config_from(const Json& json, const std::string& name);
+
 /// Puts "a.b=v" into `json`: objects on the way are made, list elements go by index. Whether the path exists
 /// is for the strict reader to say.
 void apply_override(Json& json, const std::string& override_text);

@@ -274,6 +274,7 @@ void Executor::report_loss(const Action& action) {
 
 double Executor::rate_of(std::int64_t step) const {
   const WorkerOptions& options = run_.options;
+  if (options.learning_rate) return options.learning_rate(step);
   return options.scheduler.rate({step, options.total_steps, options.optimizer->learning_rate()});
 }
 

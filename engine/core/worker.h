@@ -40,6 +40,8 @@ struct WorkerOptions {
   ModelOptimizerPtr optimizer;  ///< set
   SchedulerConfig scheduler;
   std::int64_t total_steps = 0;
+  /// Of a step, in place of what the scheduler says; null: that. On the worker's thread.
+  std::function<double(std::int64_t step)> learning_rate = nullptr;
   double gradient_clipping = 0;  ///< 0: none
   Fp16Config fp16;               ///< enabled: the loss is scaled, for programs that agree on the norm
   OnOverflow on_overflow = OnOverflow::stop;  ///< of a gradient; float16 always skips

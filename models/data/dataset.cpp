@@ -2,6 +2,7 @@
 
 #include "models/data/arrays.h"
 #include "models/data/buckets.h"
+#include "models/data/given.h"
 #include "models/data/held_to_its_word.h"
 #include "models/data/idx.h"
 #include "models/data/synthetic.h"
@@ -77,12 +78,14 @@ Registry<DatasetKind>& DatasetKind::registry() {
     added.add<ArraysDataConfig>("arrays", open_arrays, {.location_keys = {"path", "validation_path"}});
     added.add<TokensDataConfig>("tokens", open_tokens, {.location_keys = {"path", "validation_path"}});
     added.add<SyntheticDataConfig>("synthetic", open_synthetic);
+    added.add<GivenDataConfig>("given", open_given);
   });
   return all;
 }
 
 void describe(Fields& f, DataConfig& c) {
-  f.registered("type", c.source, "idx, text, arrays, tokens or synthetic");
+  f.registered("type", c.source,
+               "idx, text, arrays, tokens or synthetic; given: a program in Python brings the batches");
   f.optional("shuffle", c.shuffle, "a new order every epoch, by (seed, epoch)");
   f.optional("drop_last", c.drop_last, "leave out an epoch's last, short mini-batch");
   f.optional("buckets", c.buckets,

@@ -456,6 +456,18 @@ def capture_into(output: OutputFolder, arguments: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     begin = time.monotonic()
     module, batch, has_loss = load(arguments)
+    return capture_loaded(output, arguments, module, batch, has_loss, begin)
+
+
+def capture_loaded(
+    output: OutputFolder,
+    arguments: argparse.Namespace,
+    module: Any,
+    batch: Batch,
+    has_loss: bool,
+    begin: float,
+) -> int:
+    """The folder of `module`, and what to print of it. `begin`: when it was asked for."""
 
     def captured(module: WithLoss, batch: Batch, has_loss: bool) -> Model:
         return capture(module, batch, has_loss, BUDGET[arguments.keep], arguments.layers)

@@ -71,11 +71,13 @@ class Field:
 class Batch:
     """The fields of a batch; the first is the model's input."""
 
-    def __init__(self, fields: list[Field]) -> None:
+    def __init__(self, fields: list[Field], samples: dict[str, torch.Tensor] | None = None) -> None:
+        """`samples`: SAMPLES of each field, in place of what is drawn."""
         self.fields = {field.name: field for field in fields}
         self.input = fields[0].name
         generator = torch.Generator().manual_seed(3)
-        self.drawn = {field.name: field.draw(generator) for field in fields}
+        self.given = samples is not None
+        self.drawn = samples or {field.name: field.draw(generator) for field in fields}
 
     def field(self, name: str) -> Field:
         """The input, where a layer behind the first one reads it again, is the data set's input."""
@@ -102,12 +104,13 @@ class Batch:
                 f"--lengths {length}: expected lengths from 1 to {whole[0] - 1 if whole else 0}, below that"
                 f" of a sample; samples are {whole}"
             )
-        return Batch(
-            [
-                replace(f, shape=[length, *f.shape[1:]]) if f.shape[:1] == whole[:1] else f
-                for f in self.fields.values()
-            ]
-        )
+        cut = {name for name, f in self.fields.items() if f.shape[:1] == whole[:1]}
+        fields = [
+            replace(f, shape=[length, *f.shape[1:]]) if name in cut else f for name, f in self.fields.items()
+        ]
+        if not self.given:
+            return Batch(fields)
+        return Batch(fields, {n: t[:, :length] if n in cut else t for n, t in self.drawn.items()})
 
 
 def drawn(fields: list[Field]) -> Batch:

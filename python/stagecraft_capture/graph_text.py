@@ -13,7 +13,7 @@ from torch import fx
 from . import operators
 from .errors import CaptureError, place_of
 from .nodes import name_of
-from .noise import DRAWS, is_random
+from .noise import DRAWS, OURS, TRACED, is_random
 from .split import mask_of
 from .torch_private import OpOverload
 
@@ -205,6 +205,7 @@ def steps(
         except CaptureError as error:
             raise CaptureError(f"{place_of(node)}: {node.target}: {error}") from error
         name = schema.name + ("." + schema.overload_name if schema.overload_name else "")
+        name = name.replace(f"{TRACED}::", f"{OURS}::", 1)
         if name == "aten::native_dropout":
             name, given = "stagecraft::dropout", [given[0], given[1], streams.setdefault(node, len(streams))]
         elif name == "aten::native_dropout_backward":

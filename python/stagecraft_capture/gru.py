@@ -147,20 +147,20 @@ def remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]
 
 def differentiate(ctx: Any, grad_y: torch.Tensor | None, grad_h: torch.Tensor | None) -> tuple[Any, ...]:
     of_input, w_hh, b_hh, hx, y = ctx.saved_tensors
-    d_input, d_hidden, d_hx = torch.ops.stagecraft.gru_backward(
+    d_input, d_hidden, d_hx = torch.ops.stagecraft_traced.gru_backward(
         grad_y, grad_h, of_input, w_hh, b_hh, hx, y, ctx.reverse
     )
-    d_w_hh, d_b_hh = torch.ops.stagecraft.gru_backward_weight(d_hidden, hx, y, ctx.reverse)
+    d_w_hh, d_b_hh = torch.ops.stagecraft_traced.gru_backward_weight(d_hidden, hx, y, ctx.reverse)
     return d_input, d_w_hh, None if b_hh is None else d_b_hh, d_hx, None
 
 
 LIBRARY.impl("gru", gru, "CPU")
 LIBRARY.impl("gru_backward", gru_backward, "CPU")
 LIBRARY.impl("gru_backward_weight", gru_backward_weight, "CPU")
-torch.library.register_fake("stagecraft::gru", fake_gru, lib=LIBRARY)
-torch.library.register_fake("stagecraft::gru_backward", fake_backward, lib=LIBRARY)
-torch.library.register_fake("stagecraft::gru_backward_weight", fake_backward_weight, lib=LIBRARY)
-torch.library.register_autograd("stagecraft::gru", differentiate, setup_context=remember, lib=LIBRARY)
+torch.library.register_fake("stagecraft_traced::gru", fake_gru, lib=LIBRARY)
+torch.library.register_fake("stagecraft_traced::gru_backward", fake_backward, lib=LIBRARY)
+torch.library.register_fake("stagecraft_traced::gru_backward_weight", fake_backward_weight, lib=LIBRARY)
+torch.library.register_autograd("stagecraft_traced::gru", differentiate, setup_context=remember, lib=LIBRARY)
 
 
 def by_layers(
@@ -186,7 +186,7 @@ def by_layers(
             )
             w_ih, w_hh, b_ih, b_hh = own
             of_input = torch.nn.functional.linear(x, w_ih, b_ih)
-            made, end = torch.ops.stagecraft.gru(of_input, w_hh, b_hh, hidden[at], direction > 0)
+            made, end = torch.ops.stagecraft_traced.gru(of_input, w_hh, b_hh, hidden[at], direction > 0)
             outputs.append(made)
             last.append(end)
         x = torch.cat(outputs, -1) if bidirectional else outputs[0]

@@ -128,7 +128,7 @@ def differentiate(
     ctx: Any, grad_y: torch.Tensor, grad_h: torch.Tensor, grad_c: torch.Tensor
 ) -> tuple[Any, ...]:
     given = ctx.saved_tensors
-    x, w_ih, w_hh, bias, hx, cx = torch.ops.stagecraft.lstm_backward(
+    x, w_ih, w_hh, bias, hx, cx = torch.ops.stagecraft_traced.lstm_backward(
         grad_y, grad_h, grad_c, *given, ctx.reverse
     )
     biases = (None, None) if given[3] is None else (bias, bias)
@@ -137,9 +137,9 @@ def differentiate(
 
 LIBRARY.impl("lstm", lstm, "CPU")
 LIBRARY.impl("lstm_backward", lstm_backward, "CPU")
-torch.library.register_fake("stagecraft::lstm", fake_lstm, lib=LIBRARY)
-torch.library.register_fake("stagecraft::lstm_backward", fake_backward, lib=LIBRARY)
-torch.library.register_autograd("stagecraft::lstm", differentiate, setup_context=remember, lib=LIBRARY)
+torch.library.register_fake("stagecraft_traced::lstm", fake_lstm, lib=LIBRARY)
+torch.library.register_fake("stagecraft_traced::lstm_backward", fake_backward, lib=LIBRARY)
+torch.library.register_autograd("stagecraft_traced::lstm", differentiate, setup_context=remember, lib=LIBRARY)
 
 
 def by_one_dnn(given: torch.Tensor, states: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]) -> bool:
@@ -175,7 +175,9 @@ def by_layers(
             own = list(weights[at * of_direction : (at + 1) * of_direction]) + (
                 [] if biased else [None, None]
             )
-            made = torch.ops.stagecraft.lstm(x, *own, states[0][at], states[1][at], direction > 0, train)
+            made = torch.ops.stagecraft_traced.lstm(
+                x, *own, states[0][at], states[1][at], direction > 0, train
+            )
             for tensor, into in zip(made, (outputs, hidden, cells)):
                 into.append(tensor)
         x = torch.cat(outputs, -1) if bidirectional else outputs[0]

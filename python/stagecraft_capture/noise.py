@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from torch import fx
 
 
-LIBRARY = torch.library.Library("stagecraft", "DEF")
+# As a graph file names them, and as they are traced: in a process that also trains, the first are the
+# engine's.
+OURS, TRACED = "stagecraft", "stagecraft_traced"
+LIBRARY = torch.library.Library(TRACED, "DEF")
 LIBRARY.define("bernoulli(SymInt[] size, float p, ScalarType dtype) -> Tensor")
 LIBRARY.define("uniform(SymInt[] size, ScalarType dtype) -> Tensor")
 LIBRARY.define("normal(SymInt[] size, ScalarType dtype) -> Tensor")
@@ -63,10 +66,10 @@ def draw_by_name(graph: fx.Graph, node: fx.Node) -> None:
         and isinstance(node.args[1] if len(node.args) > 1 else None, (int, float))
         and made.is_floating_point()
     ):
-        target = torch.ops.stagecraft.bernoulli.default
+        target = torch.ops.stagecraft_traced.bernoulli.default
         given: tuple[Any, ...] = (list(made.shape), float(node.args[1]), made.dtype)
     elif op in ("rand", "rand_like", *NORMAL) and made.is_floating_point():
-        of = torch.ops.stagecraft
+        of = torch.ops.stagecraft_traced
         target = of.normal.default if op in NORMAL else of.uniform.default
         given = (list(made.shape), made.dtype)
     else:

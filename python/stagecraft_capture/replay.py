@@ -9,7 +9,7 @@ import torch
 
 from .errors import CaptureError
 from .multiply_adds import sizes_at
-from .noise import DRAWS
+from .noise import DRAWS, OURS, TRACED
 
 if TYPE_CHECKING:
     from .aliases import Json, Step
@@ -61,6 +61,7 @@ def operator_of(name: str) -> Callable[..., Any]:
         return lambda x, mask, p: dropped(x, mask.to(x.dtype), p)[0]
     namespace, _, rest = name.partition("::")
     base, _, overload = rest.partition(".")
+    namespace = TRACED if namespace == OURS else namespace
     overload = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
     parameters = overload._schema.arguments
 

@@ -30,9 +30,9 @@ ScheduleProgram program_of(const Plan& plan, const Segment& segment) {
 }  // namespace
 
 RunPrograms::RunPrograms(const Plan& plan, const RunShape& shape, int slots_per_channel,
-                         const std::vector<Rank>& ranks, const Look& look) {
-  LoweringOptions options;
-  options.slots_per_channel = slots_per_channel;
+                         const std::vector<Rank>& ranks, const Look& look)
+    : ranks_(ranks) {
+  options_.slots_per_channel = slots_per_channel;
   int most = -1;
   std::vector<Segment> segments = distinct_shapes(shape);
   // A resumed asynchronous run may begin where none of its own segments does (other intervals than before),
@@ -45,7 +45,7 @@ RunPrograms::RunPrograms(const Plan& plan, const RunShape& shape, int slots_per_
   Programs programs;
   for (const Segment& segment : segments) {
     if (programs.contains({segment.kind, segment.group_sizes})) continue;
-    LoweredProgram program = lower(program_of(plan, segment), options);
+    LoweredProgram program = lower(program_of(plan, segment), options_);
     Proof proof = prove_within(program, plan);
     Key key{segment.kind, segment.group_sizes};
     if (segment.kind == SegmentKind::train && total(segment.group_sizes) > most) {
@@ -68,13 +68,26 @@ RunPrograms::RunPrograms(const Plan& plan, const RunShape& shape, int slots_per_
   // One by one, so that lists go as those that stay are made of them.
   while (!programs.empty()) {
     const auto lowered = programs.extract(programs.begin());
-    const LoweredProgram& program = lowered.mapped();
-    if (lateness_.most > 0) note_lateness(program);
-    Kept& kept = kept_[lowered.key()];
-    kept.can_be_followed = can_be_followed(program);
-    kept.by_rank.resize(program.ranks.size());
-    for (const Rank rank : ranks) kept.by_rank.at(rank.index()) = rank_program(program, rank);
+    keep(lowered.key(), lowered.mapped());
   }
+}
+
+void RunPrograms::keep(const Key& key, const LoweredProgram& program) {
+  if (lateness_.most > 0) note_lateness(program);
+  Kept& kept = kept_[key];
+  kept.can_be_followed = can_be_followed(program);
+  kept.by_rank.resize(program.ranks.size());
+  for (const Rank rank : ranks_) kept.by_rank.at(rank.index()) = rank_program(program, rank);
+}
+
+void RunPrograms::add(const Plan& plan, const Segment& segment) {
+  const Key key{segment.kind, segment.group_sizes};
+  if (kept_.contains(key)) return;
+  const LoweredProgram program = lower(program_of(plan, segment), options_);
+  (void)prove_within(program, plan);
+  keep(key, program);
+  // Not proved together with any other: who brings batches waits for one step before the next.
+  kept_.at(key).can_be_followed = false;
 }
 
 Proof RunPrograms::prove_within(const LoweredProgram& program, const Plan& plan) {

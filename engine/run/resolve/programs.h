@@ -8,6 +8,7 @@
 #include "engine/optimizers/staleness_advice.h"
 #include "partitioner/plan/plan.h"
 #include "schedules/checker/checker.h"
+#include "schedules/lowering/lowering.h"
 #include "schedules/program/program.h"
 #include "schedules/program/segments.h"
 
@@ -29,6 +30,10 @@ class RunPrograms {
   /// its proof, with the finding; memory is proved where the plan has costs, and held against its capacity.
   RunPrograms(const Plan& plan, const RunShape& shape, int slots_per_channel, const std::vector<Rank>& ranks,
               const Look& look = nullptr);
+
+  /// One more shape of segment, which the walk does not have: of batches that a program brings. Does nothing for one
+  /// that is known. Throws as the constructor does.
+  void add(const Plan& plan, const Segment& segment);
 
   /// Of a rank whose programs are kept.
   [[nodiscard]] const RankProgramPtr& of(const Segment& segment, Rank rank) const;
@@ -58,7 +63,10 @@ class RunPrograms {
   /// Returns them if somebody looks.
   std::vector<LoweredProgram> prove_steps_together(const Programs& programs, const Plan& plan, bool look);
   void note_lateness(const LoweredProgram& program);
+  void keep(const Key& key, const LoweredProgram& program);
 
+  LoweringOptions options_;
+  std::vector<Rank> ranks_;  ///< whose programs are kept
   std::map<Key, Kept> kept_;
   Proof main_proof_;
   std::vector<Bytes> memory_;

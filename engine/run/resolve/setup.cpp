@@ -67,6 +67,15 @@ RunSetup::RunSetup(ResolvedRun run, TrainingInputs inputs, std::optional<Rank> o
                                             own ? std::vector{*own} : all_ranks(world()), look);
 }
 
+void RunSetup::prove_also(const Segment& segment) {
+  const std::size_t known = programs_->count();
+  programs_->add(run_.plan, segment);
+  if (nccl_ && programs_->count() > known) {
+    throw RefusedError(
+        "over NCCL all batches have the sizes of the first one, which its communicators were made for");
+  }
+}
+
 const transport::NcclWiring& RunSetup::nccl_wiring() const {
   if (no_nccl_) std::rethrow_exception(no_nccl_);
   STAGECRAFT_CHECK(nccl_.has_value(), "asked of a run that may use NCCL");

@@ -33,6 +33,9 @@ class RunSetup {
   [[nodiscard]] const std::vector<std::pair<int, int>>& layers_of_stages() const { return stage_layers_; }
   [[nodiscard]] const RunShape& shape() const { return shape_; }
   [[nodiscard]] const RunPrograms& programs() const { return *programs_; }
+  /// Proves one more shape of segment (RunPrograms::add), while no rank looks. Throws RefusedError, also where NCCL
+  /// was wired for the shapes known before.
+  void prove_also(const Segment& segment);
   /// What the programs need of NCCL, and the sum of squares where devices clip by them. Requires a run that
   /// may use it: on GPUs, with comms.backend "auto" or "nccl". Throws RefusedError where NCCL cannot carry
   /// them.

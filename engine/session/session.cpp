@@ -1,0 +1,473 @@
+#include "engine/session/session.h"
+
+#include "base/error.h"
+#include "base/failure.h"
+#include "base/json.h"
+#include "engine/device/accelerators.h"
+#include "engine/device/graphs.h"
+#include "engine/run/resolve/devices.h"
+#include "engine/run/resolve/find_plan.h"
+#include "engine/run/resolve/memory_check.h"
+#include "engine/run/resolve/resolve.h"
+#include "engine/run/save/checkpoint.h"
+#include "engine/run/save/checkpoint_folder.h"
+#include "engine/run/save/finite_state.h"
+#include "engine/run/save/run_dir.h"
+#include "engine/session/named_state.h"
+#include "models/check/checked_data.h"
+#include "models/families/captured.h"
+#include "models/tensors/counting_allocator.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+/// Stands for the config in messages.
+constexpr const char* kName = "pipeline";
+
+WorkerOptions worker_options(const RunSetup& setup, at::Device device) {
+  const RunConfig& config = setup.config();
+  WorkerOptions options;
+  options.optimizer = setup.inputs().optimizer;
+  options.scheduler = config.scheduler;
+  options.total_steps = setup.shape().steps;
+  options.gradient_clipping = config.gradient_clipping;
+  options.fp16 = config.fp16;
+  options.on_overflow = config.overflow_policy();
+  options.seed = static_cast<std::uint64_t>(config.seed);
+  options.device = device;
+  if (device.is_cuda() && config.cuda.graphs) options.graphs = make_device_graphs(device.index());
+  options.micro_batch_size = config.micro_batch_size;
+  options.batch_size = config.train_batch_size;
+  options.shuffle = false;
+  options.record_steps = 1;
+  return options;
+}
+
+NamedState names_of(const RunSetup& setup) {
+  return {setup.inputs().model, setup.config().model.family.get_if<CapturedConfig>() != nullptr};
+}
+
+const GivenDataConfig& given_config(const RunConfig& config) {
+  const auto* given = config.data.source.get_if<GivenDataConfig>();
+  if (given == nullptr) throw InputError({kName, "/data/type"}, "expected \"given\"");
+  return *given;
+}
+
+std::vector<std::int64_t> rows(std::int64_t first, std::int64_t count) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(count));
+  std::iota(all.begin(), all.end(), first);
+  return all;
+}
+
+RankTime time_of(Rank rank, const std::vector<Event>& events, std::int64_t step) {
+  RankTime time{.rank = rank.value};
+  for (const Event& event : events) {
+    if (event.step != step || event.lane != Event::Lane::compute) continue;
+    const EventKind kind = event_kind(event);
+    Seconds& sum = kind == EventKind::wait         ? time.wait
+                   : kind == EventKind::collective ? time.collective
+                   : kind == EventKind::other      ? time.other
+                                                   : time.compute;
+    sum = sum + (event.end - event.begin);
+  }
+  return time;
+}
+
+/// What passes between processes behind a step.
+std::string text_of(const StepReport* report, const RankTime& time) {
+  Json json;
+  json["time"] =
+      Json::array({time.rank, time.compute.value, time.wait.value, time.collective.value, time.other.value});
+  if (report != nullptr) {
+    json["report"] = Json::array({report->step, report->loss, report->correct, report->skipped,
+                                  report->learning_rate, report->samples, report->tokens});
+    if (report->gradient_norm) json["norm"] = *report->gradient_norm;
+    if (report->loss_scale) json["loss_scale"] = *report->loss_scale;
+  }
+  // Not as text: a loss may be no number.
+  const std::vector<std::uint8_t> bytes = Json::to_msgpack(json);
+  return {bytes.begin(), bytes.end()};
+}
+
+void add_from_text(const std::string& text, SessionStep& step) {
+  const Json json = Json::from_msgpack(text);
+  const Json& time = json.at("time");
+  step.ranks.push_back({time[0].get<int>(), Seconds{time[1].get<double>()}, Seconds{time[2].get<double>()},
+                        Seconds{time[3].get<double>()}, Seconds{time[4].get<double>()}});
+  if (!json.contains("report")) return;
+  const Json& report = json.at("report");
+  report[0].get_to(step.report.step);
+  report[1].get_to(step.report.loss);
+  report[2].get_to(step.report.correct);
+  report[3].get_to(step.report.skipped);
+  report[4].get_to(step.report.learning_rate);
+  report[5].get_to(step.report.samples);
+  report[6].get_to(step.report.tokens);
+  if (json.contains("norm")) step.report.gradient_norm = json["norm"].get<double>();
+  if (json.contains("loss_scale")) step.report.loss_scale = json["loss_scale"].get<double>();
+}
+
+}  // namespace
+
+struct Session::RankState {
+  Rank rank;
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<Worker> worker;
+  std::optional<StepReport> report;  ///< of the segment that ran; of the rank with the first stage
+};
+
+Session::Session(const Json& config, const GivenTensors& first, SessionRanks ranks,
+                 const std::string& checkpoint, const Meanwhile& meanwhile)
+    : given_(std::move(ranks)), doing_("start-up") {
+  install_counting_allocator();
+  prepare_environment();
+  if (!given_.threads()) {
+    process_ = given_.transport->rank();
+    world_ = World{given_.transport->world(), given_.machine_world};
+    given_.transport->waits().enter(Phase::start_up);
+  }
+  if (!process_) {
+    settle(config, first, checkpoint);
+  } else {
+    std::string text;
+    try {
+      if (is_first()) {
+        settle(config, first, checkpoint);
+        Json json;
+        json["run"] = json::write(setup_->run());
+        text = json.dump();
+      }
+      text = given_.transport->broadcast(text);
+      if (!is_first()) hear_of_setup(text);
+    } catch (const PeerError&) {
+      throw;
+    } catch (...) {
+      given_.transport->fail(failure_of(std::current_exception()).message);
+      throw;
+    }
+  }
+  make_workers(checkpoint, meanwhile);
+}
+
+Session::~Session() {
+  if (!crew_) return;
+  try {  // on their own threads, where they were made
+    crew_->run(
+        [this](std::size_t place) {
+          ranks_[place]->worker.reset();
+          ranks_[place]->transport.reset();
+        },
+        [] {});
+  } catch (...) {  // a session that failed has nobody left to tell
+  }
+}
+
+void Session::settle(const Json& json, const GivenTensors& first, const std::string& checkpoint) {
+  RunConfig config = run_config_from(json, kName);
+  check_device(config, kName);
+  auto batches = std::make_unique<GivenBatches>(given_config(config), config.train_batch_size,
+                                                GivenBatches::Sizes::one_batch);
+  GivenBatches& held = *batches;
+  (void)held.give(first);
+  TrainingInputs inputs = make_training_inputs(config, kName, std::move(batches));
+  StartPoint start;
+  std::optional<Manifest> manifest;
+  if (!checkpoint.empty()) {
+    manifest = read_manifest(checkpoint);
+    start = {.step = manifest->step, .checkpoint = checkpoint};
+    if (config.threads_per_rank == 0) config.threads_per_rank = manifest->threads;
+  }
+  FoundPlan found = find_plan(config, kName, inputs, "", world_);
+  held.forget();
+  const int threads = found.threads.value_or(threads_for(config, world_, found.plan.placement().world()));
+  Resolution resolution =
+      resolve(std::move(config), kName, inputs, std::move(found), std::move(start), world_, threads);
+  notes_ = std::move(resolution.notes);
+  if (manifest) check_resume(*manifest, checkpoint, resolution.run.config, inputs, resolution.run.plan);
+  setup_ = std::make_unique<RunSetup>(std::move(resolution.run), std::move(inputs), process_);
+}
+
+void Session::hear_of_setup(const std::string& text) {
+  auto run = json::read<ResolvedRun>(Json::parse(text).at("run"), {kName, ""});
+  TrainingInputs inputs = make_training_inputs(
+      run.config, kName,
+      std::make_unique<GivenBatches>(given_config(run.config), run.config.train_batch_size,
+                                     GivenBatches::Sizes::one_batch));
+  setup_ = std::make_unique<RunSetup>(std::move(run), std::move(inputs), process_);
+}
+
+void Session::make_workers(const std::string& checkpoint, const Meanwhile& meanwhile) {
+  const RunConfig& config = setup_->config();
+  auto batches = std::make_unique<GivenBatches>(given_config(config), config.train_batch_size,
+                                                GivenBatches::Sizes::any_batch);
+  batches_ = batches.get();
+  data_ = checked_for(std::move(batches), setup_->inputs().model, *setup_->inputs().loss, kName);
+  std::vector<ProcessMemory> processes;
+  if (process_) {
+    ranks_.push_back(std::make_unique<RankState>());
+    ranks_.back()->rank = *process_;
+    ranks_.back()->transport = std::move(given_.transport);
+    fail_all_ = [](Rank, const std::string&) {};  // each through its own transport
+  } else {
+    LocalRanks local = make_local_ranks(setup_->world(), transport_options(config));
+    fail_all_ = std::move(local.fail);
+    std::vector<Rank> all;
+    for (int r = 0; r < setup_->world(); ++r) {
+      ranks_.push_back(std::make_unique<RankState>());
+      ranks_.back()->rank = Rank{r};
+      ranks_.back()->transport = std::move(local.transports[static_cast<std::size_t>(r)]);
+      all.emplace_back(r);
+    }
+    if (config.device == DeviceKind::cpu) check_memory(*setup_, {process_memory(std::move(all))});
+  }
+  crew_ = std::make_unique<RankCrew>(
+      ranks_.size(), [this](std::size_t place, const std::exception_ptr& error) { failed(place, error); });
+  on_ranks(
+      "start-up",
+      [&](std::size_t place) {
+        RankState& its = *ranks_[place];
+        at::set_num_threads(config.threads_per_rank);  // of this thread's operators
+        its.transport->waits().enter(Phase::start_up);
+        const at::Device device =
+            prepare_device(config, kName, process_ ? given_.machine_rank : its.rank.value);
+        its.transport = transport_for(std::move(its.transport), *setup_, device);
+        WorkerOptions options = worker_options(*setup_, device);
+        options.learning_rate = [this, scheduler = options.scheduler, total = options.total_steps,
+                                 optimizer = options.optimizer](std::int64_t step) {
+          return rate_ ? *rate_ : scheduler.rate({step, total, optimizer->learning_rate()});
+        };
+        its.worker = std::make_unique<Worker>(setup_->inputs().model, *setup_->inputs().loss, *batches_,
+                                              setup_->layers_of_stages(), setup_->placement(), *its.transport,
+                                              std::move(options));
+        if (!checkpoint.empty()) {
+          load_checkpoint(checkpoint, setup_->inputs().model, *setup_->inputs().optimizer, *its.worker);
+          require_finite_load(*its.worker, *its.transport, checkpoint);
+        }
+        its.transport->barrier();
+        if (const auto& predicted = setup_->plan().predicted)
+          its.transport->waits().expect_step(predicted->step);
+        its.transport->waits().enter(Phase::step);
+      },
+      meanwhile);
+  steps_ = setup_->start().step;
+}
+
+void Session::failed(std::size_t place, const std::exception_ptr& error) {
+  const Failure failure = failure_of(error);
+  const std::string name = setup_->rank_name(ranks_[place]->rank);
+  const std::string text = fmt::format("{} failed during {}: {}", name, doing_, failure.message);
+  fail_all_(ranks_[place]->rank, text);
+  if (process_ && ranks_[place]->transport) ranks_[place]->transport->fail(text);
+}
+
+void Session::interrupt() noexcept {
+  if (process_ || !fail_all_) return;
+  fail_all_(Rank{0}, "interrupted");
+}
+
+void Session::require_whole() const {
+  if (broken_.empty()) return;
+  throw InputError(fmt::format("this pipeline has ended with an error, make another one: {}", broken_));
+}
+
+void Session::on_ranks(const std::string& doing, const RankCrew::Task& task, const Meanwhile& meanwhile) {
+  doing_ = doing;
+  try {
+    crew_->run(task, meanwhile);
+  } catch (...) {
+    broken_ = failure_of(std::current_exception()).message;
+    throw;
+  }
+}
+
+bool Session::reads_data() const {
+  const Model& model = setup_->inputs().model;
+  const Loss& loss = *setup_->inputs().loss;
+  const auto& stages = setup_->layers_of_stages();
+  for (const auto& rank : ranks_) {
+    for (const StageId stage : setup_->placement().stages_of(rank->rank)) {
+      const auto [first, last] = stages[stage.index()];
+      const bool is_last = stage.index() + 1 == stages.size();
+      if (stage.value == 0 || is_last || !model.fields_of(first, last, nullptr).empty()) return true;
+    }
+  }
+  static_cast<void>(loss);
+  return false;
+}
+
+std::int64_t Session::take(const GivenTensors& batch) {
+  const std::int64_t first = batches_->give(batch);
+  const Model& model = setup_->inputs().model;
+  const std::vector<std::int64_t> all = rows(first, batches_->samples_given());
+  (void)data_->inputs(Split::train, all);
+  const auto layers = static_cast<int>(model.layers.size());
+  (void)read_fields(*data_, Split::train, model.fields_of(0, layers, setup_->inputs().loss.get()), all);
+  return first;
+}
+
+Segment Session::segment_of(SegmentKind kind, std::int64_t first,
+                            const std::vector<std::int64_t>& sizes) const {
+  const std::int64_t most = setup_->config().micro_batch_size;
+  const std::int64_t samples = batches_->samples_given();
+  std::vector<std::int64_t> cut = sizes;
+  if (cut.empty()) {
+    for (std::int64_t left = samples; left > 0; left -= most) cut.push_back(std::min(left, most));
+  }
+  Segment segment{.kind = kind, .first_step = steps_, .group_sizes = {static_cast<int>(cut.size())}};
+  std::int64_t at = 0;
+  for (const std::int64_t count : cut) {
+    if (count < 1 || count > most) {
+      throw InputError(
+          {"the batch", ""},
+          fmt::format("a micro-batch of {} samples, and the pipeline was made for 1 to {}", count, most));
+    }
+    segment.micro_batches.push_back({.epoch = batches_taken_, .first = first + at, .count = count});
+    at += count;
+  }
+  if (at != samples) {
+    throw InputError({"the batch", ""},
+                     fmt::format("micro-batches of {} samples in all, and it has {}", at, samples));
+  }
+  return segment;
+}
+
+SessionStep Session::run(SegmentKind kind, const GivenTensors& batch, const std::vector<std::int64_t>& sizes,
+                         std::optional<double> rate, const Meanwhile& meanwhile) {
+  require_whole();
+  const std::int64_t first = take(batch);
+  ++batches_taken_;
+  const Segment segment = segment_of(kind, first, sizes);
+  const Model& model = setup_->inputs().model;
+  const std::vector<BoundarySpec> shapes = boundaries(model, 1);
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    const std::int64_t least = model.layers[i]->least_samples(shapes[i].values.front().of_one_sample());
+    const auto small = std::ranges::find_if(
+        segment.micro_batches, [&](const MicroBatchRange& range) { return range.count < least; });
+    if (small == segment.micro_batches.end() || kind != SegmentKind::train) continue;
+    throw InputError({"the batch", ""},
+                     fmt::format("a micro-batch of {} samples, and layer \"{}\" ({}) needs {}", small->count,
+                                 model.layers[i]->name(), model.layers[i]->type(), least));
+  }
+  setup_->prove_also(segment);
+  rate_ = rate;
+  SessionStep step;
+  std::vector<std::string> texts(ranks_.size());
+  const auto begin = std::chrono::steady_clock::now();
+  whole_ = false;
+  try {
+    on_ranks(
+        kind == SegmentKind::train ? fmt::format("step {}", steps_ + 1) : std::string("an evaluation"),
+        [&](std::size_t place) {
+          RankState& its = *ranks_[place];
+          its.report.reset();
+          (void)its.worker->run(setup_->programs().of(segment, its.rank), segment,
+                                [&](const StepReport& report) { its.report = report; });
+          its.worker->settle();
+          const RankTime time = time_of(its.rank, its.worker->events(), segment.first_step);
+          texts[place] = text_of(its.report ? &*its.report : nullptr, time);
+          if (!process_) return;
+          const std::vector<std::string> all = its.transport->all_gather_text(texts[place]);
+          texts = all;
+        },
+        meanwhile);
+  } catch (...) {
+    // All ranks may still hold what there was before this step.
+    whole_ =
+        std::ranges::all_of(ranks_, [&](const auto& rank) { return rank->worker->whole_state() == steps_; });
+    throw;
+  }
+  whole_ = true;
+  step.took = Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
+  for (const std::string& text : texts) add_from_text(text, step);
+  if (kind == SegmentKind::train) ++steps_;
+  return step;
+}
+
+SessionStep Session::step(const GivenTensors& batch, const std::vector<std::int64_t>& sizes,
+                          std::optional<double> rate, const Meanwhile& meanwhile) {
+  return run(SegmentKind::train, batch, sizes, rate, meanwhile);
+}
+
+SessionStep Session::evaluate(const GivenTensors& batch, const std::vector<std::int64_t>& sizes,
+                              const Meanwhile& meanwhile) {
+  return run(SegmentKind::validate, batch, sizes, std::nullopt, meanwhile);
+}
+
+std::map<std::string, at::Tensor> Session::state() const {
+  if (!whole_) require_whole();
+  const NamedState names = names_of(*setup_);
+  std::map<std::string, at::Tensor> all;
+  for (const auto& rank : ranks_) names.read(*rank->worker, all);
+  return all;
+}
+
+void Session::set_state(const std::map<std::string, at::Tensor>& weights) {
+  require_whole();
+  const NamedState names = names_of(*setup_);
+  for (const auto& rank : ranks_) names.write(weights, *rank->worker);
+}
+
+std::vector<std::string> Session::state_names() const {
+  std::vector<std::string> names;
+  const NamedState state = names_of(*setup_);
+  for (const auto& [name, places] : state.places()) names.push_back(name);
+  return names;
+}
+
+std::string Session::save(const std::string& path, const Meanwhile& meanwhile) {
+  require_whole();
+  std::unique_ptr<RunDirectory> directory;
+  RunPaths paths;
+  if (is_first()) {
+    directory = std::make_unique<RunDirectory>(path, /*resume=*/true);
+    paths = directory->paths();
+    for (const std::string& folder : {paths.logs(), paths.checkpoints()}) make_folder(folder);
+    write_json_file(paths.config(), json::write(setup_->config()), Links::replace);
+    write_json_file(paths.plan(), json::write(setup_->plan()), Links::replace);
+  }
+  std::string folder;
+  on_ranks(
+      fmt::format("saving the state of step {}", steps_),
+      [&](std::size_t place) {
+        RankState& its = *ranks_[place];
+        const InPhase saving(its.transport->waits(), Phase::save);
+        RunPaths its_paths = paths;
+        if (process_) {
+          Json json;
+          json["root"] = paths.root;
+          json["run"] = paths.run;
+          const Json heard = Json::parse(its.transport->broadcast(json.dump()));
+          its_paths.root = heard.at("root").get<std::string>();
+          its_paths.run = heard.at("run").get<std::string>();
+        }
+        require_finite_state(*its.worker, *its.transport, steps_);
+        std::string unfinished;
+        const Saved saved =
+            save_checkpoint(*setup_, its_paths, *its.worker, *its.transport, steps_, false, unfinished);
+        its.transport->barrier();
+        if (place == 0) folder = saved.folder;
+      },
+      meanwhile);
+  return folder;
+}
+
+std::vector<std::string> Session::gather(const std::string& mine) {
+  require_whole();
+  std::vector<std::string> all{mine};
+  if (!process_) return all;
+  on_ranks(
+      "an exchange", [&](std::size_t place) { all = ranks_[place]->transport->all_gather_text(mine); },
+      [] {});
+  return all;
+}
+
+}  // namespace stagecraft

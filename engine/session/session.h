@@ -1,0 +1,137 @@
+#pragma once
+
+// A pipeline that is stepped from outside: a program brings a batch, this process's ranks carry out one optimizer step
+// (or a validation) of it, and the program goes on. What a run does from a config and a data set, one step at a time:
+// same plan, proof, workers and checkpoints, so the same bits.
+
+#include "engine/core/worker.h"
+#include "engine/run/resolve/plan_request.h"
+#include "engine/run/resolve/setup.h"
+#include "engine/session/rank_crew.h"
+#include "engine/transport/factory.h"
+#include "models/data/given.h"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+/// What the session's ranks are: threads of this process, or this process is one of them.
+struct SessionRanks {
+  std::unique_ptr<Transport> transport;  ///< of this process's rank; null: threads
+  int machine_rank = 0;                  ///< among the processes of this machine
+  int machine_world = 1;                 ///< these
+
+  [[nodiscard]] bool threads() const { return transport == nullptr; }
+};
+
+/// Where a rank's time went in a step.
+struct RankTime {
+  int rank = 0;
+  Seconds compute{0};     ///< forwards, backwards, updates
+  Seconds wait{0};        ///< for transfers
+  Seconds collective{0};  ///< sums over replicas and the norm, waiting for the others included
+  Seconds other{0};       ///< loading and bookkeeping
+};
+
+/// The same on every process.
+struct SessionStep {
+  StepReport report;
+  Seconds took{0};
+  std::vector<RankTime> ranks;
+};
+
+/// Used by one thread at a time, its caller's; ranks have threads of their own. Whatever ends a step by an error ends
+/// the session: later calls throw InputError that says why, but for state() where the ranks still hold the state of one
+/// step.
+class Session {
+ public:
+  /// Called about every 50 ms on the caller's thread while ranks work; may not throw.
+  using Meanwhile = std::function<void()>;
+
+  /// `config` as run.json, with data of type "given"; `first`: a batch as the first one will be, which the model is
+  /// measured with where the config names no plan. `checkpoint`: a folder to go on from; "" begins anew. Collective
+  /// over processes: rank 0's config, plan and programs are everybody's. Throws InputError, RefusedError.
+  Session(const Json& config, const GivenTensors& first, SessionRanks ranks, const std::string& checkpoint,
+          const Meanwhile& meanwhile);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  /// One optimizer step. `sizes`: samples of each micro-batch, which together are the batch; empty: as the config cuts
+  /// it, the last one short. `rate`: the learning rate in place of the config's. Collective.
+  [[nodiscard]] SessionStep step(const GivenTensors& batch, const std::vector<std::int64_t>& sizes,
+                                 std::optional<double> rate, const Meanwhile& meanwhile);
+  /// The loss of a batch in evaluation mode. Collective.
+  [[nodiscard]] SessionStep evaluate(const GivenTensors& batch, const std::vector<std::int64_t>& sizes,
+                                     const Meanwhile& meanwhile);
+  /// Ends the step under way with an error, from any thread.
+  void interrupt() noexcept;
+
+  [[nodiscard]] const RunSetup& setup() const { return *setup_; }
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }  ///< for people
+  [[nodiscard]] std::int64_t steps() const { return steps_; }                     ///< made
+  /// Whether this process's stages read batches.
+  [[nodiscard]] bool reads_data() const;
+  /// This process is one of several.
+  [[nodiscard]] bool is_process() const { return process_.has_value(); }
+  [[nodiscard]] bool is_first() const { return !process_ || *process_ == Rank{0}; }
+
+  /// Copies of the weights and buffers that this process holds, by their names in PyTorch (captured models) or as
+  /// "layer.parameter"; a tied weight stands there once. Throws InputError where no whole step's state is left.
+  [[nodiscard]] std::map<std::string, at::Tensor> state() const;
+  /// Sets those that this process holds, and leaves the optimizer's state alone; `weights` may have more. Throws
+  /// InputError for one that is missing or of another shape.
+  void set_state(const std::map<std::string, at::Tensor>& weights);
+  /// Of all weights that this process could hold, by name: what processes compare.
+  [[nodiscard]] std::vector<std::string> state_names() const;
+
+  /// Writes a checkpoint of the present step into the run directory `path`, as `train` does. Collective. Returns its
+  /// folder. Throws InputError.
+  std::string save(const std::string& path, const Meanwhile& meanwhile);
+
+  /// Collective over processes: everybody's text, in rank order.
+  [[nodiscard]] std::vector<std::string> gather(const std::string& mine);
+
+ private:
+  struct RankState;
+  void settle(const Json& config, const GivenTensors& first, const std::string& checkpoint);
+  void hear_of_setup(const std::string& text);
+  void make_workers(const std::string& checkpoint, const Meanwhile& meanwhile);
+  /// Holds `batch` for the workers, and returns the number of its first sample. Throws InputError for numbers that the
+  /// model does not take.
+  [[nodiscard]] std::int64_t take(const GivenTensors& batch);
+  void failed(std::size_t place, const std::exception_ptr& error);
+  /// Throws InputError after an error.
+  void require_whole() const;
+  [[nodiscard]] SessionStep run(SegmentKind kind, const GivenTensors& batch,
+                                const std::vector<std::int64_t>& sizes, std::optional<double> rate,
+                                const Meanwhile& meanwhile);
+  [[nodiscard]] Segment segment_of(SegmentKind kind, std::int64_t first,
+                                   const std::vector<std::int64_t>& sizes) const;
+  void on_ranks(const std::string& doing, const RankCrew::Task& task, const Meanwhile& meanwhile);
+
+  SessionRanks given_;
+  std::optional<World> world_;
+  std::optional<Rank> process_;  ///< this process's rank, where it is one
+  std::unique_ptr<RunSetup> setup_;
+  std::unique_ptr<Dataset> data_;    ///< batches, whose numbers are compared with what the model takes
+  GivenBatches* batches_ = nullptr;  ///< the same without, which the workers read
+  std::vector<std::string> notes_;
+  std::vector<std::unique_ptr<RankState>> ranks_;  ///< of this process
+  std::function<void(Rank, const std::string&)> fail_all_;
+  std::optional<double> rate_;  ///< of the step under way, in place of the config's
+  std::int64_t steps_ = 0;
+  std::int64_t batches_taken_ = 0;  ///< each is read as an epoch of its own
+  std::string doing_;
+  std::string broken_;  ///< why nothing goes on
+  bool whole_ = true;   ///< the ranks hold the state of one step
+  std::unique_ptr<RankCrew> crew_;
+};
+
+}  // namespace stagecraft

@@ -1,0 +1,240 @@
+// stagecraft._engine: sessions for Python. Nothing happens when it is imported; the package's own files say what its
+// users see (python/stagecraft).
+
+#include "base/error.h"
+#include "base/failure.h"
+#include "base/hangup.h"
+#include "base/json.h"
+#include "cli/command_line.h"
+#include "engine/core/overflow.h"
+#include "engine/run/resolve/launcher.h"
+#include "engine/session/session.h"
+#include "engine/transport/mpi/mpi_session.h"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <exception>
+#include <map>
+#include <memory>
+#include <optional>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace py = pybind11;
+
+namespace stagecraft {
+
+// In place of base/hangup.cpp, which notes what was so before main(): Python has long begun.
+void hangup_as_given() {}
+
+namespace {
+
+/// Signals that Python got while it waits for ranks. The first one is raised when they are through; the second ends
+/// what they do.
+class Signals {
+ public:
+  explicit Signals(Session* session) : session_(session) {}
+
+  void look() {
+    const py::gil_scoped_acquire python;
+    if (PyErr_CheckSignals() == 0) return;
+    py::error_already_set error;  // takes it from Python
+    if (session_ != nullptr && error_) session_->interrupt();
+    error_ = std::move(error);
+  }
+  /// With the GIL.
+  void raise() {
+    if (error_) throw std::move(*error_);
+  }
+
+ private:
+  Session* session_;
+  std::optional<py::error_already_set> error_;
+};
+
+/// What Python calls: the same, with the GIL let go of while ranks work, and one call at a time.
+class PySession {
+ private:
+  template <class Work>
+  auto without_python(const Work& work) {
+    if (busy_) throw InputError("two steps at once: a pipeline makes one after the other");
+    busy_ = true;
+    struct Done {
+      bool& busy;
+      ~Done() { busy = false; }
+    } done{busy_};
+    Signals signals(session_.get());
+    auto made = [&] {
+      const py::gil_scoped_release others;
+      return work([&] { signals.look(); });
+    }();
+    signals.raise();
+    return made;
+  }
+
+ public:
+  PySession(const std::string& config, const GivenTensors& first, const std::string& checkpoint,
+            const std::string& ranks) {
+    Signals signals(nullptr);
+    {
+      const py::gil_scoped_release others;
+      SessionRanks its;
+      if (ranks == "mpi") {
+        mpi_ = std::make_unique<MpiSession>();
+        const LaunchInfo launch = detect_launch();
+        check_world(launch, mpi_->world());
+        its = {make_mpi_transport(*mpi_, TransportOptions{}), launch.machine_rank, launch.machine_world};
+      }
+      session_ = std::make_unique<Session>(json::parse_text(config, "pipeline"), first, std::move(its),
+                                           checkpoint, [&] { signals.look(); });
+    }
+    signals.raise();
+  }
+  ~PySession() {
+    const py::gil_scoped_release others;
+    session_.reset();
+    mpi_.reset();
+  }
+  PySession(const PySession&) = delete;
+  PySession& operator=(const PySession&) = delete;
+
+  py::dict step(const GivenTensors& batch, const std::vector<std::int64_t>& sizes,
+                std::optional<double> rate) {
+    return dict_of(without_python(
+        [&](const Session::Meanwhile& meanwhile) { return session_->step(batch, sizes, rate, meanwhile); }));
+  }
+  py::dict evaluate(const GivenTensors& batch, const std::vector<std::int64_t>& sizes) {
+    return dict_of(without_python(
+        [&](const Session::Meanwhile& meanwhile) { return session_->evaluate(batch, sizes, meanwhile); }));
+  }
+  std::string save(const std::string& path) {
+    return without_python(
+        [&](const Session::Meanwhile& meanwhile) { return session_->save(path, meanwhile); });
+  }
+  std::map<std::string, at::Tensor> state() {
+    return without_python([&](const Session::Meanwhile&) { return session_->state(); });
+  }
+  void set_state(const std::map<std::string, at::Tensor>& weights) {
+    without_python([&](const Session::Meanwhile&) {
+      session_->set_state(weights);
+      return 0;
+    });
+  }
+  py::list gather(const py::bytes& mine) {
+    const auto text = static_cast<std::string>(mine);
+    const std::vector<std::string> all =
+        without_python([&](const Session::Meanwhile&) { return session_->gather(text); });
+    py::list bytes;
+    for (const std::string& each : all) bytes.append(py::bytes(each));
+    return bytes;
+  }
+  std::vector<std::string> state_names() const { return session_->state_names(); }
+  std::vector<std::string> notes() const { return session_->notes(); }
+  std::string config() const { return json::write(session_->setup().config()).dump(); }
+  std::string plan() const { return json::write(session_->setup().plan()).dump(); }
+  std::int64_t steps() const { return session_->steps(); }
+  bool reads_data() const { return session_->reads_data(); }
+  bool is_first() const { return session_->is_first(); }
+  bool is_process() const { return session_->is_process(); }
+
+ private:
+  static py::dict dict_of(const SessionStep& step) {
+    const StepReport& report = step.report;
+    py::dict made;
+    made["step"] = report.step;
+    made["loss"] = report.loss;
+    made["correct"] = report.correct;
+    made["norm"] = report.gradient_norm;
+    made["loss_scale"] = report.loss_scale;
+    made["skipped"] = report.skipped;
+    made["learning_rate"] = report.learning_rate;
+    made["samples"] = report.samples;
+    made["tokens"] = report.tokens;
+    made["seconds"] = step.took.value;
+    py::list ranks;
+    for (const RankTime& rank : step.ranks) {
+      ranks.append(py::make_tuple(rank.rank, rank.compute.value, rank.wait.value, rank.collective.value,
+                                  rank.other.value));
+    }
+    made["ranks"] = ranks;
+    return made;
+  }
+
+  std::unique_ptr<MpiSession> mpi_;
+  std::unique_ptr<Session> session_;
+  bool busy_ = false;  ///< guarded by the GIL
+};
+
+/// The classes of stagecraft.errors, by what was thrown here.
+void translate(std::exception_ptr error) {  // NOLINT: as pybind11 calls it
+  try {
+    if (error) std::rethrow_exception(error);
+  } catch (const py::builtin_exception&) {
+    throw;
+  } catch (const py::error_already_set&) {
+    throw;
+  } catch (...) {
+    const Failure failure = failure_of(std::current_exception());
+    bool finite = true;
+    try {
+      std::rethrow_exception(error);
+    } catch (const NotFiniteError&) {
+      finite = false;
+    } catch (...) {  // any other
+    }
+    const char* name = !finite                               ? "NotFiniteError"
+                       : failure.code == exit_code::kInput   ? "InputError"
+                       : failure.code == exit_code::kRefused ? "RefusedError"
+                       : failure.code == exit_code::kPeer    ? "PeerError"
+                                                             : "InternalError";
+    const py::object kind = py::module_::import("stagecraft.errors").attr(name);
+    PyErr_SetString(kind.ptr(), failure.message.c_str());
+  }
+}
+
+int run(std::vector<std::string> words) {
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const py::gil_scoped_release others;
+  return run_command_line(static_cast<int>(words.size()), argv.data());
+}
+
+py::dict launch() {
+  const LaunchInfo info = detect_launch();
+  py::dict made;
+  made["world"] = info.world;
+  made["rank"] = info.rank;
+  made["variable"] = info.variable;
+  return made;
+}
+
+}  // namespace
+}  // namespace stagecraft
+
+PYBIND11_MODULE(_engine, module) {
+  using namespace stagecraft;  // NOLINT: of this function
+  py::register_local_exception_translator(translate);
+  module.def("run_command_line", &run, py::arg("words"));
+  module.def("launch", &launch);
+  py::class_<PySession>(module, "Session")
+      .def(py::init<const std::string&, const GivenTensors&, const std::string&, const std::string&>(),
+           py::arg("config"), py::arg("first"), py::arg("checkpoint"), py::arg("ranks"))
+      .def("step", &PySession::step, py::arg("batch"), py::arg("sizes"), py::arg("rate"))
+      .def("evaluate", &PySession::evaluate, py::arg("batch"), py::arg("sizes"))
+      .def("save", &PySession::save, py::arg("path"))
+      .def("state", &PySession::state)
+      .def("set_state", &PySession::set_state, py::arg("weights"))
+      .def("gather", &PySession::gather, py::arg("mine"))
+      .def("state_names", &PySession::state_names)
+      .def("notes", &PySession::notes)
+      .def("config", &PySession::config)
+      .def("plan", &PySession::plan)
+      .def("steps", &PySession::steps)
+      .def("reads_data", &PySession::reads_data)
+      .def("is_first", &PySession::is_first)
+      .def("is_process", &PySession::is_process);
+}

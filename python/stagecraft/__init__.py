@@ -1,0 +1,41 @@
+"""Pipeline-parallel training of PyTorch modules.
+
+import stagecraft as sc
+step = sc.pipeline(model, batch, loss=loss_fn, optimizer=sc.AdamW(lr=1e-3), stages=2, micro_batches=8)
+for batch in loader:
+    print(step(batch).loss)
+model.load_state_dict(step.state_dict())
+"""
+
+from .errors import (
+    CaptureError,
+    InputError,
+    InternalError,
+    NotFiniteError,
+    PeerError,
+    RefusedError,
+    StagecraftError,
+)
+from .optimizers import SGD, Adafactor, Adam, AdamW, Lion, NAdam, Optimizer
+from .pipeline import Pipeline, RankTime, Step, pipeline
+
+__all__ = [
+    "SGD",
+    "Adafactor",
+    "Adam",
+    "AdamW",
+    "CaptureError",
+    "InputError",
+    "InternalError",
+    "Lion",
+    "NAdam",
+    "NotFiniteError",
+    "Optimizer",
+    "PeerError",
+    "Pipeline",
+    "RankTime",
+    "RefusedError",
+    "StagecraftError",
+    "Step",
+    "pipeline",
+]

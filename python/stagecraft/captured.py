@@ -1,0 +1,233 @@
+"""A module as a model folder, in a cache by its structure, so that a second start captures nothing."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import inspect
+import io
+import os
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import CaptureError, InputError
+from .structure import structure_of
+
+if TYPE_CHECKING:
+    import torch
+
+KEPT = 16  # folders of the cache
+Loss = Callable[[Any, Mapping[str, Any]], Any]
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    path: str
+    said: str  # what the capture printed; "" where it was not made now
+    temporary: tempfile.TemporaryDirectory[str] | None = None  # which goes with the last who holds this
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Of a capture."""
+
+    loss: Loss | str | None
+    layers: str
+    precision: str
+    lengths: Sequence[int]
+    cache: bool
+
+
+def cache_folder() -> Path:
+    """$STAGECRAFT_CACHE, or stagecraft/captures in the user's cache folder."""
+    if given := os.environ.get("STAGECRAFT_CACHE"):
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stagecraft" / "captures"
+
+
+def folder_of(module: torch.nn.Module, fields: Mapping[str, torch.Tensor], choices: Choices) -> ModelFolder:
+    """Captures `module` with samples of `fields`, its input first, unless that was done before. The module,
+    torch's random numbers and its settings are afterwards what they were. Throws CaptureError."""
+    key = None
+    if choices.cache:
+        about = [(name, tuple(t.shape[1:]), str(t.dtype)) for name, t in fields.items()]
+        key = structure_of(
+            module,
+            [about, choices.loss, choices.layers, choices.precision, list(choices.lengths), module.training],
+        )
+    if key is None:
+        place = tempfile.TemporaryDirectory(prefix="stagecraft-capture-")
+        return ModelFolder(
+            f"{place.name}/model", _capture(module, fields, choices, f"{place.name}/model"), place
+        )
+    folder = cache_folder() / key
+    if (folder / "manifest.json").is_file():
+        os.utime(folder)
+        return ModelFolder(str(folder), "")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    said = _capture(module, fields, choices, str(folder))
+    _tidy(folder)
+    return ModelFolder(str(folder), said)
+
+
+def _tidy(newest: Path) -> None:
+    """The oldest folders go, of those that were captures."""
+    folders = [each for each in newest.parent.iterdir() if (each / "stagecraft_capture.json").is_file()]
+    for each in sorted(folders, key=lambda path: path.stat().st_mtime)[:-KEPT]:
+        shutil.rmtree(each, ignore_errors=True)
+
+
+def _capture(module: torch.nn.Module, fields: Mapping[str, torch.Tensor], choices: Choices, path: str) -> str:
+    """Returns what a person may like to read."""
+    from stagecraft_capture.errors import CaptureError as Refused
+    from stagecraft_capture.errors import require_known_torch
+    from stagecraft_tools.refusal import Refused as ToolRefused
+
+    try:
+        require_known_torch()
+        with _as_before(module):
+            return _captured(module, fields, choices, path)
+    except (Refused, ToolRefused) as error:
+        raise CaptureError(str(error)) from error
+
+
+@contextlib.contextmanager
+def _as_before(module: torch.nn.Module) -> Iterator[None]:
+    """Puts back what a capture needs otherwise: gradients, modes, random numbers, threads, warnings."""
+    import torch
+
+    gradients = [(p, p.grad) for p in module.parameters()]
+    modes = [(part, part.training) for part in module.modules()]
+    threads = torch.get_num_threads()
+    config = getattr(module, "config", None)
+    use_cache = getattr(config, "use_cache", None)
+    try:
+        if use_cache:  # what it keeps for generating is none of a training's
+            config.use_cache = False
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), torch.enable_grad():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        if use_cache:
+            config.use_cache = use_cache
+        torch.set_num_threads(threads)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        for part, training in modes:
+            part.training = training
+
+
+def _captured(
+    module: torch.nn.Module, fields: Mapping[str, torch.Tensor], choices: Choices, path: str
+) -> str:
+    import torch
+
+    from stagecraft_capture import __main__ as tool
+    from stagecraft_capture.batch import SAMPLES, Batch, Field
+    from stagecraft_capture.losses import USUAL, WithLoss, usual
+    from stagecraft_capture.precision import narrow_as_asked
+    from stagecraft_capture.source import results_for
+    from stagecraft_capture.users_code import first_look, refuse_result, refuse_unusual, unwrapped
+    from stagecraft_tools.output import OutputFolder
+
+    torch.set_num_threads(1)
+    arguments = _arguments(tool, choices, path)
+    if choices.precision != "float32":
+        module = copy.deepcopy(module)  # its parameters become narrow
+    module = unwrapped(module)
+    narrow_as_asked(module, arguments)
+    refuse_unusual(module)
+    samples = {name: _samples_of(tensor, SAMPLES) for name, tensor in fields.items()}
+    described = [Field(name, list(t.shape[1:]), t.dtype) for name, t in samples.items()]
+    two = {name: tensor[:2] for name, tensor in samples.items()}
+    made = first_look(WithLoss(module, None), dict(two))
+    loss: Any = choices.loss
+    if isinstance(loss, str) and loss not in USUAL:
+        raise InputError(
+            f'loss: "{loss}" is not one of {", ".join(USUAL)}; give a function of (output, batch)'
+        )
+    if loss is None:
+        loss = own_loss(made, module)
+    function = None if isinstance(loss, str) else loss
+    results = results_for(made, module, function, dict(two))
+    example = results.one(made)
+    refuse_result(example, module)
+    if isinstance(loss, str):
+        function, target = usual(loss, example)
+        if target.name not in samples:
+            raise InputError(f'loss: "{loss}" reads the target, and the batch has {", ".join(samples)}')
+        described = [target if field.name == target.name else field for field in described]
+        described = [_with_type(field, samples[field.name]) for field in described]
+    wrapped = WithLoss(module, function, results)
+    first_look(wrapped, dict(two), "the loss")
+    printed = io.StringIO()
+    with OutputFolder("stagecraft-capture", path) as output, contextlib.redirect_stdout(printed):
+        tool.capture_loaded(output, arguments, wrapped, Batch(described, samples), True, time.monotonic())
+    return printed.getvalue()
+
+
+def _arguments(tool: Any, choices: Choices, path: str) -> argparse.Namespace:
+    words = ["module.py:module", "--no-trial", "--layers", choices.layers, "-o", path]
+    if choices.lengths:
+        words += ["--lengths", ",".join(map(str, choices.lengths))]
+    if choices.precision != "float32":
+        words += ["--dtype", choices.precision]
+    parsed: argparse.Namespace = tool.parse(words)
+    return parsed
+
+
+def _samples_of(tensor: torch.Tensor, count: int) -> torch.Tensor:
+    """The first `count`, around again where there are fewer."""
+    import torch
+
+    rows = torch.arange(count) % tensor.shape[0]
+    return tensor.detach()[rows].contiguous()
+
+
+def _with_type(field: Any, tensor: torch.Tensor) -> Any:
+    import dataclasses
+
+    return dataclasses.replace(field, shape=list(tensor.shape[1:]), dtype=tensor.dtype)
+
+
+def own_loss(made: Any, module: torch.nn.Module) -> Loss:
+    """The loss that a module returns among its results. Throws InputError where there is none."""
+    if isinstance(made, Mapping) and "loss" in made:
+        return _loss_entry
+    if isinstance(made, (tuple, list)):
+        numbers = [i for i, part in enumerate(made) if hasattr(part, "dim") and part.dim() == 0]
+        if len(numbers) == 1:
+            return _Place(numbers[0])
+    if hasattr(made, "loss") and made.loss is not None:
+        return _loss_attribute
+    labels = "labels" in inspect.signature(module.forward).parameters
+    raise InputError(
+        f"loss: {type(module).__name__} returns no loss of its own"
+        f"{' without labels in the batch' if labels else ''}: give loss=, a name (cross_entropy, mse) or a function"
+        " of (output, batch)"
+    )
+
+
+def _loss_entry(output: Any, _: Mapping[str, Any]) -> Any:
+    return output["loss"]
+
+
+def _loss_attribute(output: Any, _: Mapping[str, Any]) -> Any:
+    return output.loss
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The loss among several results."""
+
+    index: int
+
+    def __call__(self, output: Any, _: Mapping[str, Any]) -> Any:
+        return output[self.index]

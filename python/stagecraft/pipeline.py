@@ -1,0 +1,413 @@
+"""A pipeline of a module: captured, profiled, planned and proved when it is made, then stepped batch by
+batch."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import captured, optimizers
+from .errors import InputError
+from .fields import Reader, described, is_micro_batches, reader_of
+from .launch import ranks_of_this_start
+from .optimizers import Optimizer
+
+if TYPE_CHECKING:
+    import torch
+
+    Batch = tuple[torch.Tensor, torch.Tensor] | Mapping[str, torch.Tensor]
+
+ENDLESS = 1_000_000_000  # steps of a run whose length nobody says
+MICRO_BATCHES = 8  # where nobody says how many
+
+
+@dataclass(frozen=True)
+class RankTime:
+    """Where a rank's time went in a step, in seconds."""
+
+    rank: int
+    compute: float  # forwards, backwards, updates
+    wait: float  # for other stages
+    collective: float  # sums over replicas and the gradient's norm
+    other: float  # loading, bookkeeping
+
+
+@dataclass(frozen=True)
+class Step:
+    """What became of a batch. `step` counts from 0."""
+
+    step: int
+    loss: float  # of the whole batch, each sample (or label that counts) weighing alike
+    norm: float | None  # of the gradient, before clipping
+    learning_rate: float
+    seconds: float
+    samples: int
+    tokens: int  # 0: the input are no tokens
+    skipped: bool  # the gradient was not finite, and the weights are as before
+    loss_scale: float | None
+    ranks: tuple[RankTime, ...]
+
+
+class Pipeline:
+    """Made by `pipeline()` or `load()`. One optimizer step per call; used by one thread at a time."""
+
+    def __init__(
+        self,
+        config: dict[str, Any],
+        reader: Reader,
+        first: Mapping[str, torch.Tensor],
+        folder: captured.ModelFolder,
+        checkpoint: str = "",
+        rates: Callable[[int], float] | None = None,
+        aliases: Mapping[str, str] | None = None,
+        others: Mapping[str, torch.Tensor] | None = None,
+    ) -> None:
+        from . import _engine
+
+        self._reader, self._folder, self._rates = reader, folder, rates
+        self._lr: float | None = None
+        self._aliases, self._others = dict(aliases or {}), dict(others or {})
+        self._session = _engine.Session(json.dumps(config), dict(first), checkpoint, ranks_of_this_start())
+        if not self._aliases:
+            self._aliases = {name: name for name in self._session.state_names()}
+
+    def __call__(self, batch: Batch | list[Batch]) -> Step:
+        """One optimizer step. `batch`: as the first one, of as many samples or fewer; or a list of
+        micro-batches, which together are one batch. Returns when all ranks are through it. Throws
+        NotFiniteError before the step, InputError for a batch that does not fit, which leaves everything as
+        it was, and PeerError."""
+        fields, sizes = self._fields(batch)
+        rate = self._lr if self._rates is None else float(self._rates(self.steps))
+        return _step_of(self._session.step(fields, sizes, rate))
+
+    def evaluate(self, batch: Batch | list[Batch]) -> Step:
+        """The loss of a batch in evaluation mode, without gradients."""
+        fields, sizes = self._fields(batch)
+        return _step_of(self._session.evaluate(fields, sizes))
+
+    def _fields(self, batch: Any) -> tuple[dict[str, torch.Tensor], list[int]]:
+        if is_micro_batches(batch):
+            return self._reader.joined(batch)
+        return self._reader.fields(batch), []
+
+    @property
+    def steps(self) -> int:
+        """Made so far."""
+        return int(self._session.steps())
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The run's config, as run.json has it, with all that was chosen."""
+        found: dict[str, Any] = json.loads(self._session.config())
+        return found
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """As plan.json has it."""
+        found: dict[str, Any] = json.loads(self._session.plan())
+        return found
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know of the plan."""
+        return list(self._session.notes())
+
+    @property
+    def capture_report(self) -> str:
+        """The capture's table of layers; "" where the capture came from the cache."""
+        return self._folder.said
+
+    @property
+    def reads_data(self) -> bool:
+        """Whether a stage of this process reads batches. Where none does, any batch of the right sizes will
+        do."""
+        return bool(self._session.reads_data())
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Copies of the weights and buffers, by the module's names, for its load_state_dict. Of several
+        processes all must call it, and each gets the whole."""
+        state = self._gathered(self._session.state())
+        return {
+            name: self._others[name] if name in self._others else state[held].clone()
+            for name, held in (self._aliases | {name: name for name in self._others}).items()
+        }
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Sets weights and buffers. The optimizer's state stays as it is."""
+        missing = [name for name in self._aliases if name not in state]
+        if missing:
+            raise InputError(f"the state has no {', '.join(missing[:3])}")
+        self._session.set_state({held: state[name] for name, held in reversed(self._aliases.items())})
+
+    def _gathered(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        if not self._session.is_process():
+            return state
+        import io
+
+        import torch
+
+        mine = io.BytesIO()
+        torch.save(state, mine)
+        whole: dict[str, torch.Tensor] = {}
+        for each in self._session.gather(mine.getvalue()):
+            whole.update(torch.load(io.BytesIO(each), weights_only=True))
+        return whole
+
+    def set_lr(self, lr: float) -> None:
+        """Of the steps to come, in place of the optimizer's and of a schedule."""
+        if not lr >= 0:
+            raise InputError(f"set_lr: expected a rate of 0 or more, found {lr!r}")
+        self._lr, self._rates = float(lr), None
+
+    def save(self, path: str | os.PathLike[str]) -> str:
+        """Writes a checkpoint into the run directory `path`, as `stagecraft train` does, and returns its
+        folder. Of several processes all must call it. `load(path)` goes on from it, and so does `stagecraft
+        train --resume`."""
+        root = os.path.abspath(os.fspath(path))
+        folder = str(self._session.save(root))
+        if self._session.is_first():
+            self._keep_model(Path(root))
+        return folder
+
+    def _keep_model(self, root: Path) -> None:
+        """A copy of the model folder beside the checkpoints, and a config that names it."""
+        kept = root / "model"
+        if not kept.exists():
+            aside = tempfile.mkdtemp(prefix="model.", dir=root)
+            shutil.copytree(self._folder.path, aside, dirs_exist_ok=True)
+            os.rename(aside, kept)
+        config = self.config
+        config["model"]["path"], config["run_dir"] = str(kept), str(root)
+        descriptor, name = tempfile.mkstemp(prefix="config.", dir=root)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(config, file, indent=2)
+            file.write("\n")
+        os.chmod(name, 0o644)
+        os.replace(name, root / "config.json")
+
+    def __repr__(self) -> str:
+        plan = self.plan
+        return (
+            f"<stagecraft.Pipeline: {plan['schedule']['name']} of {len(plan['stages'])} stages, {self.steps} steps"
+            " made>"
+        )
+
+
+def pipeline(
+    module: torch.nn.Module,
+    batch: Batch,
+    *,
+    loss: captured.Loss | str | None = None,
+    optimizer: Optimizer | torch.optim.Optimizer | str = "AdamW",
+    stages: int | None = None,
+    micro_batches: int | None = None,
+    schedule: str | None = None,
+    widths: Sequence[int] | None = None,
+    cuts: Sequence[int] | None = None,
+    recompute: str | None = None,
+    precision: str = "float32",
+    plan: str | os.PathLike[str] | None = None,
+    gradient_clipping: float = 0.0,
+    learning_rate: Callable[[int], float] | Mapping[str, Any] | None = None,
+    steps: int | None = None,
+    loss_scale: Mapping[str, Any] | None = None,
+    on_overflow: str | None = None,
+    threads_per_rank: int | None = None,
+    seed: int = 0,
+    layers: str = "auto",
+    lengths: Sequence[int] = (),
+    cache: bool = True,
+    config: Mapping[str, Any] | None = None,
+) -> Pipeline:
+    """A pipeline that trains `module`: captures it, measures its layers, plans the stages, proves the
+    program.
+
+    batch: one like all to come: (input, target), or a mapping by the names of forward's parameters, whose
+        other keys the loss reads. Tensors on the CPU, [samples, ...]; its samples are those of one optimizer
+        step.
+    loss: a function of (what the module returns, the batch as a mapping), "cross_entropy" or "mse" against
+        the target, or None: the loss that the module returns.
+    optimizer: stagecraft.AdamW(...) and others, or a new instance of torch.optim with the module's
+        parameters.
+    stages, schedule, widths, cuts, recompute, plan: as in a config's `pipeline`; what is left out is chosen,
+        and shown by `.plan`.
+    micro_batches: of a step; 8, or one per sample where there are fewer.
+    precision: "float32", or "bfloat16" and "float16" for what is computed beside float32 weights.
+    learning_rate: a function of the step (from 0), or a config's `scheduler`, which may need `steps`, those
+        of the whole training.
+    loss_scale, on_overflow, gradient_clipping, threads_per_rank, seed: as in a config (fp16, ...).
+    layers, lengths: of stagecraft-capture: where the module may be cut, and lengths that samples may have
+        besides.
+    cache: False captures anew. config: further keys of a config, which go before all of these.
+
+    Under torchrun and mpirun every process calls it alike, and is one rank. Throws InputError, CaptureError
+    and RefusedError. The module stays as it is; `module.load_state_dict(step.state_dict())` brings the
+    weights back.
+    """
+    reader = reader_of(batch, module)
+    fields = _on_cpu(reader.fields(batch), module)
+    fields = {name: fields[name] for name in reader.names}
+    samples = len(fields[reader.input])
+    if samples < 1:
+        raise InputError("the batch has no samples")
+    micro_batch = _micro_batch_size(samples, micro_batches)
+    choices = captured.Choices(loss, layers, precision, tuple(lengths), cache)
+    folder = captured.folder_of(module, fields, choices)
+    chosen = _optimizer(optimizer, module)
+    made: dict[str, Any] = {
+        "model": {"family": "captured", "path": folder.path},
+        "data": {
+            "type": "given",
+            "inputs": reader.input,
+            "fields": described(fields),
+            "shuffle": False,
+            **({"lengths": _all_lengths(lengths, fields[reader.input])} if lengths else {}),
+        },
+        "optimizer": optimizers.config_of(chosen, _holders(folder.path)),
+        "train_batch_size": samples,
+        "train_micro_batch_size_per_gpu": micro_batch,
+        "train_steps": steps or ENDLESS,
+        "seed": seed,
+        "gradient_clipping": gradient_clipping,
+        "pipeline": {
+            key: value
+            for key, value in {
+                "stages": stages,
+                "schedule": schedule,
+                "widths": list(widths) if widths else None,
+                "cuts": list(cuts) if cuts else None,
+                "plan": os.fspath(plan) if plan is not None else None,
+            }.items()
+            if value is not None
+        },
+    }
+    if recompute is not None:
+        made["activation_checkpointing"] = {"recompute": recompute}
+    if precision == "bfloat16":
+        made["bf16"] = {"enabled": True}
+    if precision == "float16" or loss_scale is not None:
+        made["fp16"] = {"enabled": True, **(loss_scale or {})}
+    if on_overflow is not None:
+        made["on_overflow"] = on_overflow
+    if threads_per_rank is not None:
+        made["threads_per_rank"] = threads_per_rank
+    if isinstance(learning_rate, Mapping):
+        made["scheduler"] = dict(learning_rate)
+    made = _merged(made, config or {})
+    rates = learning_rate if callable(learning_rate) else None
+    return _begun(made, reader, fields, folder, rates, module)
+
+
+def _begun(
+    config: dict[str, Any],
+    reader: Reader,
+    fields: Mapping[str, torch.Tensor],
+    folder: captured.ModelFolder,
+    rates: Callable[[int], float] | None,
+    module: torch.nn.Module,
+) -> Pipeline:
+    """With the module's weights, which a folder from the cache has not."""
+    step = Pipeline(config, reader, fields, folder, rates=rates)
+    held = set(step._session.state_names())
+    state = module.state_dict(keep_vars=True)
+    of_tensor: dict[int, str] = {}
+    for name, tensor in state.items():
+        if name in held:
+            of_tensor.setdefault(id(tensor), name)
+    step._aliases = {name: of_tensor[id(t)] for name, t in state.items() if id(t) in of_tensor}
+    step._others = {name: t.detach().clone() for name, t in state.items() if id(t) not in of_tensor}
+    missing = held - set(step._aliases.values())
+    if missing:  # buffers that are not persistent
+        more = {**dict(module.named_parameters(remove_duplicate=False)), **_buffers(module)}
+        state = {**state, **{name: more[name] for name in missing if name in more}}
+    step._session.set_state({name: state[name].detach() for name in held if name in state})
+    return step
+
+
+def _buffers(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return dict(module.named_buffers(remove_duplicate=False))
+
+
+def _on_cpu(fields: dict[str, torch.Tensor], module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        if tensor.device.type != "cpu":
+            raise InputError(
+                f"the module's {name} is on {tensor.device}: call module.cpu() first; the engine brings stages to"
+                ' their devices itself (config={"device": "cuda"})'
+            )
+    for name, tensor in fields.items():
+        if tensor.device.type != "cpu":
+            raise InputError(f'the batch: "{name}" is on {tensor.device}: hand over batches on the CPU')
+        if tensor.dim() < 1:
+            raise InputError(f'the batch: "{name}" is one number, not rows of samples')
+    return fields
+
+
+def _micro_batch_size(samples: int, micro_batches: int | None) -> int:
+    wanted = min(samples, MICRO_BATCHES) if micro_batches is None else micro_batches
+    if not 1 <= wanted <= samples:
+        raise InputError(f"micro_batches: expected 1 to {samples}, the samples of a batch, found {wanted}")
+    size = -(-samples // wanted)
+    if micro_batches is not None and -(-samples // size) != micro_batches:
+        raise InputError(
+            f"micro_batches: {samples} samples in {micro_batches} micro-batches of equal size (the last may be"
+            f" shorter) do not come out: use {-(-samples // size)}, or another batch"
+        )
+    return size
+
+
+def _all_lengths(lengths: Iterable[int], tensor: torch.Tensor) -> list[int]:
+    return sorted({*lengths, tensor.shape[1]})
+
+
+def _optimizer(given: Any, module: torch.nn.Module) -> Optimizer:
+    if isinstance(given, Optimizer):
+        return given
+    if isinstance(given, str):
+        return Optimizer(given)
+    if hasattr(given, "param_groups"):
+        return optimizers.read(given, module)
+    raise InputError(
+        f"optimizer: is a {type(given).__name__}, expected stagecraft.AdamW(lr=...), or an instance of torch.optim"
+    )
+
+
+def _holders(folder: str) -> dict[str, list[str]]:
+    """Of each parameter's name "layer.parameter" in all layers that hold it."""
+    manifest = json.loads(Path(folder, "manifest.json").read_text(encoding="utf-8"))
+    found: dict[str, list[str]] = {}
+    for layer in manifest["layers"]:
+        for name in layer["parameters"]:
+            found.setdefault(name, []).append(f"{layer['name']}.{name}")
+    return found
+
+
+def _merged(config: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Objects within each other key by key."""
+    for key, value in more.items():
+        if isinstance(value, Mapping) and isinstance(config.get(key), dict):
+            config[key] = _merged(config[key], value)
+        else:
+            config[key] = dict(value) if isinstance(value, Mapping) else value
+    return config
+
+
+def _step_of(made: dict[str, Any]) -> Step:
+    return Step(
+        step=made["step"],
+        loss=made["loss"],
+        norm=made["norm"],
+        learning_rate=made["learning_rate"],
+        seconds=made["seconds"],
+        samples=made["samples"],
+        tokens=made["tokens"],
+        skipped=made["skipped"],
+        loss_scale=made["loss_scale"],
+        ranks=tuple(RankTime(*rank) for rank in made["ranks"]),
+    )

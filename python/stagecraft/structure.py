@@ -1,0 +1,78 @@
+"""A module's structure as a number, for a cache of captures: all that decides what a capture makes of it, but
+for the values of its weights.
+
+It is what pickle sees, with tensors that are parameters or persistent buffers by their shapes and all others
+by their values, and the source of every file that is not installed, since any line of it may decide what a
+forward does. Whatever cannot be pickled has no such number, and is captured each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import pickle
+import site
+import sys
+import sysconfig
+from collections.abc import Iterable
+from typing import Any
+
+
+class _NoStructure(Exception):
+    pass
+
+
+def structure_of(module: Any, others: Iterable[Any]) -> str | None:
+    """32 hexadecimal digits; None where there is no telling. `others`: what decides a capture besides."""
+    import torch
+
+    weights = {id(t): name for name, t in module.state_dict(keep_vars=True).items()}
+    trained = {id(p): p.requires_grad for p in module.parameters()}
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, thing: Any) -> Any:
+            if not isinstance(thing, torch.Tensor):
+                return None
+            about = (tuple(thing.shape), str(thing.dtype), thing.stride(), trained.get(id(thing)))
+            if id(thing) in weights:
+                return ("weight", weights[id(thing)], about)
+            values = thing.detach().cpu().contiguous()
+            if thing.layout != torch.strided:
+                raise _NoStructure
+            return ("tensor", about, hashlib.sha256(values.view(-1).view(torch.uint8).numpy()).hexdigest())
+
+    text = io.BytesIO()
+    try:
+        Pickler(text, protocol=4).dump((module, list(others)))
+        sources = _sources()
+    except Exception:  # whatever a module of somebody else's raises when it is pickled
+        return None
+    if sources is None:
+        return None
+    found = hashlib.sha256(text.getvalue())
+    for part in (torch.__version__, sys.version, sources):
+        found.update(part.encode())
+    return found.hexdigest()[:32]
+
+
+def _sources() -> str | None:
+    """Of all files of Python that are loaded and not installed. None in a notebook, whose code lies in no
+    file."""
+    main = sys.modules["__main__"]
+    if getattr(main, "__file__", None) is None and "ipykernel" in sys.modules:
+        return None
+    installed = tuple({*sysconfig.get_paths().values(), *site.getsitepackages()})
+    found = hashlib.sha256()
+    for name in sorted(sys.modules):
+        file = getattr(sys.modules[name], "__file__", None)
+        if not file or not file.endswith(".py") or file.startswith(installed):
+            continue
+        if not os.path.isfile(file):  # torch.ops has a name of no file
+            continue
+        try:
+            with open(file, "rb") as source:
+                found.update(source.read())
+        except OSError:
+            return None
+    return found.hexdigest()
