@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/failure.h"
 #include "base/json.h"
+#include "engine/core/overflow.h"
 #include "engine/device/accelerators.h"
 #include "engine/device/graphs.h"
 #include "engine/run/resolve/devices.h"
@@ -155,7 +156,8 @@ Session::Session(const Json& config, const GivenTensors& first, SessionRanks ran
       throw;
     }
   }
-  make_workers(checkpoint, meanwhile);
+  make_workers(checkpoint, {}, meanwhile);
+  steps_ = setup_->start().step;
 }
 
 Session::~Session() {
@@ -177,7 +179,7 @@ void Session::settle(const Json& json, const GivenTensors& first, const std::str
   auto batches = std::make_unique<GivenBatches>(given_config(config), config.train_batch_size,
                                                 GivenBatches::Sizes::one_batch);
   GivenBatches& held = *batches;
-  (void)held.give(first);
+  if (!first.empty()) (void)held.give(first);
   TrainingInputs inputs = make_training_inputs(config, kName, std::move(batches));
   StartPoint start;
   std::optional<Manifest> manifest;
@@ -186,6 +188,8 @@ void Session::settle(const Json& json, const GivenTensors& first, const std::str
     start = {.step = manifest->step, .checkpoint = checkpoint};
     if (config.threads_per_rank == 0) config.threads_per_rank = manifest->threads;
   }
+  STAGECRAFT_CHECK(!first.empty() || config.pipeline.plan,
+                   "without a plan the model is measured with a batch");
   FoundPlan found = find_plan(config, kName, inputs, "", world_);
   held.forget();
   const int threads = found.threads.value_or(threads_for(config, world_, found.plan.placement().world()));
@@ -205,7 +209,31 @@ void Session::hear_of_setup(const std::string& text) {
   setup_ = std::make_unique<RunSetup>(std::move(run), std::move(inputs), process_);
 }
 
-void Session::make_workers(const std::string& checkpoint, const Meanwhile& meanwhile) {
+bool Session::begin_again(const Meanwhile& meanwhile) {
+  if (process_ || !whole_) return false;
+  States states;
+  const std::optional<LossScaleState> scale = ranks_.front()->worker->loss_scale();
+  for (const auto& rank : ranks_) {
+    std::map<int, LayerState>& its = states.emplace_back();
+    for (const int layer : rank->worker->layers()) its.emplace(layer, rank->worker->state(layer));
+  }
+  // What was under way goes with the old workers and their transports.
+  crew_->run(
+      [this](std::size_t place) {
+        ranks_[place]->worker.reset();
+        ranks_[place]->transport.reset();
+      },
+      meanwhile);
+  crew_.reset();
+  ranks_.clear();
+  make_workers("", states, meanwhile);
+  for (const auto& rank : ranks_) {
+    if (scale) rank->worker->set_loss_scale(*scale);
+  }
+  return true;
+}
+
+void Session::make_workers(const std::string& checkpoint, const States& states, const Meanwhile& meanwhile) {
   const RunConfig& config = setup_->config();
   auto batches = std::make_unique<GivenBatches>(given_config(config), config.train_batch_size,
                                                 GivenBatches::Sizes::any_batch);
@@ -252,13 +280,15 @@ void Session::make_workers(const std::string& checkpoint, const Meanwhile& meanw
           load_checkpoint(checkpoint, setup_->inputs().model, *setup_->inputs().optimizer, *its.worker);
           require_finite_load(*its.worker, *its.transport, checkpoint);
         }
+        if (!states.empty()) {
+          for (const auto& [layer, state] : states[place]) its.worker->set_state(layer, state);
+        }
         its.transport->barrier();
         if (const auto& predicted = setup_->plan().predicted)
           its.transport->waits().expect_step(predicted->step);
         its.transport->waits().enter(Phase::step);
       },
       meanwhile);
-  steps_ = setup_->start().step;
 }
 
 void Session::failed(std::size_t place, const std::exception_ptr& error) {
@@ -363,6 +393,11 @@ SessionStep Session::run(SegmentKind kind, const GivenTensors& batch, const std:
   std::vector<std::string> texts(ranks_.size());
   const auto begin = std::chrono::steady_clock::now();
   whole_ = false;
+  // All ranks may still hold what there was before this step.
+  const auto note_whole = [&] {
+    whole_ =
+        std::ranges::all_of(ranks_, [&](const auto& rank) { return rank->worker->whole_state() == steps_; });
+  };
   try {
     on_ranks(
         kind == SegmentKind::train ? fmt::format("step {}", steps_ + 1) : std::string("an evaluation"),
@@ -379,15 +414,18 @@ SessionStep Session::run(SegmentKind kind, const GivenTensors& batch, const std:
           texts = all;
         },
         meanwhile);
+  } catch (const NotFiniteError&) {
+    note_whole();
+    if (begin_again(meanwhile)) broken_.clear();
+    throw;
   } catch (...) {
-    // All ranks may still hold what there was before this step.
-    whole_ =
-        std::ranges::all_of(ranks_, [&](const auto& rank) { return rank->worker->whole_state() == steps_; });
+    note_whole();
     throw;
   }
   whole_ = true;
   step.took = Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
   for (const std::string& text : texts) add_from_text(text, step);
+  if (kind == SegmentKind::validate) step.ranks.clear();  // their actions are of no step
   if (kind == SegmentKind::train) ++steps_;
   return step;
 }

@@ -46,9 +46,9 @@ struct SessionStep {
   std::vector<RankTime> ranks;
 };
 
-/// Used by one thread at a time, its caller's; ranks have threads of their own. Whatever ends a step by an error ends
-/// the session: later calls throw InputError that says why, but for state() where the ranks still hold the state of one
-/// step.
+/// Used by one thread at a time, its caller's; ranks have threads of their own. An error inside a step ends the session:
+/// later calls throw InputError that says why, but for state() where the ranks still hold the state of one step. Numbers
+/// that are not finite, found before any weight changed, do not: ranks that are threads go on from that state.
 class Session {
  public:
   /// Called about every 50 ms on the caller's thread while ranks work; may not throw.
@@ -102,7 +102,11 @@ class Session {
   struct RankState;
   void settle(const Json& config, const GivenTensors& first, const std::string& checkpoint);
   void hear_of_setup(const std::string& text);
-  void make_workers(const std::string& checkpoint, const Meanwhile& meanwhile);
+  using States = std::vector<std::map<int, LayerState>>;  ///< by layer, of each of this process's ranks
+  /// The ranks begin at `checkpoint`, or at `states`, or anew where both are empty.
+  void make_workers(const std::string& checkpoint, const States& states, const Meanwhile& meanwhile);
+  /// Behind a step that changed no weight: the ranks begin again from what they hold. False where they cannot.
+  [[nodiscard]] bool begin_again(const Meanwhile& meanwhile);
   /// Holds `batch` for the workers, and returns the number of its first sample. Throws InputError for numbers that the
   /// model does not take.
   [[nodiscard]] std::int64_t take(const GivenTensors& batch);

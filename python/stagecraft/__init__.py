@@ -16,6 +16,7 @@ from .errors import (
     RefusedError,
     StagecraftError,
 )
+from .loading import load
 from .optimizers import SGD, Adafactor, Adam, AdamW, Lion, NAdam, Optimizer
 from .pipeline import Pipeline, RankTime, Step, pipeline
 
@@ -37,5 +38,6 @@ __all__ = [
     "RefusedError",
     "StagecraftError",
     "Step",
+    "load",
     "pipeline",
 ]

@@ -210,8 +210,8 @@ def own_loss(made: Any, module: torch.nn.Module) -> Loss:
     labels = "labels" in inspect.signature(module.forward).parameters
     raise InputError(
         f"loss: {type(module).__name__} returns no loss of its own"
-        f"{' without labels in the batch' if labels else ''}: give loss=, a name (cross_entropy, mse) or a function"
-        " of (output, batch)"
+        f"{' without labels in the batch' if labels else ''}: give loss=, a name (cross_entropy, mse) or a"
+        " function of (output, batch)"
     )
 
 

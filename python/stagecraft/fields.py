@@ -28,10 +28,6 @@ class Reader:
     def fields(self, batch: Any) -> dict[str, torch.Tensor]:
         """One batch's. Throws InputError."""
         if isinstance(batch, Mapping):
-            if self.pairs:
-                raise InputError(
-                    f"the batch is a {type(batch).__name__}, and the pipeline was made for pairs (input, target)"
-                )
             return {str(name): _tensor(name, value) for name, value in batch.items()}
         if isinstance(batch, (tuple, list)) and self.pairs and len(batch) == len(self.names):
             return {name: _tensor(name, value) for name, value in zip(self.names, batch)}
@@ -49,8 +45,8 @@ class Reader:
         for fields in each[1:]:
             if fields.keys() != each[0].keys():
                 raise InputError(
-                    f"micro-batches of one batch have {', '.join(each[0])} and {', '.join(fields)}: expected the"
-                    " same of all"
+                    f"micro-batches of one batch have {', '.join(each[0])} and {', '.join(fields)}:"
+                    " expected the same of all"
                 )
         try:
             whole = {name: torch.cat([fields[name] for fields in each]) for name in each[0]}
@@ -77,8 +73,8 @@ def reader_of(batch: Any, module: torch.nn.Module) -> Reader:
     ]
     if not parameters:
         raise InputError(
-            f"{type(module).__name__}.forward has no named parameter to give samples to: write its arguments out,"
-            " as in def forward(self, x)"
+            f"{type(module).__name__}.forward has no named parameter to give samples to: write its"
+            " arguments out, as in def forward(self, x)"
         )
     takes = [p.name for p in parameters]
     if isinstance(batch, Mapping):
@@ -98,6 +94,12 @@ def reader_of(batch: Any, module: torch.nn.Module) -> Reader:
         return Reader(its_input, tuple(names), pairs=False)
     if isinstance(batch, (tuple, list)) and 1 <= len(batch) <= 2:
         names = [takes[0], TARGETS][: len(batch)]
+        needed = [p.name for p in parameters[1:] if p.default is p.empty]
+        if needed:
+            raise InputError(
+                f"{type(module).__name__}.forward needs {', '.join(needed)} too: give a mapping by the names"
+                " of its parameters"
+            )
         return Reader(takes[0], tuple(names), pairs=True)
     raise InputError(
         f"the batch is {_described(batch)}: expected (input, target), or a mapping by the names of forward's"
@@ -122,8 +124,8 @@ def _tensor(name: object, value: Any) -> torch.Tensor:
 
     if not isinstance(value, torch.Tensor):
         raise InputError(
-            f'the batch: "{name}" is a {type(value).__name__}, expected a tensor: torch.as_tensor(...) makes
-            one'
+            f'the batch: "{name}" is a {type(value).__name__}, expected a tensor:'
+            " torch.as_tensor(...) makes one"
         )
     if value.is_complex() or value.layout != torch.strided:
         raise InputError(f'the batch: "{name}" is {value.dtype} {value.layout}, expected dense real numbers')

@@ -125,8 +125,8 @@ def read(optimizer: Any, module: torch.nn.Module) -> Optimizer:
         )
     if optimizer.state:
         raise InputError(
-            "optimizer: it has made steps already, and its state cannot be taken over: give a new one, or load
-            a" " checkpoint of Stagecraft"
+            "optimizer: it has made steps already, and its state cannot be taken over: give a new one, or"
+            " load a checkpoint of Stagecraft"
         )
     defaults = type(optimizer)([_a_parameter()]).defaults
     for group in optimizer.param_groups:

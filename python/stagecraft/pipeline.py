@@ -194,8 +194,8 @@ class Pipeline:
     def __repr__(self) -> str:
         plan = self.plan
         return (
-            f"<stagecraft.Pipeline: {plan['schedule']['name']} of {len(plan['stages'])} stages, {self.steps} steps"
-            " made>"
+            f"<stagecraft.Pipeline: {plan['schedule']['name']} of {len(plan['stages'])} stages,"
+            f" {self.steps} steps made>"
         )
 
 
@@ -338,8 +338,8 @@ def _on_cpu(fields: dict[str, torch.Tensor], module: torch.nn.Module) -> dict[st
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if tensor.device.type != "cpu":
             raise InputError(
-                f"the module's {name} is on {tensor.device}: call module.cpu() first; the engine brings stages to"
-                ' their devices itself (config={"device": "cuda"})'
+                f"the module's {name} is on {tensor.device}: call module.cpu() first; the engine brings"
+                ' stages to their devices itself (config={"device": "cuda"})'
             )
     for name, tensor in fields.items():
         if tensor.device.type != "cpu":
@@ -356,8 +356,8 @@ def _micro_batch_size(samples: int, micro_batches: int | None) -> int:
     size = -(-samples // wanted)
     if micro_batches is not None and -(-samples // size) != micro_batches:
         raise InputError(
-            f"micro_batches: {samples} samples in {micro_batches} micro-batches of equal size (the last may be"
-            f" shorter) do not come out: use {-(-samples // size)}, or another batch"
+            f"micro_batches: {samples} samples in {micro_batches} micro-batches of equal size (the last may"
+            f" be shorter) do not come out: use {-(-samples // size)}, or another batch"
         )
     return size
 
@@ -374,7 +374,8 @@ def _optimizer(given: Any, module: torch.nn.Module) -> Optimizer:
     if hasattr(given, "param_groups"):
         return optimizers.read(given, module)
     raise InputError(
-        f"optimizer: is a {type(given).__name__}, expected stagecraft.AdamW(lr=...), or an instance of torch.optim"
+        f"optimizer: is a {type(given).__name__}, expected stagecraft.AdamW(lr=...), or an instance of"
+        " torch.optim"
     )
 
 

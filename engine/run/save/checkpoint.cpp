@@ -37,8 +37,8 @@ Json pipeline_of(const Plan& plan) {
   return json;
 }
 
-/// Hands the file's bytes to `take` in pieces. Throws InputError: missing, or no file, or it cannot be read, which
-/// says nothing of what is in it.
+/// Hands the file's bytes to `take` in pieces. Throws InputError: missing, or no file, or it cannot be read,
+/// which says nothing of what is in it.
 void read_through(const std::string& path, const std::function<void(std::string_view)>& take) {
   StoredFilePtr file;
   const std::error_code closed = storage().open(path, OpenFor::reading, file);
@@ -149,8 +149,8 @@ std::string first_difference(const Json& before, const Json& now) {
   return fmt::format("{}: {} there, {} in this run", pointer, value(before), value(now));
 }
 
-/// The file of a layer, held against the manifest when there is one, and those of the layers that own its tied
-/// weights.
+/// The file of a layer, held against the manifest when there is one, and those of the layers that own its
+/// tied weights.
 class LayerFiles {
  public:
   LayerFiles(const std::string& folder, const Model& model, int index, const Manifest* manifest)
@@ -257,6 +257,15 @@ OptimizerState optimizer_state(const LayerFiles& files, int index, const Tensors
     throw InputError({file.path, ""}, fmt::format("tensor \"{}\" is none of this optimizer's", name));
   }
   return state;
+}
+
+/// Whether a program brought a run's batches. What they are is its own business, so such a run goes on from
+/// any data, and a run with data from such a one. Of the model only the layers' names and sizes are compared
+/// then, as its state is
+/// read: its fingerprint has the samples in it.
+bool brings_batches(const Json& identity) {
+  const Json::json_pointer type("/data/type");
+  return identity.contains(type) && identity.at(type) == "given";
 }
 
 }  // namespace
@@ -402,11 +411,17 @@ void check_resume(const Manifest& manifest, const std::string& checkpoint, const
     refuse(fmt::format("its schedule was synchronous, {} is not", plan.schedule.name));
   }
   const std::int64_t steps = run_shape(config, *inputs.data, synchronous).steps;
-  const Json identity = training_identity(config, steps, manifest.synchronous);
-  if (const std::string what = first_difference(manifest.training, identity); !what.empty()) refuse(what);
-  if (manifest.data != inputs.data->fingerprint())
+  Json before = manifest.training, now = training_identity(config, steps, manifest.synchronous);
+  const bool given = brings_batches(before) || brings_batches(now);
+  for (Json* identity : {&before, &now}) {
+    if (!given) break;
+    identity->erase("data");
+    (*identity)["model"].erase("fields");
+  }
+  if (const std::string what = first_difference(before, now); !what.empty()) refuse(what);
+  if (!given && manifest.data != inputs.data->fingerprint())
     refuse("the data files have changed; a new run with \"initial_checkpoint\" starts from its weights");
-  if (manifest.model != inputs.model.fingerprint)
+  if (!given && manifest.model != inputs.model.fingerprint)
     refuse("the model has changed; a new run with \"initial_checkpoint\" starts from its weights");
   const std::string what = first_difference(manifest.pipeline, pipeline_of(plan));
   if (!manifest.synchronous && !what.empty()) {

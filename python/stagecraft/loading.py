@@ -1,0 +1,126 @@
+"""A pipeline that goes on from a run directory: one of `Pipeline.save`, or of `stagecraft train`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .captured import ModelFolder
+from .errors import InputError
+from .fields import TARGETS, Reader
+from .pipeline import Pipeline
+
+if TYPE_CHECKING:
+    import torch
+
+TYPES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16"}
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    step: int | None = None,
+    learning_rate: Callable[[int], float] | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Pipeline:
+    """The pipeline of the run directory `path`, at its newest checkpoint or that of `step`: its model, its
+    plan, its optimizer with all state. Batches come from the caller from now on; a run of `stagecraft train`
+    read them in its own order. `learning_rate`: as for `pipeline()`. `config`: keys that go before the run's.
+    Throws InputError."""
+    root = Path(os.path.abspath(os.fspath(path)))
+    found = _read(root / "config.json")
+    if found["model"].get("family") != "captured":
+        raise InputError(
+            f"{root}: its model is of the family {found['model'].get('family')!r}, and only captured modules"
+            " are stepped from Python"
+        )
+    folder = ModelFolder(os.path.abspath(found["model"]["path"]), "")
+    manifest = _read(Path(folder.path, "manifest.json"))
+    if found["data"].get("type") != "given":
+        found["data"] = _data_of(manifest, found["data"])
+        found["model"].pop("fields", None)
+    # The model's fingerprint has its data in it, which come from elsewhere now.
+    plan = _read(root / "plan.json") | {"model_fingerprint": ""}
+    found.pop("validation", None)
+    found.update(config or {})
+    names = [field["name"] for field in found["data"]["fields"]]
+    its_input = found["data"]["inputs"]
+    ordered = (its_input, *(name for name in names if name != its_input))
+    pairs = ordered[1:] in ((), (TARGETS,))
+    with tempfile.TemporaryDirectory(prefix="stagecraft-plan-") as place:
+        found.setdefault("pipeline", {})["plan"] = f"{place}/plan.json"
+        Path(place, "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+        made = Pipeline(
+            found,
+            Reader(its_input, ordered, pairs),
+            {},
+            folder,
+            checkpoint=_checkpoint(root, step),
+            rates=learning_rate,
+        )
+    made._others = _untrained(folder.path, manifest)
+    for second, first in manifest.get("same_as", {}).items():
+        if first in made._aliases:
+            made._aliases.setdefault(second, made._aliases[first])
+    return made
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{path}: is missing: expected a run directory, as Pipeline.save writes it"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: expected an object")
+    return found
+
+
+def _checkpoint(root: Path, step: int | None) -> str:
+    folders = sorted((root / "checkpoints").glob("step-" + "[0-9]" * 8))
+    whole = [folder for folder in folders if (folder / "manifest.json").is_file()]
+    if step is not None:
+        whole = [folder for folder in whole if int(folder.name.removeprefix("step-")) == step]
+    if not whole:
+        of_step = "" if step is None else f" of step {step}"
+        raise InputError(f"{root}: has no whole checkpoint{of_step}")
+    return str(whole[-1])
+
+
+def _data_of(manifest: dict[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """What the model reads of a batch, as its folder says it."""
+    fields = []
+    its_input = str(data.get("inputs", "inputs"))
+    for name, about in manifest.get("fields", {}).items():
+        fields.append(_field(name, about["type"]))
+    if its_input not in [field["name"] for field in fields]:
+        fields.insert(0, _field(its_input, manifest["input"]))
+    return {"type": "given", "inputs": its_input, "fields": fields, "shuffle": False}
+
+
+def _field(name: str, type_text: str) -> dict[str, Any]:
+    """`type_text` as in f32[b,3,32,32]."""
+    read = re.fullmatch(r"(\w+)\[b((?:,\d+)*)\]", type_text)
+    if read is None:
+        raise InputError(f"the model reads {name} as {type_text}, which is no batch of samples")
+    shape = [int(size) for size in read[2].split(",") if size]
+    return {"name": name, "shape": shape, "dtype": TYPES.get(read[1], "int64")}
+
+
+def _untrained(folder: str, manifest: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """What the module has and no layer holds."""
+    names = list(manifest.get("untrained", {}))
+    if not names:
+        return {}
+    from safetensors.torch import load_file
+
+    stored = load_file(f"{folder}/weights.safetensors")
+    return {name: stored[name] for name in names if name in stored}
