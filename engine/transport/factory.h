@@ -14,6 +14,8 @@
 
 namespace stagecraft {
 
+class C10dSession;  // transport/c10d/c10d_session.h
+
 /// What `world` threads of this process talk over.
 struct LocalRanks {
   std::vector<std::unique_ptr<Transport>> transports;  ///< one per rank, then used by its own thread only
@@ -30,6 +32,10 @@ struct LocalRanks {
 /// This process's rank of the MPI world. `session` outlives it. Collective: all processes make theirs.
 [[nodiscard]] std::unique_ptr<Transport> make_mpi_transport(MpiSession& session,
                                                             const TransportOptions& options);
+
+/// This process's rank of a c10d group. `session` outlives it. Collective: all processes make theirs.
+[[nodiscard]] std::unique_ptr<Transport> make_c10d_transport(C10dSession& session,
+                                                             const TransportOptions& options);
 
 /// `hosts` for what is small, NCCL on the process's device `index` for boundaries and sums. Collective, with
 /// the wiring of all programs of the run. Throws InputError where the build is without CUDA.

@@ -1,7 +1,8 @@
 #pragma once
 
 // Moving tensors between ranks. One interface, several back ends (local, where ranks are threads of this
-// process; mpi; nccl, staged and direct for devices), chosen in transport/factory.h. A transport never aliases buffers: what was sent may be
+// process; mpi; c10d, where torchrun started them; nccl, staged and direct for devices), chosen in
+// transport/factory.h. A transport never aliases buffers: what was sent may be
 // overwritten after the send is waited for, and what was received is the receiver's own memory, in all back
 // ends.
 //
@@ -42,7 +43,7 @@ class Transport {
   virtual ~Transport() = default;
   [[nodiscard]] virtual Rank rank() const = 0;
   [[nodiscard]] virtual int world() const = 0;
-  [[nodiscard]] virtual std::string name() const = 0;  ///< "local", "mpi"
+  [[nodiscard]] virtual std::string name() const = 0;  ///< "local", "mpi", "c10d"
   /// Of a transport between hosts: whether it takes tensors in a device's memory as well. It knows nothing of
   /// streams: such memory is read or written from the call on, whatever is still launched there.
   [[nodiscard]] virtual bool takes_device_memory() const { return false; }

@@ -22,6 +22,19 @@ constexpr Seconds kLongestUntilNote{60};
 
 }  // namespace
 
+std::vector<double> transport::numbers_of(const TransportOptions& options) {
+  return {options.timeout.value, options.synchronous_sends ? 1.0 : 0.0, options.start_up_timeout.value,
+          options.save_timeout.value};
+}
+
+TransportOptions transport::options_from(const std::vector<double>& numbers, TransportOptions own) {
+  own.timeout = Seconds{numbers.at(0)};
+  own.synchronous_sends = numbers.at(1) != 0;
+  own.start_up_timeout = Seconds{numbers.at(2)};
+  own.save_timeout = Seconds{numbers.at(3)};
+  return own;
+}
+
 Waits::Waits(Rank rank, const TransportOptions& options, std::shared_ptr<Signs> signs)
     : rank_(rank), options_(options), signs_(std::move(signs)) {
   enter(Phase::step);

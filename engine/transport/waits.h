@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace stagecraft {
 
@@ -29,6 +30,12 @@ struct TransportOptions {
   Seconds save_timeout{3600};         ///< of one wait in Phase::save
   std::size_t text_piece = 64 << 20;  ///< bytes of a long text that travel at once, below 2 GiB
 };
+
+namespace transport {
+/// What of the options all ranks share, and options with it.
+[[nodiscard]] std::vector<double> numbers_of(const TransportOptions& options);
+[[nodiscard]] TransportOptions options_from(const std::vector<double>& numbers, TransportOptions own);
+}  // namespace transport
 
 class Waits {
  public:

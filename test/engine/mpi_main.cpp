@@ -13,6 +13,7 @@
 #include "engine/transport/factory.h"
 #include "engine/transport/mpi/mpi_bytes.h"
 #include "test/engine/case_list.h"
+#include "test/engine/process_ranks.h"
 #include "test/engine/transport_contract.h"
 #include "test/support/demand.h"
 #include "test/support/fake_device.h"
@@ -63,28 +64,8 @@ void contract(MpiSession& session) {
   for (const std::size_t bytes : {0, 1, 999, 1000, 1001, 4000, 70'001}) {
     messages_in_blocks(session, bytes, /*most=*/1000);
   }
-  for (const bool synchronous : {false, true}) {
-    const auto transport = make_mpi_transport(
-        session, {.timeout = Seconds{60}, .synchronous_sends = synchronous, .text_piece = 1000});
-    collectives_agree(*transport);
-    agreements_come_late(*transport);
-    texts_are_gathered(*transport);
-    // With ranks in a ring that all send first, only posted receives let synchronous sends return.
-    tags_match(*transport);
-    equal_tags_keep_their_order(*transport);
-    transfers_progress(*transport);
-    large_messages_arrive(*transport, std::int64_t{64} << 20U);
-    if (synchronous && transport->world() >= 2) synchronous_sends_block(*transport);
-    posted_sends_do_not_block(*transport);
-    if (transport->world() >= 2) background_work_goes_on(*transport);
-    transport->barrier();
-  }
-  const auto transport = make_mpi_transport(
-      session, {.timeout = Seconds{0.7}, .start_up_timeout = Seconds{60}, .save_timeout = Seconds{60}});
-  transport->waits().enter(Phase::start_up);
-  transport->barrier();  // ranks come here when they come
-  transport->waits().enter(Phase::step);
-  phases_have_bounds(*transport);
+  processes_keep_the_contract(
+      [&](const TransportOptions& options) { return make_mpi_transport(session, options); });
 }
 
 /// By hand, on 2 ranks: takes 4.3 GB per rank.
@@ -106,26 +87,9 @@ void huge_messages(MpiSession& session) {
   if (me == 0) fmt::print("messages of {} bytes arrived\n", bytes);
 }
 
-void equality(MpiSession& session, Transport& transport, const std::vector<PipelineCase>& cases,
-              std::size_t stride) {
-  std::size_t runs = 0;
-  for (std::size_t i = stride == 1 ? 0 : static_cast<std::size_t>(session.world()); i < cases.size();
-       i += stride) {
-    const Setting setting(cases[i]);
-    const Outcome outcome = run_rank(setting, transport);
-    const std::string found = difference(outcome, oracle_of(setting), transport.rank().value == 0);
-    demand(found.empty(), fmt::format("{}: {}", cases[i].name(), found));
-    ++runs;
-  }
-  transport.barrier();
-  if (session.rank().value == 0) {
-    fmt::print("{} runs over {} MPI ranks compared with the oracle\n", runs, session.world());
-  }
-}
-
 void equality(MpiSession& session, const std::vector<PipelineCase>& cases, std::size_t stride) {
   const auto transport = make_mpi_transport(session, {.timeout = Seconds{120}, .synchronous_sends = true});
-  equality(session, *transport, cases, stride);
+  processes_equal_the_oracle(*transport, cases, stride);
 }
 
 /// MPI is handed what is on the fake device, whose memory is the CPU's.
@@ -140,7 +104,7 @@ void direct(MpiSession& session, const std::vector<PipelineCase>& cases, std::si
   }
   large_messages_arrive(transport, std::int64_t{64} << 20U);
   if (transport.world() >= 2) background_work_goes_on(transport);
-  equality(session, transport, cases, stride);
+  processes_equal_the_oracle(transport, cases, stride);
 }
 
 const Tag kTag{.payload = Payload::gradient, .from = StageId{1}, .to = StageId{0}, .number = 2};

@@ -7,7 +7,7 @@
 #include "engine/transport/heartbeats/beat.h"
 #include "engine/transport/heartbeats/heartbeats.h"
 #include "engine/transport/heartbeats/sockets.h"
-#include "engine/transport/mpi/texts.h"
+#include "engine/transport/texts.h"
 #include "schedules/program/program_text.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"

@@ -4,10 +4,10 @@
 #include "engine/transport/cores.h"
 #include "engine/transport/heartbeats/beat.h"
 #include "engine/transport/heartbeats/sockets.h"
+#include "engine/transport/quiet_thread.h"
 #include "schedules/program/program_text.h"
 
 #include <algorithm>
-#include <csignal>
 #include <list>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -232,6 +232,21 @@ class Heartbeats::Guest {
 Heartbeats::Heartbeats(Rank rank, int world)
     : rank_(rank), known_(static_cast<std::size_t>(world)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
+std::shared_ptr<Heartbeats> Heartbeats::meet(Rank rank, int world, const HeartbeatMeeting& meeting) {
+  if (world == 1) return nullptr;
+  const Reach reach = own_reach();
+  const std::vector<std::string> all = meeting.gather(to_text(reach));
+  std::shared_ptr<Heartbeats> beats;
+  std::string invitation;
+  if (rank.value == 0) {
+    std::vector<Reach> guests;
+    for (std::size_t r = 1; r < all.size(); ++r) guests.push_back(reach_from(all[r]));
+    beats = host(world, listening_addresses(reach, guests), invitation);
+  }
+  invitation = meeting.broadcast(invitation);
+  return rank.value == 0 ? beats : guest(rank, world, invitation);
+}
+
 std::unique_ptr<Heartbeats> Heartbeats::host(int world, const std::vector<std::string>& addresses,
                                              std::string& invitation, const HeartbeatTimes& times) {
   Invitation made{.secret = make_nonce(), .machine = boot_id(), .places = {}};
@@ -269,17 +284,11 @@ std::unique_ptr<Heartbeats> Heartbeats::guest(Rank rank, int world, const std::s
 
 bool Heartbeats::start(std::function<void()> loop) {
   if (wake_ < 0) return false;
-  // Signals are for the process's own threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    thread_ = std::thread(std::move(loop));
-    pthread_setname_np(thread_.native_handle(), "heartbeat");
+    thread_ = quiet_thread("heartbeat", std::move(loop));
   } catch (const std::system_error&) {
     // No threads left: nobody is known.
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread_.joinable();
 }
 

@@ -2,21 +2,16 @@
 
 #include "base/error.h"
 #include "engine/transport/cores.h"
+#include "engine/transport/spin.h"
 #include "engine/transport/wait_error.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 namespace stagecraft::transport {
 namespace {
-
-/// Sleeping waits look at the time so often.
-constexpr std::chrono::milliseconds kSlice(50);
-/// Likewise for work that nobody wakes them for.
-constexpr std::chrono::milliseconds kPollingSlice(1);
 
 std::string name(const LocalHalf& half) { return name_transfer(half.send, half.tag, half.peer); }
 
@@ -81,19 +76,8 @@ void LocalHub::finish(LocalHalf& half) {
 
 template <class Done>
 bool LocalHub::spin(const Done& done, const std::function<void()>& background) const {
-  // To wake a thread takes some ten microseconds of both sides, and what is waited for is often nearer than
-  // that.
-  constexpr std::chrono::microseconds kLongest(200);
   if (done()) return true;
-  if (!spin_) return false;
-  const auto until = std::chrono::steady_clock::now() + kLongest;
-  for (int turn = 1;; ++turn) {
-    if (done()) return true;
-    if (turn % 64 != 0) continue;
-    if (background) background();
-    std::this_thread::yield();  // to a thread that reads data, say
-    if (std::chrono::steady_clock::now() > until) return done();
-  }
+  return spin_ && transport::spin(done, background);
 }
 
 void LocalHub::wait(const LocalHalf& half, Waits& waits, const std::function<void()>& background) {

@@ -1,8 +1,7 @@
 #include "engine/transport/local/local_transport.h"
 
 #include "engine/transport/request_check.h"
-
-#include <cstring>
+#include "engine/transport/texts.h"
 
 namespace stagecraft::transport {
 namespace {
@@ -65,13 +64,10 @@ void LocalTransport::progress() {
 void LocalTransport::barrier() { (void)hub_->exchange(rank_, waits_, "barrier", "", background_); }
 
 std::vector<std::vector<double>> LocalTransport::all_gather(const std::vector<double>& mine) {
-  std::string bytes(mine.size() * sizeof(double), '\0');
-  if (!mine.empty()) std::memcpy(bytes.data(), mine.data(), bytes.size());
   std::vector<std::vector<double>> all;
   for (const LocalHub::Text& part :
-       hub_->exchange(rank_, waits_, "all_gather", std::move(bytes), background_)) {
-    auto& values = all.emplace_back(part->size() / sizeof(double));
-    if (!part->empty()) std::memcpy(values.data(), part->data(), part->size());
+       hub_->exchange(rank_, waits_, "all_gather", bytes_of(mine), background_)) {
+    all.push_back(numbers_in(*part));
   }
   return all;
 }

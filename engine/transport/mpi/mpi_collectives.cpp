@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "engine/transport/mpi/mpi_check.h"
 #include "engine/transport/mpi/mpi_transport.h"
-#include "engine/transport/mpi/texts.h"
+#include "engine/transport/texts.h"
 
 #include <fmt/format.h>
 
@@ -88,13 +88,8 @@ std::vector<std::string> MpiTransport::gather(const std::string& mine) {
 }
 
 std::vector<std::vector<double>> MpiTransport::all_gather(const std::vector<double>& mine) {
-  std::string bytes(mine.size() * sizeof(double), '\0');
-  if (!mine.empty()) std::memcpy(bytes.data(), mine.data(), bytes.size());
   std::vector<std::vector<double>> all;
-  for (const std::string& part : gather(bytes)) {
-    auto& values = all.emplace_back(part.size() / sizeof(double));
-    if (!part.empty()) std::memcpy(values.data(), part.data(), part.size());
-  }
+  for (const std::string& part : gather(bytes_of(mine))) all.push_back(numbers_in(part));
   return all;
 }
 

@@ -3,9 +3,9 @@
 #include "base/error.h"
 #include "engine/transport/cores.h"
 #include "engine/transport/heartbeats/heartbeats.h"
-#include "engine/transport/heartbeats/sockets.h"
 #include "engine/transport/mpi/futex_signals.h"
 #include "engine/transport/mpi/mpi_check.h"
+#include "engine/transport/waits.h"
 
 #include <climits>
 
@@ -44,32 +44,32 @@ bool ranks_outnumber_processors(MPI_Comm machine) {
   return ranks > CPU_COUNT(&all);
 }
 
-/// Collective. Rank 0 invites, the others come; null where that cannot be.
-std::shared_ptr<transport::Heartbeats> start_heartbeats(Rank rank, int world) {
-  if (world == 1) return nullptr;
-  using Text = std::array<char, 1024>;  // texts lose their last words where they are longer
-  const auto put = [](std::string words, Text& text) {
-    if (words.size() >= text.size()) words.resize(words.rfind(' ', text.size() - 1));
-    std::copy(words.begin(), words.end(), text.begin());
-  };
-  const transport::Reach reach = transport::own_reach();
+/// Texts lose their last words where they are longer than MPI is asked to send.
+using Text = std::array<char, 1024>;
+Text shortened(std::string words) {
   Text text{};
-  put(to_text(reach), text);
-  std::vector<Text> all(rank.value == 0 ? static_cast<std::size_t>(world) : 0);
-  const int bytes = static_cast<int>(text.size());
-  mpi_check(MPI_Gather(text.data(), bytes, MPI_CHAR, all.data(), bytes, MPI_CHAR, 0, MPI_COMM_WORLD),
-            "MPI_Gather");
-  std::shared_ptr<transport::Heartbeats> beats;
-  if (rank.value == 0) {
-    std::vector<transport::Reach> guests;
-    for (std::size_t r = 1; r < all.size(); ++r) guests.push_back(transport::reach_from(all[r].data()));
-    std::string invitation;
-    beats = transport::Heartbeats::host(world, listening_addresses(reach, guests), invitation);
-    text = {};
-    put(invitation, text);
-  }
-  mpi_check(MPI_Bcast(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, MPI_COMM_WORLD), "MPI_Bcast");
-  return rank.value == 0 ? beats : transport::Heartbeats::guest(rank, world, text.data());
+  if (words.size() >= text.size()) words.resize(words.rfind(' ', text.size() - 1));
+  std::copy(words.begin(), words.end(), text.begin());
+  return text;
+}
+
+std::shared_ptr<transport::Heartbeats> start_heartbeats(Rank rank, int world) {
+  constexpr int kBytes = std::tuple_size_v<Text>;
+  const auto gather = [&](const std::string& mine) {
+    const Text text = shortened(mine);
+    std::vector<Text> all(rank.value == 0 ? static_cast<std::size_t>(world) : 0);
+    mpi_check(MPI_Gather(text.data(), kBytes, MPI_CHAR, all.data(), kBytes, MPI_CHAR, 0, MPI_COMM_WORLD),
+              "MPI_Gather");
+    std::vector<std::string> texts;
+    for (const Text& one : all) texts.emplace_back(one.data());
+    return texts;
+  };
+  const auto broadcast = [&](const std::string& words) {
+    Text text = shortened(words);
+    mpi_check(MPI_Bcast(text.data(), kBytes, MPI_CHAR, 0, MPI_COMM_WORLD), "MPI_Bcast");
+    return std::string(text.data());
+  };
+  return transport::Heartbeats::meet(rank, world, {gather, broadcast});
 }
 
 }  // namespace
@@ -107,15 +107,10 @@ MpiSession::~MpiSession() {
 }
 
 TransportOptions MpiSession::share(const TransportOptions& own) const {
-  std::array<double, 4> values{own.timeout.value, own.synchronous_sends ? 1.0 : 0.0,
-                               own.start_up_timeout.value, own.save_timeout.value};
-  mpi_check(MPI_Bcast(values.data(), static_cast<int>(values.size()), MPI_DOUBLE, 0, MPI_COMM_WORLD),
+  std::vector<double> numbers = transport::numbers_of(own);
+  mpi_check(MPI_Bcast(numbers.data(), static_cast<int>(numbers.size()), MPI_DOUBLE, 0, MPI_COMM_WORLD),
             "MPI_Bcast");
-  return {.timeout = Seconds{values[0]},
-          .synchronous_sends = values[1] != 0,
-          .start_up_timeout = Seconds{values[2]},
-          .save_timeout = Seconds{values[3]},
-          .text_piece = own.text_piece};
+  return transport::options_from(numbers, own);
 }
 
 std::shared_ptr<Signs> MpiSession::heartbeats() const { return heartbeats_; }

@@ -1,9 +1,11 @@
-#include "engine/transport/mpi/texts.h"
+#include "engine/transport/texts.h"
 
 #include "base/error.h"
 
 #include <climits>
 #include <fmt/format.h>
+
+#include <cstring>
 
 namespace stagecraft::transport {
 
@@ -19,6 +21,18 @@ std::vector<int> gather_offsets(const std::vector<std::int64_t>& sizes) {
     all += size;
   }
   return offsets;
+}
+
+std::string bytes_of(const std::vector<double>& numbers) {
+  std::string bytes(numbers.size() * sizeof(double), '\0');
+  if (!numbers.empty()) std::memcpy(bytes.data(), numbers.data(), bytes.size());
+  return bytes;
+}
+
+std::vector<double> numbers_in(const std::string& bytes) {
+  std::vector<double> numbers(bytes.size() / sizeof(double));
+  if (!bytes.empty()) std::memcpy(numbers.data(), bytes.data(), bytes.size());
+  return numbers;
 }
 
 }  // namespace stagecraft::transport

@@ -1,6 +1,6 @@
 #pragma once
 
-// Texts of any length over calls that count in int.
+// Texts of any length over calls that take so many bytes at once, and numbers as texts.
 
 #include <algorithm>
 #include <cstddef>
@@ -21,5 +21,9 @@ void each_piece(std::string& text, std::size_t most, const Call& call) {
 /// Where each rank's part begins in what MPI_Allgatherv fills, from the parts' sizes. Throws InternalError
 /// where they are too long together, the same on all ranks.
 [[nodiscard]] std::vector<int> gather_offsets(const std::vector<std::int64_t>& sizes);
+
+/// Numbers as their bytes, and back: what all_gather sends as texts.
+[[nodiscard]] std::string bytes_of(const std::vector<double>& numbers);
+[[nodiscard]] std::vector<double> numbers_in(const std::string& bytes);
 
 }  // namespace stagecraft::transport

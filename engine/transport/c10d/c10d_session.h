@@ -1,0 +1,90 @@
+#pragma once
+
+// A process's part in a c10d group: one per group and process, under all transports over it.
+//
+// Python makes the group (torchrun has started the process) and ends the process; here nothing is initialized or
+// finalized. A rank that fails calls Transport::fail, which tells the others. The group is the session's alone: a
+// pipeline brings one of its own (torch.distributed.new_group), so two in a process do not mix.
+
+#include "engine/transport/c10d/wire.h"
+#include "engine/transport/transport.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+namespace transport {
+class Heartbeats;
+class Lines;
+class Mailbox;
+struct Message;
+}  // namespace transport
+
+/// Threads: belongs to the rank's thread, but for what says otherwise. Outlives its transports.
+class C10dSession {
+ public:
+  /// Collective: waits for the others to make theirs, so long each time. Throws PeerError.
+  explicit C10dSession(std::unique_ptr<transport::Wire> wire,
+                       Seconds patience = TransportOptions().start_up_timeout);
+  /// Over the group of this name. Throws InputError as transport::make_c10d_wire does.
+  explicit C10dSession(const std::string& group_name, Seconds patience = TransportOptions().start_up_timeout);
+  /// Says goodbye, unless a transport failed; waits for no other rank.
+  ~C10dSession();
+  C10dSession(const C10dSession&) = delete;
+  C10dSession& operator=(const C10dSession&) = delete;
+
+  [[nodiscard]] Rank rank() const { return wire_->rank(); }
+  [[nodiscard]] int world() const { return wire_->world(); }
+  /// Null where there can be none.
+  [[nodiscard]] std::shared_ptr<Signs> heartbeats() const;
+  /// Rank 0's options, everywhere. Collective.
+  [[nodiscard]] TransportOptions share(const TransportOptions& own);
+  /// There is a processor for each rank of this machine, and one for its threads.
+  [[nodiscard]] bool roomy() const { return roomy_; }
+
+  void mark_failed() noexcept { failed_ = true; }
+  [[nodiscard]] bool failed() const { return failed_; }
+  /// Holds memory that other ranks' bytes may still come to, for a transfer that an exception cut short.
+  void keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
+
+  // For transports.
+
+  /// That of the next one. Transports are made in the same order on all ranks.
+  [[nodiscard]] transport::Mailbox& next_mailbox();
+  /// Until what was told to others is on its way, or so long.
+  void flush(Seconds longest);
+  struct Loss {
+    Rank rank;
+    std::string why;
+  };
+  /// A rank that nothing can be heard from any more, though it did not say goodbye.
+  [[nodiscard]] std::optional<Loss> loss() const;
+
+ private:
+  [[nodiscard]] transport::Mailbox& mailbox(std::int32_t number);
+  void take(Rank from, transport::Message&& message);
+  void lose(Rank peer, const std::string& why);
+
+  std::unique_ptr<transport::Wire> wire_;
+  bool roomy_ = false;
+  bool failed_ = false;
+  std::vector<std::shared_ptr<void>> kept_;
+  std::int32_t next_ = 0;
+
+  mutable std::mutex mutex_;  ///< of what follows
+  std::map<std::int32_t, std::unique_ptr<transport::Mailbox>> mailboxes_;
+  std::vector<bool> left_;  ///< by rank: it said goodbye
+  std::optional<Loss> loss_;
+
+  std::unique_ptr<transport::Lines> lines_;  ///< its threads use all of the above
+  std::unique_ptr<Transport> talk_;          ///< the session's own
+  std::shared_ptr<transport::Heartbeats> heartbeats_;
+};
+
+}  // namespace stagecraft

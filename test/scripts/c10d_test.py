@@ -1,0 +1,135 @@
+"""The c10d transport over Gloo: ranks are forks of this process, each with a group that torch.distributed
+made, and C++ finds the group by its name (test/engine/c10d_ranks.cpp)."""
+
+import ctypes
+import os
+import re
+import signal
+import sys
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist
+
+from places import BUILD
+
+LIBRARY = BUILD / "test" / "engine" / "libtest_c10d_ranks.so"
+
+
+def rank(number, world, store, what, argument):
+    """One rank's life; its exit code."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=number, world_size=world)
+    groups = [dist.new_group(backend="gloo"), dist.new_group(backend="gloo")]
+    library = ctypes.CDLL(str(LIBRARY))
+    names = [group.group_name.encode() for group in groups]
+    if what == "both":
+        argument = names[1].decode()
+    return library.stagecraft_c10d_rank(what.encode(), names[0], str(argument).encode())
+
+
+class Ranks:
+    """All ranks of one case, as processes."""
+
+    def __init__(self, scratch, world, what, argument=""):
+        sys.stdout.flush()
+        self.processes, self.outputs = [], []
+        store = scratch / f"store_{what}_{world}"
+        for number in range(world):
+            self.outputs.append(scratch / f"{what}_{world}_{number}.txt")
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    output = os.open(self.outputs[-1], os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+                    os.dup2(output, 1)
+                    os.dup2(output, 2)
+                    code = rank(number, world, store, what, argument)
+                finally:
+                    os._exit(code)
+            self.processes.append(child)
+
+    def wait(self, seconds=60, but=()):
+        """Exit codes and texts, by rank. A rank that takes longer is killed, and those of `but` are as soon
+        as all others have ended."""
+        codes = {}
+        until = time.monotonic() + seconds
+        while len(codes) < len(self.processes):
+            for number in set(range(len(self.processes))) - set(codes):
+                ended, status = os.waitpid(self.processes[number], os.WNOHANG)
+                if ended:
+                    codes[number] = os.waitstatus_to_exitcode(status)
+            left = set(range(len(self.processes))) - set(codes)
+            if time.monotonic() > until or left == set(but):
+                for number in left:
+                    os.kill(self.processes[number], signal.SIGKILL)
+            time.sleep(0.02)
+        texts = [output.read_text() for output in self.outputs]
+        return [codes[number] for number in range(len(codes))], texts
+
+
+def run(scratch, world, what, argument=""):
+    codes, texts = Ranks(scratch, world, what, argument).wait(120)
+    assert codes == [0] * world, "\n".join(texts)
+    return texts
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_the_contract_holds(scratch, world):
+    run(scratch, world, "contract")
+
+
+def test_runs_equal_the_oracle_to_the_bit(scratch):
+    assert "runs over 2 ranks of c10d compared" in run(scratch, 2, "equality", 199)[0]
+    assert "runs over 3 ranks of c10d compared" in run(scratch, 3, "tied", 29)[0]
+
+
+def test_two_groups_of_one_process_do_not_mix(scratch):
+    run(scratch, 2, "both")
+
+
+def heard(texts, number):
+    found = re.search(rf"^rank {number} after ([0-9.]+) s: (.*)$", texts[number], re.MULTILINE)
+    assert found, texts
+    return float(found[1]), found[2]
+
+
+def test_a_rank_that_fails_tells_why(scratch):
+    texts = run(scratch, 3, "failure")
+    for number in (0, 2):
+        seconds, what = heard(texts, number)
+        assert "gave up" in what and "rank 1 failed: the disk is full" in what
+        assert seconds < 3
+
+
+def test_a_rank_that_is_killed_is_named(scratch):
+    codes, texts = Ranks(scratch, 3, "killed").wait()
+    assert codes == [0, -signal.SIGKILL, 0], "\n".join(texts)
+    for number in (0, 2):
+        seconds, what = heard(texts, number)
+        assert "the process of rank 1 has ended without a word" in what
+        assert 5 < seconds < 12
+
+
+def test_a_rank_that_is_stopped_is_named(scratch):
+    codes, texts = Ranks(scratch, 3, "stopped").wait(but=[1])
+    assert codes == [0, -signal.SIGKILL, 0], "\n".join(texts)
+    for number in (0, 2):
+        seconds, what = heard(texts, number)
+        assert "rank 1 has not been heard of" in what
+        assert seconds < 10
+
+
+def test_a_rank_that_hangs_is_waited_for_no_longer_than_the_bound(scratch):
+    texts = run(scratch, 2, "hanging")
+    seconds, what = heard(texts, 0)
+    assert "receive of gradient 2" in what and "rank 1 is alive" in what
+    assert 1 <= seconds < 3
+
+
+def test_a_group_that_cannot_carry_is_refused(scratch, capfd):
+    assert ctypes.CDLL(str(LIBRARY)).stagecraft_c10d_rank(b"contract", b"none", b"") == 1
+    assert 'no process group of torch.distributed is named "none"' in capfd.readouterr().out
