@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "base/printable.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "cli/output.h"
@@ -182,18 +183,21 @@ void choose_from(const Profile& profile, const Cluster& cluster, const ChoiceReq
     write_json_output(options.output.path, json::write(best.plan));
   }
   if (!options.svg.empty()) write_output(options.svg, picture(choices, title + ", step time against memory"));
-  if (options.output.as_json) return print_json(json_of(choices, best, shown));
+  std::string text;
   if (profile.estimated_from)
-    print(fmt::format("Times are estimates, not measured: {}.\n", *profile.estimated_from));
-  print(fmt::format("{}{}\n\n", title,
-                    options.pareto ? ", of which no other is both faster and smaller than these:"
-                                   : ", the fastest of each schedule:"));
-  print(table_of(shown, best));
+    text += fmt::format("Times are estimates, not measured: {}.\n", *profile.estimated_from);
+  text += fmt::format("{}{}\n\n", title,
+                      options.pareto ? ", of which no other is both faster and smaller than these:"
+                                     : ", the fastest of each schedule:");
+  text += table_of(shown, best);
   if (choices.cap_step > 0) {
-    print(fmt::format("  planned under memory caps that fell by {} at a time at most\n",
-                      format_percent(choices.cap_step)));
+    text += fmt::format("  planned under memory caps that fell by {} at a time at most\n",
+                        format_percent(choices.cap_step));
   }
-  for (const std::string& reason : choices.refused) print(fmt::format("  left out: {}\n", reason));
+  for (const std::string& reason : choices.refused) text += fmt::format("  left out: {}\n", reason);
+  if (!options.output.tables.empty()) write_output(options.output.tables, printable(text));
+  if (options.output.as_json) return print_json(json_of(choices, best, shown));
+  print(text);
   if (!options.svg.empty()) print(fmt::format("\nPicture: {}\n", options.svg));
   print(options.output.path.empty()
             ? "\nnot written anywhere: give -o plan.json\n"

@@ -33,7 +33,7 @@ void compare_plan(const CompareOptions& options, const CLI::App& verb) {
   for (const char* taken_by_plans :
        {"--profile", "--cluster", "--micro-batch-size", "--recompute", "--stages", "--virtual-stages",
         "--cuts", "--widths", "--replicate", "--time-limit", "--batch", "--pareto", "--jitter", "--choose-by",
-        "--output"}) {
+        "--output", "--tables"}) {
     if (verb.count(taken_by_plans) == 0) continue;
     throw InputError(
         {taken_by_plans, ""},

@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "base/printable.h"
 #include "base/table.h"
 #include "cli/explain_text.h"
 #include "cli/output.h"
@@ -69,16 +70,17 @@ void plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest
   std::optional<Explanation> explained;
   if (output.explain) explained = explain(profile, cluster, result, request, output.progress);
   const Measurement& layers = profile.at(result.best.plan.micro_batch_size);
+  std::string text = plan_text(result, profile, cluster);
+  if (output.of_graph) text += row_text(result.best.plan, layers);
+  if (explained) text += explain_text(*explained, result.best.plan, layers, cluster);
+  if (!output.tables.empty()) write_output(output.tables, printable(text));
   if (output.as_json) {
     Json json = plan_json(result);
     if (explained) json["explanation"] = json::write(*explained);
     if (output.of_graph) json["graph"] = {{"stages", row_json(result.best.plan, layers)}};
     return print_json(json);
   }
-  print(plan_text(result, profile, cluster));
-  if (output.of_graph) print(row_text(result.best.plan, layers));
-  if (explained) print(explain_text(*explained, result.best.plan, layers, cluster));
-  print(where_written(output));
+  print(text + where_written(output));
 }
 
 void add_plan_output(CLI::App& verb, PlanOutput& output, const std::string& what_json_has) {
@@ -86,6 +88,9 @@ void add_plan_output(CLI::App& verb, PlanOutput& output, const std::string& what
       ->type_name("FILE")
       ->group("Output");
   verb.add_flag("--json", output.as_json, what_json_has)->group("Output");
+  verb.add_option("--tables", output.tables, "beside --json: where the tables go")
+      ->type_name("FILE")
+      ->group("");
 }
 
 void plan_asked(const std::string& verb, const RequestOptions& options, PlanOutput output) {

@@ -21,6 +21,7 @@ namespace stagecraft::cli {
 struct PlanOutput {
   std::string path;                ///< where plan.json goes; empty: nowhere
   bool as_json = false;            ///< one JSON document to stdout instead of tables
+  std::string tables{};            ///< where the tables go as well; empty: nowhere
   std::optional<Jitter> jitter{};  ///< also price the best plans with times that vary
   ChooseBy choose_by = ChooseBy::step;
   bool of_graph = false;  ///< the profile's layers are a graph's nodes: print which of them each stage has
@@ -29,7 +30,8 @@ struct PlanOutput {
   std::function<void(const std::string& what, int tried, int all)> progress{};
 };
 
-/// -o and --json, which prints `what_json_has`.
+/// -o and --json, which prints `what_json_has`. Also --tables, which --help leaves out: it is for programs that
+/// need both of one search.
 void add_plan_output(CLI::App& verb, PlanOutput& output, const std::string& what_json_has);
 
 /// What `plan` and `explain` do, and `compare` where one schedule leaves only stages to compare: reads the

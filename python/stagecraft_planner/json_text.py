@@ -1,0 +1,99 @@
+"""JSON as the command reads and writes it: with comments, each key once, numbers with their digits."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from .errors import InputError
+
+# A string, which may hold what looks like a comment, or a comment.
+_STRING_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+
+
+class Number(float):
+    """A number with a fraction or an exponent that is written again as it was read. There are several ways to
+    write most of them, and the command does not always take the shortest."""
+
+    def __new__(cls, text: str) -> Number:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    text: str
+
+
+def parse(text: str, name: str) -> Any:
+    """The value. Raises InputError, which names the file `name`, for what is not JSON."""
+
+    def entries(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise InputError(f'{name}: the key "{twice}" appears twice in one object')
+        return found
+
+    def refuse(constant: str) -> Any:
+        raise InputError(f"{name}: not valid JSON: {constant} is no number")
+
+    def blank(match: re.Match[str]) -> str:
+        # Of the same length, so that places in errors are those in the file.
+        return match[0] if match[1] else re.sub(r"[^\n]", " ", match[0])
+
+    if not text.strip():
+        raise InputError(f"{name}: is empty")
+    if "/" in text:
+        text = _STRING_OR_COMMENT.sub(blank, text)
+    try:
+        return json.loads(text, parse_float=Number, parse_constant=refuse, object_pairs_hook=entries)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{name}: not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}"
+        ) from None
+    except RecursionError:
+        raise InputError(f"{name}: is nested too deep") from None
+
+
+def dump(value: Any) -> str:
+    """The text of a file: indented by two, with a newline at its end."""
+    parts: list[str] = []
+    _append(value, "\n", parts)
+    parts.append("\n")
+    return "".join(parts)
+
+
+def _number(value: float) -> str:
+    if isinstance(value, Number):
+        return value.text
+    if value != value or value in (float("inf"), float("-inf")):
+        raise InputError(f"{value} cannot be written: JSON has finite numbers alone")
+    text = repr(value)
+    if abs(value) < 1e15 or "e" in text:
+        return text
+    # Python begins with exponents one digit later.
+    digits = text.removesuffix(".0").lstrip("-")
+    sign = "-" if value < 0 else ""
+    significant = digits.rstrip("0")
+    fraction = f".{significant[1:]}" if len(significant) > 1 else ""
+    return f"{sign}{significant[0]}{fraction}e+{len(digits) - 1}"
+
+
+def _append(value: Any, line: str, parts: list[str]) -> None:
+    if isinstance(value, dict) and value:
+        inner = line + "  "
+        for index, (key, item) in enumerate(value.items()):
+            parts.append(f"{',' if index else '{'}{inner}{json.dumps(key, ensure_ascii=False)}: ")
+            _append(item, inner, parts)
+        parts.append(f"{line}}}")
+    elif isinstance(value, (list, tuple)) and value:
+        inner = line + "  "
+        for index, item in enumerate(value):
+            parts.append(f"{',' if index else '['}{inner}")
+            _append(item, inner, parts)
+        parts.append(f"{line}]")
+    elif isinstance(value, float):
+        parts.append(_number(value))
+    else:
+        parts.append(json.dumps(value, ensure_ascii=False))
