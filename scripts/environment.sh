@@ -36,6 +36,12 @@ stagecraft_lint_tools=(clang-format==14.0.6 clang-tidy==23.1.4 ruff==0.17.6 mypy
 # What Python's tests run with, beside torch.
 stagecraft_pytest=9.2.0
 
+# What runs notebooks.
+stagecraft_notebooks=(nbclient==0.11.0 ipykernel==7.4.0)
+
+# What scripts/build_wheels.sh asks about a wheel.
+stagecraft_auditwheel=6.8.2
+
 # What adapters are tried with.
 stagecraft_peft=0.21.2
 

@@ -6,8 +6,8 @@
 # Distribution packages come by apt (with sudo only where needed and possible; without it, what PyPI has comes from there and
 # the rest is listed). LibTorch comes by pip into a virtual environment in the cache folder, shared by every clone, unless
 # STAGECRAFT_LIBTORCH points at one. --lint adds what scripts/lint.sh asks, from PyPI, and Google Benchmark; --models what
-# scripts/stagecraft-capture reads models with: safetensors, transformers, peft and the torchvision of that torch; --gpu the Open MPI that
-# scripts/gpu_bundle.sh brings to machines with GPUs. A second run takes seconds. Writes nothing into the checkout.
+# scripts/stagecraft-capture reads models with: safetensors, transformers, peft and the torchvision of that torch, and what runs
+# notebooks; --gpu the Open MPI that scripts/gpu_bundle.sh brings to machines with GPUs. A second run takes seconds. Writes nothing into the checkout.
 set -euo pipefail
 
 planner_only=0
@@ -148,6 +148,11 @@ fi
 if [ "$models" = 1 ] && [ -x "$stagecraft_venv/bin/pip" ] && ! "$stagecraft_venv/bin/python" -c "import safetensors, transformers, torchvision, peft" 2> /dev/null; then
   say "installing safetensors, transformers, peft and torchvision into $stagecraft_venv (about half a minute)"
   "$stagecraft_venv/bin/pip" install -q --no-compile safetensors transformers "peft==$stagecraft_peft" "torchvision==$stagecraft_torchvision" "torch==$stagecraft_torch"
+fi
+if [ "$models" = 1 ] && [ -x "$stagecraft_venv/bin/pip" ] && ! [ -e "$stagecraft_venv/${stagecraft_notebooks[0]}" ]; then
+  say "installing ${stagecraft_notebooks[*]} into $stagecraft_venv (seconds)"
+  "$stagecraft_venv/bin/pip" install -q --no-compile "${stagecraft_notebooks[@]}"
+  touch "$stagecraft_venv/${stagecraft_notebooks[0]}"
 fi
 if [ "$gpu" = 1 ]; then
   mkdir -p "$stagecraft_cache"

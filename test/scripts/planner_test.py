@@ -262,6 +262,18 @@ def test_a_schedule_is_repaired_or_refused():
         sp.check(sp.Program.from_text(DEADLOCK))
 
 
+def test_the_guide_says_what_runs(files):
+    page = (SOURCE / "docs/guides/python_planning.md").read_text()
+    names = {"text": Path("plan.json").read_text()}
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    for block in blocks:
+        exec(block, names)
+    assert len(blocks) == 3 and names["program"].ranks and names["cluster"].devices == 16
+    readme = (SOURCE / "python/planner_wheel/README.md").read_text()
+    exec(re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[0], names)
+    assert sp.Plan.load("plan.json").step_ms > 0
+
+
 # Keywords that are files, or the other forms of output, which objects have instead.
 OUTPUTS = {"output", "json", "svg", "trace", "text", "no_text", "repair", "help", "set"}
 

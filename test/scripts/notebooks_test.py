@@ -1,0 +1,47 @@
+"""The notebooks of examples/notebooks run as they stand."""
+
+import json
+import os
+
+import pytest
+
+from places import BUILD, ENVIRONMENT, SOURCE
+
+nbclient = pytest.importorskip("nbclient", reason="scripts/setup.sh --models installs it")
+nbformat = pytest.importorskip("nbformat", reason="scripts/setup.sh --models installs it")
+pytest.importorskip("ipykernel", reason="scripts/setup.sh --models installs it")
+
+FOLDER = SOURCE / "examples/notebooks"
+
+
+def executed(name):
+    """The notebook with its outputs. A cell that fails raises with its traceback."""
+    notebook = nbformat.read(FOLDER / name, as_version=4)
+    environment = {**ENVIRONMENT, "STAGECRAFT_PLANNER": str(BUILD / "planner/stagecraft")}
+    client = nbclient.NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}
+    )
+    client.execute(env=environment)
+    return notebook
+
+
+def shown(notebook):
+    """What cells show as their results: of each the kind that a page takes."""
+    outputs = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", [])]
+    kinds = ("image/svg+xml", "text/html", "text/plain")
+    return [next(kind for kind in kinds if kind in data) for data in outputs if data]
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.ipynb")))
+def test_notebooks_are_kept_without_outputs(name):
+    cells = json.loads((FOLDER / name).read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+
+
+def test_a_model_is_planned_for_a_cluster():
+    if not os.path.exists(BUILD / "planner/stagecraft"):
+        pytest.skip("there is no planner")
+    notebook = executed("plan_for_a_cluster.ipynb")
+    kinds = shown(notebook)
+    assert kinds.count("image/svg+xml") == 4 and kinds.count("text/html") == 8
