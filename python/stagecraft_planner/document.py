@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 from typing import Any, ClassVar, TypeVar
 
 from . import json_text, typed
@@ -25,15 +27,23 @@ def read_text(path: StrPath) -> str:
 
 
 def write_text(path: StrPath, text: str) -> None:
-    """Aside first, so that a reader never sees half of it."""
+    """Aside first, so that a reader never sees half of it. Links are followed; what is no file (a pipe, a
+    device) is written to directly. Raises InputError for what cannot be written."""
     name = os.fspath(path)
-    aside = f"{name}.{os.getpid()}.part"
+    place = os.path.realpath(name)
+    direct = os.path.exists(place) and not os.path.isfile(place)
+    aside = place if direct else f"{place}.{secrets.token_hex(8)}.part"
     try:
         with open(aside, "w", encoding="utf-8", newline="") as file:
             file.write(text)
-        os.replace(aside, name)
+        if not direct:
+            os.replace(aside, place)
     except OSError as error:
         raise InputError(f"{name}: cannot be written: {error.strerror}") from None
+    finally:
+        if not direct:
+            with contextlib.suppress(OSError):
+                os.remove(aside)
 
 
 class Document:

@@ -5,6 +5,7 @@ otherwise."""
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from typing import Literal, TypeVar, overload
 
@@ -355,8 +356,10 @@ def _taken(given: D | StrPath, kind: type[D], keyword: str) -> tuple[str, str, s
     if not isinstance(given, (str, os.PathLike)):
         raise InputError(f"{keyword}: expected a {kind.__name__} or a path, found a {type(given).__name__}")
     path = os.fspath(given)
-    # A graph of PipeDream's is told by its name.
-    return f"{keyword}{'.txt' if path.endswith('.txt') else '.json'}", read_text(path), path
+    name, own = f"{keyword}.json", os.path.basename(path)
+    if own.endswith(".txt"):  # a graph of PipeDream's, whose model is called as its file
+        name = own if re.fullmatch(r"[\w.-]+", own) else f"{keyword}.txt"
+    return name, read_text(path), path
 
 
 def _planning(

@@ -149,6 +149,20 @@ def test_text_keeps_its_digits_and_its_letters():
     assert json_text.parse(commented, "x") == {"url": "http://x/*y*/", "n": 1}
 
 
+def test_saving_replaces_files_and_nothing_else(cluster, scratch):
+    Path("real.json").write_text("old")
+    os.symlink("real.json", "link.json")
+    cluster.save("link.json")
+    assert os.path.islink("link.json") and Path("real.json").read_text() == cluster.to_json()
+    cluster.save(os.devnull)
+    assert not os.path.isfile(os.devnull)
+    Path("folder").mkdir()
+    for path in ("folder", "nowhere/cluster.json"):
+        with pytest.raises(sp.InputError, match=f"^{path}: cannot be written"):
+            cluster.save(path)
+    assert sorted(os.listdir()) == ["folder", "link.json", "real.json"]
+
+
 def test_all_answers_are_documents(plan, profile, cluster, scratch):
     answers = [
         sp.check(plan),
@@ -193,6 +207,13 @@ def test_schedules_and_searches_are_there(profile, cluster):
     found = sp.plan(profile, cluster, schedule="auto", micro_batches=4, stages=2, **STRAIGHT)
     assert found.program.micro_batches == 4 and found.search.search.from_schedule
     assert sp.plan(profile, cluster, schedule="1f1b:warmup_extra=1", **STRAIGHT).schedule.warmup_extra == 1
+
+
+def test_a_graph_of_pipedream_is_a_profile_too(cluster):
+    graph = SOURCE / "test/data/pipedream/alexnet.graph.txt"
+    with pytest.warns(sp.Note, match="does not say how many samples"):
+        planned = sp.plan(graph, cluster, stages=2, replicate=False)
+    assert planned.model == "alexnet.graph.txt" and "nodes" in str(planned)
 
 
 def test_explanations_are_the_commands(files, profile, cluster):
