@@ -19,7 +19,7 @@ def options_of(**keywords: Value) -> tuple[str, ...]:
             continue
         if isinstance(value, bool):
             raise InputError(f"{keyword}: expected a value, found {value}")
-        if isinstance(value, (str, int, float)):
+        if isinstance(value, str) or not hasattr(value, "__iter__"):
             options.append(f"{name}={value}")
         else:
             items = [str(item) for item in value]

@@ -277,9 +277,10 @@ class Profile(Document):
 
 
 def _per_layer(name: str, value: Numbers, count: int) -> list[float]:
-    if isinstance(value, (int, float)):
-        return [value] * count
-    values = list(value)
+    many = getattr(value, "tolist", lambda: value)()  # of numpy and torch
+    if isinstance(many, (int, float)):
+        return [many] * count
+    values = list(many)
     if len(values) != count:
         raise InputError(
             f"{name}: expected one number, or {count} of them, one per layer, found {len(values)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 import types
 import typing
 from typing import Any, TypeVar
@@ -57,25 +58,43 @@ def read(kind: type[T], value: Any, file: str, pointer: str = "") -> T:
 
 
 def write(value: Any) -> Any:
-    """What json_text.dump() takes."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        written = {}
-        for field in fields_of(type(value)):
-            item = getattr(value, field.name)
-            if item is not None:
-                written[field.key] = _written(field.type, item)
-        return written
-    return value
+    """What json_text.dump() takes. Numbers of other libraries become Python's. Raises InputError for a field
+    of another type."""
+    if not dataclasses.is_dataclass(value):
+        return value
+    written = {}
+    kind: Any = type(value)
+    for field in fields_of(kind):
+        item = getattr(value, field.name)
+        if item is not None:
+            written[field.key] = _written(field.type, item, f"{kind.__name__}.{field.name}")
+    return written
 
 
-def _written(hint: Any, value: Any) -> Any:
+def _written(hint: Any, value: Any, place: str) -> Any:
     hint = optional_of(hint) or hint
-    if hint is float:
-        return float(value) if not isinstance(value, float) else value
-    if isinstance(value, (tuple, list)):
+    if typing.get_origin(hint) is tuple:
+        if isinstance(value, str) or not hasattr(value, "__iter__"):
+            raise InputError(f"{place}: expected a sequence, found {_shown(value)}")
         inner = typing.get_args(hint)[0]
-        return [_written(inner, item) for item in value]
-    return write(value)
+        return [_written(inner, item, f"{place}[{at}]") for at, item in enumerate(value)]
+    if hint is int or hint is float:
+        return _number(hint, value, place)
+    if dataclasses.is_dataclass(hint) and isinstance(value, typing.cast(type[Any], hint)):
+        return write(value)
+    return _read(hint, value, place, "")
+
+
+def _number(hint: Any, value: Any, place: str) -> int | float:
+    try:
+        number = (
+            float(value) if hint is float else operator.index(int(value) if value == int(value) else value)
+        )
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or isinstance(value, (bool, str)):
+        raise InputError(f"{place}: expected {_EXPECTED[hint]}, found {_shown(value)}")
+    return number
 
 
 def _refuse(file: str, pointer: str, what: str) -> InputError:

@@ -351,6 +351,19 @@ def test_numbers_make_a_profile_and_a_cluster():
     assert made.model == "mine" and made.capacity_bytes == 2**33 and sp.check(made)
 
 
+def test_numbers_of_other_libraries_are_numbers(cluster):
+    numpy = pytest.importorskip("numpy")
+    layers = sp.Profile.of_layers(
+        numpy.array([1.0, 2.0, 1.0]), parameter_bytes=numpy.int64(10**6), output_bytes=numpy.float32(4096)
+    )
+    again = sp.Profile.from_json(layers.to_json())
+    assert again.layers_at(1)[1].parameter_bytes == 10**6 and again.layers_at(1)[0].output_bytes == 4096
+    machine = cluster.with_memory(8e9)
+    assert '"memory_bytes": 8000000000,' in machine.to_json()
+    planned = sp.plan(layers, machine, stages=numpy.int64(2), cuts=numpy.array([1]), replicate=False)
+    assert planned.cuts == (1,)
+
+
 def test_remarks_are_warnings(profile, cluster):
     with pytest.warns(sp.Note, match="leaves no time to search"):
         sp.plan(profile, cluster, time_limit=0, **STRAIGHT)
@@ -381,6 +394,12 @@ WRONG = {
         "cluster.json: /levels/0/link/bytes_per_second: found 25",
     ),
     "sp.plan(sp.Profile.of_layers([1.0, float('inf')]), c)": (sp.InputError, "JSON has finite numbers alone"),
+    "c.with_memory(2.5).to_json()": (
+        sp.InputError,
+        "Cluster.memory_bytes: expected a whole number, found 2.5",
+    ),
+    "c.with_memory('80 GiB').to_json()": (sp.InputError, "Cluster.memory_bytes: expected a whole number"),
+    "sp.Cluster(levels=[3]).to_json()": (sp.InputError, "Cluster.levels[0]: expected an object, found 3"),
     "sp.explain(p)": (sp.InputError, "the cluster is missing"),
     "sp.explain(four)": (sp.InputError, "was not made by plan() here"),
     "sp.compare(four, stages=3)": (sp.InputError, "--stages: plans anew"),
