@@ -14,6 +14,7 @@
 #include "engine/run/save/checkpoint_folder.h"
 #include "engine/run/save/finite_state.h"
 #include "engine/run/save/run_dir.h"
+#include "engine/session/measured.h"
 #include "engine/session/named_state.h"
 #include "models/check/checked_data.h"
 #include "models/families/captured.h"
@@ -148,7 +149,7 @@ Session::Session(const Json& config, const GivenTensors& first, SessionRanks ran
         text = json.dump();
       }
       text = given_.transport->broadcast(text);
-      if (!is_first()) hear_of_setup(text);
+      if (!is_first()) hear_of_setup(text, config);
     } catch (const PeerError&) {
       throw;
     } catch (...) {
@@ -176,11 +177,8 @@ Session::~Session() {
 void Session::settle(const Json& json, const GivenTensors& first, const std::string& checkpoint) {
   RunConfig config = run_config_from(json, kName);
   check_device(config, kName);
-  auto batches = std::make_unique<GivenBatches>(given_config(config), config.train_batch_size,
-                                                GivenBatches::Sizes::one_batch);
-  GivenBatches& held = *batches;
-  if (!first.empty()) (void)held.give(first);
-  TrainingInputs inputs = make_training_inputs(config, kName, std::move(batches));
+  GivenBatches* held = nullptr;
+  TrainingInputs inputs = given_inputs(config, first, held);
   StartPoint start;
   std::optional<Manifest> manifest;
   if (!checkpoint.empty()) {
@@ -191,7 +189,7 @@ void Session::settle(const Json& json, const GivenTensors& first, const std::str
   STAGECRAFT_CHECK(!first.empty() || config.pipeline.plan,
                    "without a plan the model is measured with a batch");
   FoundPlan found = find_plan(config, kName, inputs, "", world_);
-  held.forget();
+  held->forget();
   const int threads = found.threads.value_or(threads_for(config, world_, found.plan.placement().world()));
   Resolution resolution =
       resolve(std::move(config), kName, inputs, std::move(found), std::move(start), world_, threads);
@@ -200,12 +198,11 @@ void Session::settle(const Json& json, const GivenTensors& first, const std::str
   setup_ = std::make_unique<RunSetup>(std::move(resolution.run), std::move(inputs), process_);
 }
 
-void Session::hear_of_setup(const std::string& text) {
+void Session::hear_of_setup(const std::string& text, const Json& own) {
   auto run = json::read<ResolvedRun>(Json::parse(text).at("run"), {kName, ""});
-  TrainingInputs inputs = make_training_inputs(
-      run.config, kName,
-      std::make_unique<GivenBatches>(given_config(run.config), run.config.train_batch_size,
-                                     GivenBatches::Sizes::one_batch));
+  run.config.model = run_config_from(own, kName).model;  // it lies elsewhere on another machine
+  GivenBatches* held = nullptr;
+  TrainingInputs inputs = given_inputs(run.config, {}, held);
   setup_ = std::make_unique<RunSetup>(std::move(run), std::move(inputs), process_);
 }
 

@@ -101,7 +101,7 @@ class Session {
  private:
   struct RankState;
   void settle(const Json& config, const GivenTensors& first, const std::string& checkpoint);
-  void hear_of_setup(const std::string& text);
+  void hear_of_setup(const std::string& text, const Json& own);
   using States = std::vector<std::map<int, LayerState>>;  ///< by layer, of each of this process's ranks
   /// The ranks begin at `checkpoint`, or at `states`, or anew where both are empty.
   void make_workers(const std::string& checkpoint, const States& states, const Meanwhile& meanwhile);

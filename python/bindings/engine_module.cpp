@@ -7,8 +7,11 @@
 #include "base/json.h"
 #include "cli/command_line.h"
 #include "engine/core/overflow.h"
+#include "engine/run/resolve/devices.h"
 #include "engine/run/resolve/launcher.h"
+#include "engine/session/measured.h"
 #include "engine/session/session.h"
+#include "engine/transport/c10d/c10d_session.h"
 #include "engine/transport/mpi/mpi_session.h"
 
 #include <torch/csrc/utils/pybind.h>
@@ -77,25 +80,31 @@ class PySession {
 
  public:
   PySession(const std::string& config, const GivenTensors& first, const std::string& checkpoint,
-            const std::string& ranks) {
+            const std::string& ranks, int machine_rank, int machine_world) {
     Signals signals(nullptr);
     {
       const py::gil_scoped_release others;
       SessionRanks its;
+      const Json json = json::parse_text(config, "pipeline");
       if (ranks == "mpi") {
+        const TransportOptions options = transport_options(run_config_from(json, "pipeline"));
         mpi_ = std::make_unique<MpiSession>();
         const LaunchInfo launch = detect_launch();
         check_world(launch, mpi_->world());
-        its = {make_mpi_transport(*mpi_, TransportOptions{}), launch.machine_rank, launch.machine_world};
+        its = {make_mpi_transport(*mpi_, mpi_->share(options)), launch.machine_rank, launch.machine_world};
+      } else if (!ranks.empty()) {
+        const TransportOptions options = transport_options(run_config_from(json, "pipeline"));
+        c10d_ = std::make_unique<C10dSession>(ranks);
+        its = {make_c10d_transport(*c10d_, c10d_->share(options)), machine_rank, machine_world};
       }
-      session_ = std::make_unique<Session>(json::parse_text(config, "pipeline"), first, std::move(its),
-                                           checkpoint, [&] { signals.look(); });
+      session_ = std::make_unique<Session>(json, first, std::move(its), checkpoint, [&] { signals.look(); });
     }
     signals.raise();
   }
   ~PySession() {
     const py::gil_scoped_release others;
     session_.reset();
+    c10d_.reset();
     mpi_.reset();
   }
   PySession(const PySession&) = delete;
@@ -164,6 +173,7 @@ class PySession {
   }
 
   std::unique_ptr<MpiSession> mpi_;
+  std::unique_ptr<C10dSession> c10d_;
   std::unique_ptr<Session> session_;
   bool busy_ = false;  ///< guarded by the GIL
 };
@@ -203,6 +213,11 @@ int run(std::vector<std::string> words) {
   return run_command_line(static_cast<int>(words.size()), argv.data());
 }
 
+std::string profile(const std::string& config, const GivenTensors& batch) {
+  const py::gil_scoped_release others;
+  return json::write(measured(json::parse_text(config, "pipeline"), batch)).dump();
+}
+
 py::dict launch() {
   const LaunchInfo info = detect_launch();
   py::dict made;
@@ -220,9 +235,12 @@ PYBIND11_MODULE(_engine, module) {
   py::register_local_exception_translator(translate);
   module.def("run_command_line", &run, py::arg("words"));
   module.def("launch", &launch);
+  module.def("profile", &profile, py::arg("config"), py::arg("batch"));
   py::class_<PySession>(module, "Session")
-      .def(py::init<const std::string&, const GivenTensors&, const std::string&, const std::string&>(),
-           py::arg("config"), py::arg("first"), py::arg("checkpoint"), py::arg("ranks"))
+      .def(py::init<const std::string&, const GivenTensors&, const std::string&, const std::string&, int,
+                    int>(),
+           py::arg("config"), py::arg("first"), py::arg("checkpoint"), py::arg("ranks"),
+           py::arg("machine_rank"), py::arg("machine_world"))
       .def("step", &PySession::step, py::arg("batch"), py::arg("sizes"), py::arg("rate"))
       .def("evaluate", &PySession::evaluate, py::arg("batch"), py::arg("sizes"))
       .def("save", &PySession::save, py::arg("path"))

@@ -7,6 +7,8 @@ for batch in loader:
 model.load_state_dict(step.state_dict())
 """
 
+from stagecraft_planner import Cluster, Plan, Profile, check, compare, explain, plan, simulate
+
 from .errors import (
     CaptureError,
     InputError,
@@ -18,7 +20,7 @@ from .errors import (
 )
 from .loading import load
 from .optimizers import SGD, Adafactor, Adam, AdamW, Lion, NAdam, Optimizer
-from .pipeline import Pipeline, RankTime, Step, pipeline
+from .pipeline import Pipeline, RankTime, Step, pipeline, profile
 
 __all__ = [
     "SGD",
@@ -26,6 +28,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "CaptureError",
+    "Cluster",
     "InputError",
     "InternalError",
     "Lion",
@@ -34,10 +37,18 @@ __all__ = [
     "Optimizer",
     "PeerError",
     "Pipeline",
+    "Plan",
+    "Profile",
     "RankTime",
     "RefusedError",
     "StagecraftError",
     "Step",
+    "check",
+    "compare",
+    "explain",
     "load",
     "pipeline",
+    "plan",
+    "profile",
+    "simulate",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
+import fcntl
 import inspect
 import io
 import os
@@ -68,13 +69,26 @@ def folder_of(module: torch.nn.Module, fields: Mapping[str, torch.Tensor], choic
             f"{place.name}/model", _capture(module, fields, choices, f"{place.name}/model"), place
         )
     folder = cache_folder() / key
-    if (folder / "manifest.json").is_file():
-        os.utime(folder)
-        return ModelFolder(str(folder), "")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    said = _capture(module, fields, choices, str(folder))
-    _tidy(folder)
+    with _locked(folder):  # of several processes that start together one captures
+        if (folder / "manifest.json").is_file():
+            os.utime(folder)
+            return ModelFolder(str(folder), "")
+        said = _capture(module, fields, choices, str(folder))
+        _tidy(folder)
     return ModelFolder(str(folder), said)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    path = folder.with_name(f".{folder.name}.lock")
+    with open(path, "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
 
 
 def _tidy(newest: Path) -> None:
@@ -109,13 +123,13 @@ def _as_before(module: torch.nn.Module) -> Iterator[None]:
     config = getattr(module, "config", None)
     use_cache = getattr(config, "use_cache", None)
     try:
-        if use_cache:  # what it keeps for generating is none of a training's
+        if config is not None and use_cache:  # what it keeps for generating is none of a training's
             config.use_cache = False
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), torch.enable_grad():
             warnings.simplefilter("ignore")
             yield
     finally:
-        if use_cache:
+        if config is not None and use_cache:
             config.use_cache = use_cache
         torch.set_num_threads(threads)
         for parameter, gradient in gradients:

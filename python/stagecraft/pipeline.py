@@ -3,6 +3,7 @@ batch."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -11,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from stagecraft_planner import Plan, Profile
 
 from . import captured, optimizers
 from .errors import InputError
@@ -25,6 +28,12 @@ if TYPE_CHECKING:
 
 ENDLESS = 1_000_000_000  # steps of a run whose length nobody says
 MICRO_BATCHES = 8  # where nobody says how many
+# And what a config says for each.
+PRECISIONS: dict[str, dict[str, Any]] = {
+    "float32": {},
+    "bfloat16": {"bf16": {"enabled": True}},
+    "float16": {"fp16": {"enabled": True}},
+}
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,19 @@ class Pipeline:
         self._reader, self._folder, self._rates = reader, folder, rates
         self._lr: float | None = None
         self._aliases, self._others = dict(aliases or {}), dict(others or {})
-        self._session = _engine.Session(json.dumps(config), dict(first), checkpoint, ranks_of_this_start())
+        self._ranks = ranks_of_this_start()
+        try:
+            self._session = _engine.Session(
+                json.dumps(config),
+                dict(first),
+                checkpoint,
+                self._ranks.name,
+                self._ranks.machine_rank,
+                self._ranks.machine_world,
+            )
+        except BaseException:
+            self._ranks.close()
+            raise
         if not self._aliases:
             self._aliases = {name: name for name in self._session.state_names()}
 
@@ -108,10 +129,9 @@ class Pipeline:
         return found
 
     @property
-    def plan(self) -> dict[str, Any]:
-        """As plan.json has it."""
-        found: dict[str, Any] = json.loads(self._session.plan())
-        return found
+    def plan(self) -> Plan:
+        """Stages, schedule and what was predicted; in a notebook a table."""
+        return Plan.from_json(self._session.plan())
 
     @property
     def notes(self) -> list[str]:
@@ -144,6 +164,21 @@ class Pipeline:
         if missing:
             raise InputError(f"the state has no {', '.join(missing[:3])}")
         self._session.set_state({held: state[name] for name, held in reversed(self._aliases.items())})
+
+    def _compare_processes(self, config: Mapping[str, Any], module: torch.nn.Module) -> None:
+        """Of several processes each has a module of its own, and holds stages of it: they must be equal."""
+        if not self._session.is_process():
+            return
+        of_config = {k: v for k, v in config.items() if k != "model"}
+        mine = {"arguments": json.dumps(of_config, sort_keys=True), "module's weights": _digest(module)}
+        for rank, text in enumerate(self._session.gather(json.dumps(mine).encode())):
+            theirs = json.loads(text)
+            for what, value in mine.items():
+                if theirs[what] != value:
+                    raise InputError(
+                        f"rank {rank} has other {what} than this rank: give all processes the same, with the"
+                        " same seed (torch.manual_seed) or checkpoint before the module is made"
+                    )
 
     def _gathered(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         if not self._session.is_process():
@@ -194,7 +229,7 @@ class Pipeline:
     def __repr__(self) -> str:
         plan = self.plan
         return (
-            f"<stagecraft.Pipeline: {plan['schedule']['name']} of {len(plan['stages'])} stages,"
+            f"<stagecraft.Pipeline: {plan.schedule.name} of {len(plan.stages)} stages,"
             f" {self.steps} steps made>"
         )
 
@@ -250,28 +285,18 @@ def pipeline(
     and RefusedError. The module stays as it is; `module.load_state_dict(step.state_dict())` brings the
     weights back.
     """
-    reader = reader_of(batch, module)
-    fields = _on_cpu(reader.fields(batch), module)
-    fields = {name: fields[name] for name in reader.names}
-    samples = len(fields[reader.input])
-    if samples < 1:
-        raise InputError("the batch has no samples")
-    micro_batch = _micro_batch_size(samples, micro_batches)
-    choices = captured.Choices(loss, layers, precision, tuple(lengths), cache)
-    folder = captured.folder_of(module, fields, choices)
-    chosen = _optimizer(optimizer, module)
-    made: dict[str, Any] = {
-        "model": {"family": "captured", "path": folder.path},
-        "data": {
-            "type": "given",
-            "inputs": reader.input,
-            "fields": described(fields),
-            "shuffle": False,
-            **({"lengths": _all_lengths(lengths, fields[reader.input])} if lengths else {}),
-        },
-        "optimizer": optimizers.config_of(chosen, _holders(folder.path)),
-        "train_batch_size": samples,
-        "train_micro_batch_size_per_gpu": micro_batch,
+    prepared = _prepared(
+        module,
+        batch,
+        loss=loss,
+        optimizer=optimizer,
+        micro_batches=micro_batches,
+        precision=precision,
+        layers=layers,
+        lengths=lengths,
+        cache=cache,
+    )
+    made = prepared.config | {
         "train_steps": steps or ENDLESS,
         "seed": seed,
         "gradient_clipping": gradient_clipping,
@@ -289,10 +314,8 @@ def pipeline(
     }
     if recompute is not None:
         made["activation_checkpointing"] = {"recompute": recompute}
-    if precision == "bfloat16":
-        made["bf16"] = {"enabled": True}
-    if precision == "float16" or loss_scale is not None:
-        made["fp16"] = {"enabled": True, **(loss_scale or {})}
+    if loss_scale is not None:
+        made["fp16"] = {"enabled": True, **loss_scale}
     if on_overflow is not None:
         made["on_overflow"] = on_overflow
     if threads_per_rank is not None:
@@ -301,19 +324,102 @@ def pipeline(
         made["scheduler"] = dict(learning_rate)
     made = _merged(made, config or {})
     rates = learning_rate if callable(learning_rate) else None
-    return _begun(made, reader, fields, folder, rates, module)
+    return _begun(made, prepared, rates, module)
+
+
+def profile(
+    module: torch.nn.Module,
+    batch: Batch,
+    *,
+    loss: captured.Loss | str | None = None,
+    optimizer: Optimizer | torch.optim.Optimizer | str = "AdamW",
+    micro_batches: int | None = None,
+    precision: str = "float32",
+    layers: str = "auto",
+    lengths: Sequence[int] = (),
+    cache: bool = True,
+    config: Mapping[str, Any] | None = None,
+) -> Profile:
+    """What each layer of `module` takes on this machine, for `plan()`: times of forward, backward and update,
+    bytes of weights, activations and messages. Arguments as for `pipeline()`; measured at its micro-batch, in at
+    most 15 s for each size in config={"profiler": {"micro_batch_sizes": [...]}}."""
+    from . import _engine
+
+    prepared = _prepared(
+        module,
+        batch,
+        loss=loss,
+        optimizer=optimizer,
+        micro_batches=micro_batches,
+        precision=precision,
+        layers=layers,
+        lengths=lengths,
+        cache=cache,
+    )
+    made = _merged(prepared.config | {"train_steps": 1}, config or {})
+    return Profile.from_json(_engine.profile(json.dumps(made), dict(prepared.fields)))
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What a module and a batch become."""
+
+    config: dict[str, Any]  # model, data, optimizer and sizes
+    reader: Reader
+    fields: Mapping[str, torch.Tensor]
+    folder: captured.ModelFolder
+
+
+def _prepared(
+    module: torch.nn.Module,
+    batch: Any,
+    *,
+    loss: captured.Loss | str | None,
+    optimizer: Any,
+    micro_batches: int | None,
+    precision: str,
+    layers: str,
+    lengths: Sequence[int],
+    cache: bool,
+) -> _Prepared:
+    if precision not in PRECISIONS:
+        raise InputError(f"precision: expected {', '.join(PRECISIONS)}, found {precision!r}")
+    reader = reader_of(batch, module)
+    fields = _on_cpu(reader.fields(batch), module)
+    fields = {name: fields[name] for name in reader.names}
+    samples = len(fields[reader.input])
+    if samples < 1:
+        raise InputError("the batch has no samples")
+    micro_batch = _micro_batch_size(samples, micro_batches)
+    chosen = _optimizer(optimizer, module)
+    choices = captured.Choices(loss, layers, precision, tuple(lengths), cache)
+    folder = captured.folder_of(module, fields, choices)
+    config: dict[str, Any] = {
+        "model": {"family": "captured", "path": folder.path},
+        "data": {
+            "type": "given",
+            "inputs": reader.input,
+            "fields": described(fields),
+            "shuffle": False,
+            **({"lengths": _all_lengths(lengths, fields[reader.input])} if lengths else {}),
+        },
+        "optimizer": optimizers.config_of(chosen, _holders(folder.path)),
+        "train_batch_size": samples,
+        "train_micro_batch_size_per_gpu": micro_batch,
+        **PRECISIONS[precision],
+    }
+    return _Prepared(config, reader, fields, folder)
 
 
 def _begun(
     config: dict[str, Any],
-    reader: Reader,
-    fields: Mapping[str, torch.Tensor],
-    folder: captured.ModelFolder,
+    prepared: _Prepared,
     rates: Callable[[int], float] | None,
     module: torch.nn.Module,
 ) -> Pipeline:
     """With the module's weights, which a folder from the cache has not."""
-    step = Pipeline(config, reader, fields, folder, rates=rates)
+    step = Pipeline(config, prepared.reader, prepared.fields, prepared.folder, rates=rates)
+    step._compare_processes(config, module)
     held = set(step._session.state_names())
     state = module.state_dict(keep_vars=True)
     of_tensor: dict[int, str] = {}
@@ -328,6 +434,17 @@ def _begun(
         state = {**state, **{name: more[name] for name in missing if name in more}}
     step._session.set_state({name: state[name].detach() for name in held if name in state})
     return step
+
+
+def _digest(module: torch.nn.Module) -> str:
+    """Of names and numbers."""
+    import torch
+
+    found = hashlib.blake2b(digest_size=16)
+    for name, tensor in module.state_dict().items():
+        found.update(name.encode())
+        found.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return found.hexdigest()
 
 
 def _buffers(module: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -141,7 +141,7 @@ def beside_eager(
 @pytest.mark.parametrize("stages", [1, 2])
 def test_own_module(stages):
     step, _ = beside_eager(net(), pairs(), class_loss, by_class, stages=stages)
-    assert len(step.plan["stages"]) == stages
+    assert len(step.plan.stages) == stages
     assert step.steps == STEPS
 
 
@@ -663,3 +663,28 @@ def test_a_refused_batch_leaves_everything_as_it_was():
         assert "\n" not in str(refused.value), what
     assert step.steps == 0
     assert [step(batch).loss for batch in pairs()] == [twin(batch).loss for batch in pairs()]
+
+
+# The planner, of the same module
+
+
+def test_profile_plan_and_run():
+    found = sc.profile(net(), pairs()[0], loss=class_loss, micro_batches=MICRO_BATCHES)
+    assert [layer.name for layer in found.measurements[0].layers][-2:] == ["head", "loss"]
+    plan = sc.plan(
+        found,
+        sc.Cluster.of_machines(2, bytes_per_second=1e9),
+        schedule="1f1b",
+        stages=2,
+        micro_batches=MICRO_BATCHES,
+    )
+    assert "stage" in str(plan)
+    assert len(plan.stages) == 2
+
+
+def test_a_plan_of_ones_own(scratch):
+    step = pipeline(schedule="zb_h1")
+    step.plan.save(scratch / "plan.json")
+    again = pipeline(stages=None, plan=scratch / "plan.json")
+    assert again.plan.schedule.name == "zb_h1"
+    assert again(pairs()[0]).loss == step(pairs()[0]).loss
