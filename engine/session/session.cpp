@@ -367,22 +367,70 @@ Segment Session::segment_of(SegmentKind kind, std::int64_t first,
   return segment;
 }
 
-SessionStep Session::run(SegmentKind kind, const GivenTensors& batch, const std::vector<std::int64_t>& sizes,
-                         std::optional<double> rate, const Meanwhile& meanwhile) {
-  require_whole();
+Segment Session::segment_for(SegmentKind kind, const GivenTensors& batch,
+                             const std::vector<std::int64_t>& sizes) {
   const std::int64_t first = take(batch);
-  ++batches_taken_;
   const Segment segment = segment_of(kind, first, sizes);
+  ++batches_taken_;
+  if (kind != SegmentKind::train) return segment;
   const Model& model = setup_->inputs().model;
   const std::vector<BoundarySpec> shapes = boundaries(model, 1);
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const std::int64_t least = model.layers[i]->least_samples(shapes[i].values.front().of_one_sample());
     const auto small = std::ranges::find_if(
         segment.micro_batches, [&](const MicroBatchRange& range) { return range.count < least; });
-    if (small == segment.micro_batches.end() || kind != SegmentKind::train) continue;
+    if (small == segment.micro_batches.end()) continue;
     throw InputError({"the batch", ""},
                      fmt::format("a micro-batch of {} samples, and layer \"{}\" ({}) needs {}", small->count,
                                  model.layers[i]->name(), model.layers[i]->type(), least));
+  }
+  return segment;
+}
+
+void Session::agree_on_batch(const std::string& mine, const std::string& why, const Meanwhile& meanwhile) {
+  std::vector<std::string> all;
+  Json json;
+  json["sizes"] = mine;
+  json["why"] = why;
+  on_ranks(
+      "the agreement on a batch",
+      [&](std::size_t place) { all = ranks_[place]->transport->all_gather_text(json.dump()); }, meanwhile);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const Json theirs = Json::parse(all[rank]);
+    if (!theirs.at("why").get<std::string>().empty() && why.empty()) {
+      throw InputError(
+          fmt::format("rank {} refuses its batch: {}", rank, theirs.at("why").get<std::string>()));
+    }
+    if (why.empty() && theirs.at("sizes") != mine) {
+      throw InputError({"the batch", ""},
+                       fmt::format("rank {} has {}, and this rank {}: all take batches of the same sizes",
+                                   rank, theirs.at("sizes").get<std::string>(), mine));
+    }
+  }
+}
+
+SessionStep Session::run(SegmentKind kind, const GivenTensors& batch, const std::vector<std::int64_t>& sizes,
+                         std::optional<double> rate, const Meanwhile& meanwhile) {
+  require_whole();
+  Segment segment;
+  if (!process_) {
+    segment = segment_for(kind, batch, sizes);
+  } else {
+    std::exception_ptr refused;
+    try {
+      segment = segment_for(kind, batch, sizes);
+    } catch (const InputError&) {
+      refused = std::current_exception();
+    }
+    std::string mine;
+    for (const MicroBatchRange& range : segment.micro_batches) {
+      mine += fmt::format("{}{}", mine.empty() ? "micro-batches of " : ", ", range.count);
+    }
+    if (!segment.micro_batches.empty()) {
+      mine += fmt::format(" samples of length {}", segment.micro_batches.front().first / kMostGivenSamples);
+    }
+    agree_on_batch(mine, refused ? failure_of(refused).message : "", meanwhile);
+    if (refused) std::rethrow_exception(refused);
   }
   setup_->prove_also(segment);
   rate_ = rate;

@@ -116,6 +116,12 @@ class Session {
   [[nodiscard]] SessionStep run(SegmentKind kind, const GivenTensors& batch,
                                 const std::vector<std::int64_t>& sizes, std::optional<double> rate,
                                 const Meanwhile& meanwhile);
+  /// Of processes, before a step: all have a batch of the same sizes, or none makes the step. `mine`: the sizes, or
+  /// `why` there is none. Throws InputError on all of them alike.
+  void agree_on_batch(const std::string& mine, const std::string& why, const Meanwhile& meanwhile);
+  /// Takes the batch. Throws InputError for sizes that the model does not take.
+  [[nodiscard]] Segment segment_for(SegmentKind kind, const GivenTensors& batch,
+                                    const std::vector<std::int64_t>& sizes);
   [[nodiscard]] Segment segment_of(SegmentKind kind, std::int64_t first,
                                    const std::vector<std::int64_t>& sizes) const;
   void on_ranks(const std::string& doing, const RankCrew::Task& task, const Meanwhile& meanwhile);

@@ -341,8 +341,8 @@ def profile(
     config: Mapping[str, Any] | None = None,
 ) -> Profile:
     """What each layer of `module` takes on this machine, for `plan()`: times of forward, backward and update,
-    bytes of weights, activations and messages. Arguments as for `pipeline()`; measured at its micro-batch, in at
-    most 15 s for each size in config={"profiler": {"micro_batch_sizes": [...]}}."""
+    bytes of weights, activations and messages. Arguments as for `pipeline()`; measured at its micro-batch, in
+    at most 15 s for each size in config={"profiler": {"micro_batch_sizes": [...]}}."""
     from . import _engine
 
     prepared = _prepared(

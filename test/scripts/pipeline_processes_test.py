@@ -1,0 +1,123 @@
+"""Pipelines whose ranks are processes, under torchrun and mpirun, beside one whose ranks are threads."""
+
+import functools
+import os
+import shutil
+import socket
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
+
+from places import BUILD, SOURCE
+
+if not (BUILD / "python" / "stagecraft").is_dir():
+    pytest.skip("the module for Python was not built", allow_module_level=True)
+
+SCRIPT = str(SOURCE / "test" / "scripts" / "pipeline_ranks.py")
+LAUNCHERS = {
+    "threads": [sys.executable],
+    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
+    "mpirun": ["mpirun", "--oversubscribe", "-np", "2", sys.executable],
+}
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory):
+    return tmp_path_factory.mktemp("captures")
+
+
+def launched(launcher, folder, what, captures):
+    if not shutil.which(LAUNCHERS[launcher][0]):
+        pytest.skip(f"there is no {launcher}")
+    return subprocess.run(
+        [*LAUNCHERS[launcher], SCRIPT, str(folder), what],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(BUILD / "python"),
+            "STAGECRAFT_CACHE": str(captures),
+            "OMP_NUM_THREADS": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        },
+    )
+
+
+def test_processes_train_as_threads_do(tmp_path, captures):
+    found = {}
+    for launcher in LAUNCHERS:
+        folder = tmp_path / launcher
+        folder.mkdir()
+        done = launched(launcher, folder, "train", captures)
+        assert done.returncode == 0, f"{launcher}: {done.stdout}\n{done.stderr}"
+        ranks = sorted(folder.glob("rank-*.pt"))
+        assert len(ranks) == (1 if launcher == "threads" else 2)
+        for file in ranks:
+            found[launcher, file.name] = torch.load(file, weights_only=True)
+    first = found["threads", "rank-0.pt"]
+    for who, each in found.items():
+        assert each["losses"] == first["losses"], who
+        assert all(torch.equal(each["weights"][n], t) for n, t in first["weights"].items()), who
+
+
+@functools.cache
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def said(folder):
+    return {int(file.name.removeprefix("said-")): file.read_text() for file in folder.glob("said-*")}
+
+
+def test_modules_that_differ_are_refused(tmp_path, captures):
+    done = launched("torchrun", tmp_path, "unequal", captures)
+    assert done.returncode == 0, done.stderr
+    assert said(tmp_path).keys() == {0, 1}
+    assert "rank 1 has other module's weights than this rank" in said(tmp_path)[0]
+    assert "rank 0 has other module's weights than this rank" in said(tmp_path)[1]
+
+
+def test_a_batch_that_one_refuses_is_refused_by_all(tmp_path, captures):
+    done = launched("torchrun", tmp_path, "wrong", captures)
+    assert done.returncode == 0, done.stderr
+    words = {rank: text.splitlines() for rank, text in said(tmp_path).items()}
+    assert "13" in words[1][0]
+    assert words[0][0] == f"rank 1 refuses its batch: {words[1][0]}"
+    assert "rank 1 has micro-batches of 4, 4, 4, 3 samples" in words[0][1]
+    assert "rank 0 has micro-batches of 4, 4, 4, 4 samples" in words[1][1]
+
+
+def test_a_killed_rank_is_named(tmp_path, captures):
+    """Without a launcher, which would end the others before they can say anything."""
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, SCRIPT, str(tmp_path), "killed"],
+            env={
+                **os.environ,
+                "PYTHONPATH": str(BUILD / "python"),
+                "STAGECRAFT_CACHE": str(captures),
+                "OMP_NUM_THREADS": "1",
+                "TORCHELASTIC_RUN_ID": "test",
+                "WORLD_SIZE": "2",
+                "LOCAL_WORLD_SIZE": "2",
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(free_port()),
+            },
+            stderr=subprocess.PIPE,
+        )
+        for rank in range(2)
+    ]
+    for rank in ranks:
+        rank.communicate(timeout=200)
+    assert "rank 1" in said(tmp_path)[0]

@@ -1,0 +1,103 @@
+"""One rank of a pipeline, started by torchrun or mpirun (pipeline_processes_test.py): `pipeline_ranks.py
+FOLDER WHAT`."""
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+import stagecraft as sc
+
+torch.set_num_threads(1)
+FOLDER, WHAT = Path(sys.argv[1]), sys.argv[2]
+RANK = int(os.environ.get("RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")))
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Sequential(
+            *(torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh()) for _ in range(4))
+        )
+        self.head = torch.nn.Linear(16, 5)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+def loss(output, batch):
+    return torch.nn.functional.cross_entropy(output, batch["targets"])
+
+
+def batches():
+    generator = torch.Generator().manual_seed(1)
+    return [
+        (torch.randn(16, 16, generator=generator), torch.randint(0, 5, (16,), generator=generator))
+        for _ in range(6)
+    ]
+
+
+def pipeline(seed=0, **given):
+    torch.manual_seed(seed)
+    return sc.pipeline(Net(), batches()[0], loss=loss, stages=2, micro_batches=4, threads_per_rank=1, **given)
+
+
+def train():
+    """Losses and weights, a checkpoint on the way, one more pipeline beside the first."""
+    step, beside = pipeline(), pipeline(schedule="zb_h1")
+    losses = []
+    for number, batch in enumerate(batches()):
+        found = step(batch if number % 2 else (batch[0], batch[1]))
+        losses.append(found.loss)
+        assert beside(batch).loss == found.loss
+        assert [time.rank for time in found.ranks] == [0, 1]
+        if number == 2:
+            step.save(FOLDER / "run")
+    losses.append(step.evaluate(batches()[0]).loss)
+    again = sc.load(FOLDER / "run")
+    assert [again(batch).loss for batch in batches()[3:]] == losses[3:6]
+    weights = step.state_dict()
+    assert all(torch.equal(weights[name], tensor) for name, tensor in again.state_dict().items())
+    torch.save({"losses": losses, "weights": weights}, FOLDER / f"rank-{RANK}.pt")
+
+
+def unequal():
+    """Modules that differ are refused on all ranks."""
+    try:
+        pipeline(seed=RANK)
+    except sc.InputError as error:
+        (FOLDER / f"said-{RANK}").write_text(str(error))
+
+
+def wrong():
+    """A batch that one rank refuses is refused by all, nobody hangs, and the pipeline goes on."""
+    step = pipeline()
+    step(batches()[0])
+    x, y = batches()[1]
+    words = []
+    for batch in ((x, y + (9 if RANK == 1 else 0)), (x[: 16 - RANK], y[: 16 - RANK])):
+        try:
+            step(batch)
+        except sc.InputError as error:
+            words.append(str(error))
+    assert step(batches()[1]).step == 1
+    (FOLDER / f"said-{RANK}").write_text("\n".join(words))
+
+
+def killed():
+    """One that is gone is named by the others."""
+    step = pipeline(config={"comms": {"timeout_s": 20}})
+    step(batches()[0])
+    if RANK == 1:
+        os.kill(os.getpid(), 9)
+    try:
+        for batch in batches():
+            step(batch)
+    except sc.PeerError as error:
+        (FOLDER / f"said-{RANK}").write_text(str(error))
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    {"train": train, "unequal": unequal, "wrong": wrong, "killed": killed}[WHAT]()
