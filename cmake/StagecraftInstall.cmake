@@ -6,7 +6,9 @@
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
-set_target_properties(stagecraft PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+if(NOT STAGECRAFT_STATIC)  # which has no place to look for libraries
+  set_target_properties(stagecraft PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+endif()
 
 set(_library_folders "")
 if(STAGECRAFT_ENGINE)

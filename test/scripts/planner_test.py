@@ -518,3 +518,5 @@ def test_it_needs_the_standard_library_alone():
         check=True,
     )
     assert version.stdout == f"stagecraft {sp.__version__}\n"
+    wheel = (SOURCE / "python/planner_wheel/pyproject.toml").read_text()
+    assert f'\nversion = "{sp.__version__}"\n' in wheel
