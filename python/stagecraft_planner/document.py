@@ -14,6 +14,17 @@ D = TypeVar("D", bound="Document")
 StrPath = str | os.PathLike[str]
 
 
+# What tells files apart that people take for each other, in this order.
+_KINDS = {
+    "schedule": {"ranks", "group_sizes"},
+    "profile": {"measurements"},
+    "cluster": {"levels"},
+    "trace": {"traceEvents"},
+    "run config": {"data", "train_batch_size", "train_micro_batch_size_per_gpu"},
+    "plan": {"stages", "schedule", "micro_batches", "costs"},
+}
+
+
 def read_text(path: StrPath) -> str:
     """Raises InputError for what cannot be read."""
     name = os.fspath(path)
@@ -77,6 +88,10 @@ class Document:
 
     @classmethod
     def _of_value(cls: type[D], value: Any, name: str) -> D:
+        if isinstance(value, dict) and cls._kind in _KINDS:
+            told = next((kind for kind, keys in _KINDS.items() if keys & value.keys()), cls._kind)
+            if told != cls._kind:
+                raise InputError(f"{name}: is a {told}; expected a {cls._kind}")
         return typed.read(cls, value, name)
 
     def to_json(self) -> str:

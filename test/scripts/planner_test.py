@@ -31,6 +31,7 @@ from stagecraft_planner import json_text, typed
 
 PROFILE = SOURCE / "test/data/profiles/gpt_10_layers.json"
 CLUSTER = SOURCE / "configs/clusters/one-machine-4-pcie.json"
+RUN = SOURCE / "configs/bench_gpt.json"
 FOUR_STAGES = SOURCE / "test/data/plans/four_stages.json"
 STRAIGHT = dict(micro_batch_size=4, replicate=False)
 AS_OPTIONS = ["--micro-batch-size", "4", "--no-replicate"]
@@ -402,6 +403,8 @@ WRONG = {
     ),
     "c.with_memory('80 GiB').to_json()": (sp.InputError, "Cluster.memory_bytes: expected a whole number"),
     "sp.Cluster(levels=[3]).to_json()": (sp.InputError, "Cluster.levels[0]: expected an object, found 3"),
+    "sp.Plan.from_json(c.to_json())": (sp.InputError, "plan.json: is a cluster; expected a plan"),
+    "sp.Profile.load(RUN)": (sp.InputError, "bench_gpt.json: is a run config; expected a profile"),
     "sp.explain(p)": (sp.InputError, "the cluster is missing"),
     "sp.explain(four)": (sp.InputError, "was not made by plan() here"),
     "sp.compare(four, stages=3)": (sp.InputError, "--stages: plans anew"),
@@ -432,7 +435,7 @@ WRONG = {
 def test_wrong_inputs(ask, profile, cluster):
     kind, text = WRONG[ask]
     with pytest.raises(kind) as refused:
-        eval(ask, {"sp": sp, "BROKEN": BROKEN, "p": profile, "c": cluster, "four": sp.Plan.load(FOUR_STAGES)})
+        eval(ask, {**globals(), "p": profile, "c": cluster, "four": sp.Plan.load(FOUR_STAGES)})
     assert text in str(refused.value) and "stagecraft:" not in str(refused.value)
     assert "/tmp/" not in str(refused.value) and "See `" not in str(refused.value)
 
