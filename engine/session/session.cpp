@@ -296,6 +296,13 @@ void Session::failed(std::size_t place, const std::exception_ptr& error) {
   if (process_ && ranks_[place]->transport) ranks_[place]->transport->fail(text);
 }
 
+void Session::abandon(const std::string& why) noexcept try {
+  if (!process_ || !broken_.empty()) return;
+  broken_ = why;
+  crew_->run([&](std::size_t place) { ranks_[place]->transport->fail(why); }, [] {});
+} catch (...) {  // then they hear that the process ended
+}
+
 void Session::interrupt() noexcept {
   if (process_ || !fail_all_) return;
   fail_all_(Rank{0}, "interrupted");

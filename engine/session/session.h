@@ -70,6 +70,8 @@ class Session {
   /// The loss of a batch in evaluation mode. Collective.
   [[nodiscard]] SessionStep evaluate(const GivenTensors& batch, const std::vector<std::int64_t>& sizes,
                                      const Meanwhile& meanwhile);
+  /// Of processes: tells the others that this one goes, and why, so that they wait for nothing.
+  void abandon(const std::string& why) noexcept;
   /// Ends the step under way with an error, from any thread.
   void interrupt() noexcept;
 

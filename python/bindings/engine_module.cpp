@@ -58,11 +58,30 @@ class Signals {
   std::optional<py::error_already_set> error_;
 };
 
+/// MPI's, for all pipelines of the process: it is initialized once. Never destroyed but by finish().
+std::unique_ptr<MpiSession>& mpi_session() {
+  static auto& session = *new std::unique_ptr<MpiSession>;
+  return session;
+}
+
+MpiSession& the_mpi() {
+  if (!mpi_session()) mpi_session() = std::make_unique<MpiSession>(MpiThreads::in_turn);
+  return *mpi_session();
+}
+
+/// When Python ends. `failed`: by an exception, so that the other ranks wait for nothing.
+void finish(bool failed) {
+  if (!mpi_session()) return;
+  if (failed) mpi_session()->abort(exit_code::kDefect);
+  mpi_session().reset();
+}
+
 /// What Python calls: the same, with the GIL let go of while ranks work, and one call at a time.
 class PySession {
  private:
   template <class Work>
   auto without_python(const Work& work) {
+    if (!session_) throw InputError("this pipeline is closed");
     if (busy_) throw InputError("two steps at once: a pipeline makes one after the other");
     busy_ = true;
     struct Done {
@@ -88,10 +107,10 @@ class PySession {
       const Json json = json::parse_text(config, "pipeline");
       if (ranks == "mpi") {
         const TransportOptions options = transport_options(run_config_from(json, "pipeline"));
-        mpi_ = std::make_unique<MpiSession>();
+        MpiSession& mpi = the_mpi();
         const LaunchInfo launch = detect_launch();
-        check_world(launch, mpi_->world());
-        its = {make_mpi_transport(*mpi_, mpi_->share(options)), launch.machine_rank, launch.machine_world};
+        check_world(launch, mpi.world());
+        its = {make_mpi_transport(mpi, mpi.share(options)), launch.machine_rank, launch.machine_world};
       } else if (!ranks.empty()) {
         const TransportOptions options = transport_options(run_config_from(json, "pipeline"));
         c10d_ = std::make_unique<C10dSession>(ranks);
@@ -101,11 +120,13 @@ class PySession {
     }
     signals.raise();
   }
-  ~PySession() {
+  ~PySession() { close(""); }
+  /// `why`: the others must not wait for this process, which goes for that reason; "": they do not.
+  void close(const std::string& why) {
     const py::gil_scoped_release others;
+    if (session_ && !why.empty()) session_->abandon(why);
     session_.reset();
     c10d_.reset();
-    mpi_.reset();
   }
   PySession(const PySession&) = delete;
   PySession& operator=(const PySession&) = delete;
@@ -140,16 +161,21 @@ class PySession {
     for (const std::string& each : all) bytes.append(py::bytes(each));
     return bytes;
   }
-  std::vector<std::string> state_names() const { return session_->state_names(); }
-  std::vector<std::string> notes() const { return session_->notes(); }
-  std::string config() const { return json::write(session_->setup().config()).dump(); }
-  std::string plan() const { return json::write(session_->setup().plan()).dump(); }
-  std::int64_t steps() const { return session_->steps(); }
-  bool reads_data() const { return session_->reads_data(); }
-  bool is_first() const { return session_->is_first(); }
-  bool is_process() const { return session_->is_process(); }
+  std::vector<std::string> state_names() const { return its().state_names(); }
+  std::vector<std::string> notes() const { return its().notes(); }
+  std::string config() const { return json::write(its().setup().config()).dump(); }
+  std::string plan() const { return json::write(its().setup().plan()).dump(); }
+  std::int64_t steps() const { return its().steps(); }
+  bool reads_data() const { return its().reads_data(); }
+  bool is_first() const { return its().is_first(); }
+  bool is_process() const { return its().is_process(); }
 
  private:
+  [[nodiscard]] const Session& its() const {
+    if (!session_) throw InputError("this pipeline is closed");
+    return *session_;
+  }
+
   static py::dict dict_of(const SessionStep& step) {
     const StepReport& report = step.report;
     py::dict made;
@@ -172,7 +198,6 @@ class PySession {
     return made;
   }
 
-  std::unique_ptr<MpiSession> mpi_;
   std::unique_ptr<C10dSession> c10d_;
   std::unique_ptr<Session> session_;
   bool busy_ = false;  ///< guarded by the GIL
@@ -235,12 +260,14 @@ PYBIND11_MODULE(_engine, module) {
   py::register_local_exception_translator(translate);
   module.def("run_command_line", &run, py::arg("words"));
   module.def("launch", &launch);
+  module.def("finish", &finish, py::arg("failed"));
   module.def("profile", &profile, py::arg("config"), py::arg("batch"));
   py::class_<PySession>(module, "Session")
       .def(py::init<const std::string&, const GivenTensors&, const std::string&, const std::string&, int,
                     int>(),
            py::arg("config"), py::arg("first"), py::arg("checkpoint"), py::arg("ranks"),
            py::arg("machine_rank"), py::arg("machine_world"))
+      .def("close", &PySession::close, py::arg("why"))
       .def("step", &PySession::step, py::arg("batch"), py::arg("sizes"), py::arg("rate"))
       .def("evaluate", &PySession::evaluate, py::arg("batch"), py::arg("sizes"))
       .def("save", &PySession::save, py::arg("path"))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +36,30 @@ def ranks_of_this_start() -> Ranks:
         return _of_torchrun()
     from . import _engine
 
-    launch = _engine.launch()
-    return Ranks("mpi") if launch["world"] > 1 else Ranks()
+    return Ranks("mpi") if _engine.launch()["world"] > 1 else Ranks()
+
+
+_open: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def close_at_the_end(pipeline: Any) -> None:
+    """While its transport can still say goodbye."""
+    if not _open:
+        atexit.unregister(_end)
+        atexit.register(_end)
+    _open.add(pipeline)
+
+
+def _end() -> None:
+    """MPI is finalized once, behind all pipelines. Python has set sys.last_value where an exception ends it:
+    then the other ranks must not wait for this one."""
+    from . import _engine
+
+    error = getattr(sys, "last_value", None)
+    why = "" if error is None else f"its Python ended with {type(error).__name__}: {error}"
+    for pipeline in list(_open):
+        pipeline.close(why)
+    _engine.finish(error is not None)
 
 
 def _by_torchrun() -> bool:

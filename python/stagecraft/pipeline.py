@@ -18,7 +18,7 @@ from stagecraft_planner import Plan, Profile
 from . import captured, optimizers
 from .errors import InputError
 from .fields import Reader, described, is_micro_batches, reader_of
-from .launch import ranks_of_this_start
+from .launch import close_at_the_end, ranks_of_this_start
 from .optimizers import Optimizer
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class Pipeline:
         except BaseException:
             self._ranks.close()
             raise
+        close_at_the_end(self)
         if not self._aliases:
             self._aliases = {name: name for name in self._session.state_names()}
 
@@ -116,6 +117,18 @@ class Pipeline:
         if is_micro_batches(batch):
             return self._reader.joined(batch)
         return self._reader.fields(batch), []
+
+    def close(self, why: str = "") -> None:
+        """Ends the ranks and frees what they hold, at once. Later calls throw
+        InputError. `why`: of several processes, the reason why the others must not wait for this one."""
+        self._session.close(why)
+        self._ranks.close()
+
+    def __enter__(self) -> Pipeline:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        self.close("" if error is None else f"{type(error).__name__}: {error}")
 
     @property
     def steps(self) -> int:

@@ -68,7 +68,8 @@ def test_processes_train_as_threads_do(tmp_path, captures):
 
 
 @functools.cache
-def free_port():
+def free_port(what):
+    """The same for both ranks of a test."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -96,11 +97,11 @@ def test_a_batch_that_one_refuses_is_refused_by_all(tmp_path, captures):
     assert "rank 0 has micro-batches of 4, 4, 4, 4 samples" in words[1][1]
 
 
-def test_a_killed_rank_is_named(tmp_path, captures):
-    """Without a launcher, which would end the others before they can say anything."""
+def by_hand(folder, what, captures):
+    """Both ranks without a launcher, which would end the others before they can say anything."""
     ranks = [
         subprocess.Popen(
-            [sys.executable, SCRIPT, str(tmp_path), "killed"],
+            [sys.executable, SCRIPT, str(folder), what],
             env={
                 **os.environ,
                 "PYTHONPATH": str(BUILD / "python"),
@@ -112,12 +113,21 @@ def test_a_killed_rank_is_named(tmp_path, captures):
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank),
                 "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(free_port()),
+                "MASTER_PORT": str(free_port(what)),
             },
             stderr=subprocess.PIPE,
         )
         for rank in range(2)
     ]
     for rank in ranks:
-        rank.communicate(timeout=200)
+        rank.communicate(timeout=100)
+
+
+def test_a_killed_rank_is_named(tmp_path, captures):
+    by_hand(tmp_path, "killed", captures)
     assert "rank 1" in said(tmp_path)[0]
+
+
+def test_an_error_of_the_script_ends_the_others(tmp_path, captures):
+    by_hand(tmp_path, "raises", captures)
+    assert "its Python ended with ValueError: of the script" in said(tmp_path)[0]

@@ -99,5 +99,17 @@ def killed():
         os._exit(0)
 
 
+def raises():
+    """An error of the script's own ends the others at once."""
+    step = pipeline()
+    step(batches()[0])
+    if RANK == 1:
+        raise ValueError("of the script")
+    try:
+        step(batches()[1])
+    except sc.PeerError as error:
+        (FOLDER / f"said-{RANK}").write_text(str(error))
+
+
 if __name__ == "__main__":
-    {"train": train, "unequal": unequal, "wrong": wrong, "killed": killed}[WHAT]()
+    {"train": train, "raises": raises, "unequal": unequal, "wrong": wrong, "killed": killed}[WHAT]()

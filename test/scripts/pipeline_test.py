@@ -505,6 +505,15 @@ def test_several_pipelines_at_once_and_freed():
     assert len(os.listdir("/proc/self/task")) < before
 
 
+def test_closed():
+    with pipeline() as step:
+        step(pairs()[0])
+    with pytest.raises(sc.InputError, match="this pipeline is closed"):
+        step(pairs()[0])
+    with pytest.raises(sc.InputError, match="this pipeline is closed"):
+        print(step)
+
+
 def test_interrupt_ends_behind_the_step():
     import signal
 

@@ -74,11 +74,14 @@ std::shared_ptr<transport::Heartbeats> start_heartbeats(Rank rank, int world) {
 
 }  // namespace
 
-MpiSession::MpiSession() {
+MpiSession::MpiSession(MpiThreads threads) {
   int provided = 0;
   setenv("UCX_DEBUG_SIGNO", "0", 0);  // an MPI that loads UCX only now must leave SIGHUP to the run
   // Only the thread of the session calls MPI; the process has others.
-  mpi_check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  const int wanted = threads == MpiThreads::in_turn ? MPI_THREAD_SERIALIZED : MPI_THREAD_FUNNELED;
+  mpi_check(MPI_Init_thread(nullptr, nullptr, wanted, &provided), "MPI_Init_thread");
+  if (provided < wanted)
+    throw PeerError("this MPI may be called by one thread alone, and ranks of Python have their own");
   if (provided < MPI_THREAD_FUNNELED) throw PeerError("this MPI allows no threads beside it");
   mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   int rank = 0;

@@ -5,6 +5,7 @@
 #include "base/ids.h"
 #include "engine/transport/transport.h"
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -15,7 +16,10 @@ class FutexSignals;
 class Heartbeats;
 }  // namespace transport
 
-/// One in a process, on the thread that uses the transport.
+/// Which threads may call MPI: the one that made the session, or any, one at a time.
+enum class MpiThreads : std::uint8_t { its_own, in_turn };
+
+/// One in a process.
 ///
 /// A rank that fails calls Transport::fail (which tells the others), prints or records why, and then
 /// `abort`: the launcher ends all other ranks within seconds. The others learn the reason at their next wait
@@ -23,8 +27,8 @@ class Heartbeats;
 /// finalize; a process that leaves without it makes the launcher end the rest as well.
 class MpiSession {
  public:
-  /// MPI_Init_thread. Throws PeerError when MPI cannot start.
-  MpiSession();
+  /// MPI_Init_thread. Throws PeerError when MPI cannot start, or not so that `threads` may call it.
+  explicit MpiSession(MpiThreads threads = MpiThreads::its_own);
   /// MPI_Finalize, unless a transport failed or an exception unwinds.
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
