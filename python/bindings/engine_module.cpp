@@ -23,6 +23,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <string>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -120,7 +121,14 @@ class PySession {
     }
     signals.raise();
   }
-  ~PySession() { close(""); }
+  ~PySession() {
+    if (::getpid() == made_by_) {
+      close("");
+    } else {  // a fork, as a DataLoader's worker is: the ranks' threads are the parent's
+      (void)session_.release();
+      (void)c10d_.release();
+    }
+  }
   /// `why`: the others must not wait for this process, which goes for that reason; "": they do not.
   void close(const std::string& why) {
     const py::gil_scoped_release others;
@@ -201,6 +209,7 @@ class PySession {
   std::unique_ptr<C10dSession> c10d_;
   std::unique_ptr<Session> session_;
   bool busy_ = false;  ///< guarded by the GIL
+  const pid_t made_by_ = ::getpid();
 };
 
 /// The classes of stagecraft.errors, by what was thrown here.

@@ -505,6 +505,44 @@ def test_several_pipelines_at_once_and_freed():
     assert len(os.listdir("/proc/self/task")) < before
 
 
+def test_two_steps_at_once_are_refused():
+    batch = pairs(samples=512, width=256)[0]
+    step = pipeline(module=net(width=256, blocks=12), batch=batch)
+    said = []
+
+    def train():
+        for _ in range(20):
+            try:
+                step(batch)
+            except sc.InputError as error:
+                said.append(str(error))
+
+    workers = [threading.Thread(target=train) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert said
+    assert set(said) == {"two steps at once: a pipeline makes one after the other"}
+    assert step.steps + len(said) == 40
+
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 48
+
+    def __getitem__(self, index):
+        x, y = pairs(3)[index // 16]
+        return x[index % 16], y[index % 16]
+
+
+def test_workers_of_a_data_loader():
+    """They are forks, with the threads of ranks nowhere."""
+    step, twin = pipeline(), pipeline()
+    loader = torch.utils.data.DataLoader(Rows(), batch_size=16, num_workers=2)
+    assert [step(batch).loss for batch in loader] == [twin(batch).loss for batch in pairs(3)]
+
+
 def test_closed():
     with pipeline() as step:
         step(pairs()[0])
