@@ -28,10 +28,17 @@ def load(
     learning_rate: Callable[[int], float] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Pipeline:
-    """The pipeline of the run directory `path`, at its newest checkpoint or that of `step`: its model, its
-    plan, its optimizer with all state. Batches come from the caller from now on; a run of `stagecraft train`
-    read them in its own order. `learning_rate`: as for `pipeline()`. `config`: keys that go before the run's.
-    Throws InputError."""
+    """The pipeline of a run directory, as it was at a checkpoint: its model, its plan, its weights, its
+    optimizer with all state. The module's Python is not needed. Batches come from the caller from now on; a
+    run of `stagecraft train` read them in its own order.
+
+    path: a run directory, of `Pipeline.save` or of `stagecraft train` with a captured model.
+    step: of the checkpoint; None: the newest.
+    learning_rate: a function of the step, as for `pipeline()`; None: as the run had it.
+    config: keys that go before the run's.
+
+    Throws InputError where there is no such run or checkpoint.
+    """
     root = Path(os.path.abspath(os.fspath(path)))
     found = _read(root / "config.json")
     if found["model"].get("family") != "captured":

@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Group:
-    """Parameters with a rate or a decay of their own, as a group of PyTorch's. `names`: those of the
-    module."""
+    """Parameters with a rate or a decay of their own, as a group of PyTorch's."""
 
-    names: tuple[str, ...]
-    lr: float | None = None
+    names: tuple[str, ...]  # of the module's parameters
+    lr: float | None = None  # None: as all others
     weight_decay: float | None = None
 
 
 @dataclass(frozen=True)
 class Optimizer:
-    """`type` is the name in a config; `params` its settings, under PyTorch's names."""
+    """What `pipeline()` steps with. `AdamW(...)` and its like make one; it holds no state."""
 
-    type: str
-    params: Mapping[str, Any] = field(default_factory=dict)
+    type: str  # the name in a config
+    params: Mapping[str, Any] = field(default_factory=dict)  # settings, under PyTorch's names
     groups: tuple[Group, ...] = ()
 
     def with_lr(self, lr: float) -> Optimizer:
+        """The same with another learning rate."""
         return dataclasses.replace(self, params={**self.params, "lr": lr})
 
 
@@ -42,7 +42,7 @@ def SGD(
     weight_decay: float = 0,
     nesterov: bool = False,
 ) -> Optimizer:
-    """torch.optim.SGD."""
+    """As torch.optim.SGD, through the same fused kernel."""
     return Optimizer("SGD", _without_self(locals()))
 
 
@@ -52,7 +52,7 @@ def Adam(
     eps: float = 1e-8,
     weight_decay: float = 0,
 ) -> Optimizer:
-    """torch.optim.Adam, through the same fused kernel."""
+    """As torch.optim.Adam, through the same fused kernel."""
     return Optimizer("Adam", _without_self(locals()))
 
 
@@ -62,7 +62,7 @@ def AdamW(
     eps: float = 1e-8,
     weight_decay: float = 1e-2,
 ) -> Optimizer:
-    """torch.optim.AdamW, through the same fused kernel."""
+    """As torch.optim.AdamW, through the same fused kernel."""
     return Optimizer("AdamW", _without_self(locals()))
 
 
@@ -74,7 +74,7 @@ def NAdam(
     momentum_decay: float = 4e-3,
     decoupled_weight_decay: bool = False,
 ) -> Optimizer:
-    """torch.optim.NAdam."""
+    """As torch.optim.NAdam."""
     return Optimizer("NAdam", _without_self(locals()))
 
 
@@ -85,13 +85,14 @@ def Adafactor(
     d: float = 1.0,
     weight_decay: float = 0.0,
 ) -> Optimizer:
-    """torch.optim.Adafactor."""
+    """As torch.optim.Adafactor. State of a matrix: its rows and columns."""
     settings = _without_self(locals())
     return Optimizer("Adafactor", {**settings, "eps": [eps[0] or 0.0, eps[1]]})
 
 
 def Lion(lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0) -> Optimizer:
-    """Chen et al., Symbolic Discovery of Optimization Algorithms, 2023."""
+    """Lion (Chen et al., Symbolic Discovery of Optimization Algorithms, 2023): the sign of a momentum,
+    which is all its state."""
     return Optimizer("Lion", _without_self(locals()))
 
 

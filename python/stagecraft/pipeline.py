@@ -38,7 +38,7 @@ PRECISIONS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class RankTime:
-    """Where a rank's time went in a step, in seconds."""
+    """Where a rank's time went in a step, in seconds. Together they are the step as this rank saw it."""
 
     rank: int
     compute: float  # forwards, backwards, updates
@@ -49,22 +49,27 @@ class RankTime:
 
 @dataclass(frozen=True)
 class Step:
-    """What became of a batch. `step` counts from 0."""
+    """What became of a batch: of a step, or of an evaluation, which has no norm, no rate and no ranks.
 
-    step: int
+    Every process of a run gets the same."""
+
+    step: int  # of the whole training, from 0
     loss: float  # of the whole batch, each sample (or label that counts) weighing alike
-    norm: float | None  # of the gradient, before clipping
-    learning_rate: float
-    seconds: float
+    norm: float | None  # of the whole gradient, before clipping
+    learning_rate: float  # of this step
+    seconds: float  # from the call until all ranks are through it
     samples: int
-    tokens: int  # 0: the input are no tokens
+    tokens: int  # samples times their length; 0 where the input is not tokens
     skipped: bool  # the gradient was not finite, and the weights are as before
-    loss_scale: float | None
+    loss_scale: float | None  # of fp16
     ranks: tuple[RankTime, ...]
 
 
 class Pipeline:
-    """Made by `pipeline()` or `load()`. One optimizer step per call; used by one thread at a time."""
+    """Made by `pipeline()` or `load()`. One optimizer step per call.
+
+    Used by one thread at a time; several pipelines may step at once. Its ranks end, and its memory is freed,
+    when it is dropped. Under torchrun and mpirun every process makes the same calls in the same order."""
 
     def __init__(
         self,
@@ -100,16 +105,25 @@ class Pipeline:
             self._aliases = {name: name for name in self._session.state_names()}
 
     def __call__(self, batch: Batch | list[Batch]) -> Step:
-        """One optimizer step. `batch`: as the first one, of as many samples or fewer; or a list of
-        micro-batches, which together are one batch. Returns when all ranks are through it. Throws
-        NotFiniteError before the step, InputError for a batch that does not fit, which leaves everything as
-        it was, and PeerError."""
+        """One optimizer step, with the bits of the plain loop over the same micro-batches.
+
+        batch: like the one that the pipeline was made for: the same names, types and sizes of a sample, on
+            the CPU. Tensors are [samples, ...] with any number of samples: fewer make fewer micro-batches.
+            Or a list of such batches, each of which is one micro-batch of any size up to the first's; their
+            samples weigh as in one batch.
+
+        Returns when all ranks are through the step. Threads of Python run meanwhile. Throws InputError for a
+        batch that does not fit and NotFiniteError for a loss or a gradient that is no number: both leave
+        everything as it was. Throws PeerError where another process died or hangs: the pipeline is lost.
+        """
         fields, sizes = self._fields(batch)
         rate = self._lr if self._rates is None else float(self._rates(self.steps))
         return _step_of(self._session.step(fields, sizes, rate))
 
     def evaluate(self, batch: Batch | list[Batch]) -> Step:
-        """The loss of a batch in evaluation mode, without gradients."""
+        """The loss of a batch in evaluation mode, without gradients. Changes nothing.
+
+        batch: as for a step. Throws InputError for a batch that does not fit."""
         fields, sizes = self._fields(batch)
         return _step_of(self._session.evaluate(fields, sizes))
 
@@ -132,12 +146,12 @@ class Pipeline:
 
     @property
     def steps(self) -> int:
-        """Made so far."""
+        """Optimizer steps made so far, with those before a checkpoint."""
         return int(self._session.steps())
 
     @property
     def config(self) -> dict[str, Any]:
-        """The run's config, as run.json has it, with all that was chosen."""
+        """The run's config, as run.json has it, with all that was chosen. A copy."""
         found: dict[str, Any] = json.loads(self._session.config())
         return found
 
@@ -163,8 +177,9 @@ class Pipeline:
         return bool(self._session.reads_data())
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Copies of the weights and buffers, by the module's names, for its load_state_dict. Of several
-        processes all must call it, and each gets the whole."""
+        """Copies of the weights and buffers on the CPU, by the module's names, for its load_state_dict.
+
+        Of several processes all must call it, and each gets the whole."""
         state = self._gathered(self._session.state())
         return {
             name: self._others[name] if name in self._others else state[held].clone()
@@ -172,7 +187,9 @@ class Pipeline:
         }
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Sets weights and buffers. The optimizer's state stays as it is."""
+        """Sets weights and buffers. The optimizer's state stays as it is.
+
+        state: all that `state_dict` has, of the same shapes; copied. Throws InputError for a missing one."""
         missing = [name for name in self._aliases if name not in state]
         if missing:
             raise InputError(f"the state has no {', '.join(missing[:3])}")
@@ -208,7 +225,9 @@ class Pipeline:
         return whole
 
     def set_lr(self, lr: float) -> None:
-        """Of the steps to come, in place of the optimizer's and of a schedule."""
+        """The learning rate of all steps to come, in place of the optimizer's and of a schedule.
+
+        lr: 0 or more; else throws InputError."""
         if not lr >= 0:
             raise InputError(f"set_lr: expected a rate of 0 or more, found {lr!r}")
         self._lr, self._rates = float(lr), None
@@ -274,29 +293,37 @@ def pipeline(
     config: Mapping[str, Any] | None = None,
 ) -> Pipeline:
     """A pipeline that trains `module`: captures it, measures its layers, plans the stages, proves the
-    program.
+    program, and starts the ranks.
 
+    module: on the CPU. It stays as it is: `module.load_state_dict(step.state_dict())` brings the weights
+        back. Frozen parameters stay frozen.
     batch: one like all to come: (input, target), or a mapping by the names of forward's parameters, whose
-        other keys the loss reads. Tensors on the CPU, [samples, ...]; its samples are those of one optimizer
-        step.
-    loss: a function of (what the module returns, the batch as a mapping), "cross_entropy" or "mse" against
-        the target, or None: the loss that the module returns.
-    optimizer: stagecraft.AdamW(...) and others, or a new instance of torch.optim with the module's
-        parameters.
-    stages, schedule, widths, cuts, recompute, plan: as in a config's `pipeline`; what is left out is chosen,
-        and shown by `.plan`.
-    micro_batches: of a step; 8, or one per sample where there are fewer.
+        other keys the loss alone reads. Tensors are on the CPU, [samples, ...]. Its samples are those of one
+        optimizer step.
+    loss: a function of (what the module returns, the batch as a mapping by names) that returns a tensor of
+        one number, the mean over samples or labels; "cross_entropy" or "mse" of the output and the target;
+        or None: the loss that the module returns.
+    optimizer: stagecraft.AdamW(lr=...) and others, or a new instance of torch.optim with the module's
+        parameters, of which settings and groups are read.
+    stages, schedule, widths, cuts, recompute: as in a config's `pipeline` and `activation_checkpointing`.
+        What is left out is chosen, and shown by `.plan`.
+    micro_batches: per step; 8, or one per sample where there are fewer samples.
     precision: "float32", or "bfloat16" and "float16" for what is computed beside float32 weights.
-    learning_rate: a function of the step (from 0), or a config's `scheduler`, which may need `steps`, those
-        of the whole training.
-    loss_scale, on_overflow, gradient_clipping, threads_per_rank, seed: as in a config (fp16, ...).
-    layers, lengths: of stagecraft-capture: where the module may be cut, and lengths that samples may have
-        besides.
-    cache: False captures anew. config: further keys of a config, which go before all of these.
+    plan: the path of a plan.json, which decides stages, schedule and cuts.
+    gradient_clipping: the norm that the whole gradient has at most; 0: any.
+    learning_rate: a function of the step, counted from 0, or a config's `scheduler`; None: the optimizer's.
+    steps: those of the whole training, for a `scheduler` that needs them. More may be made.
+    loss_scale, on_overflow: as `fp16` and `on_overflow` in a config.
+    threads_per_rank: of PyTorch's operators; by default the machine's cores divided by its ranks. Bits depend
+        on it, as in a loop on torch.set_num_threads.
+    seed: of the dropout's random numbers.
+    layers: where the module may be cut, as stagecraft-capture --layers.
+    lengths: that samples may have besides the first batch's, in their first dimension.
+    cache: False captures anew, whatever was captured before.
+    config: further keys of a config, which go before all of these.
 
     Under torchrun and mpirun every process calls it alike, and is one rank. Throws InputError, CaptureError
-    and RefusedError. The module stays as it is; `module.load_state_dict(step.state_dict())` brings the
-    weights back.
+    and RefusedError.
     """
     prepared = _prepared(
         module,
@@ -353,9 +380,15 @@ def profile(
     cache: bool = True,
     config: Mapping[str, Any] | None = None,
 ) -> Profile:
-    """What each layer of `module` takes on this machine, for `plan()`: times of forward, backward and update,
-    bytes of weights, activations and messages. Arguments as for `pipeline()`; measured at its micro-batch, in
-    at most 15 s for each size in config={"profiler": {"micro_batch_sizes": [...]}}."""
+    """What each layer of `module` takes on this machine, for `plan()`: milliseconds of forward, backward and
+    update, bytes of weights, activations and messages. Takes at most 15 s per micro-batch size.
+
+    module, batch, loss, optimizer, precision, layers, lengths, cache: as for `pipeline()`.
+    micro_batches: of the batch; one of their size is measured.
+    config: further keys, such as {"profiler": {"micro_batch_sizes": [4, 8]}} for several sizes.
+
+    Throws InputError and CaptureError.
+    """
     from . import _engine
 
     prepared = _prepared(

@@ -1,5 +1,5 @@
-"""The code of docs/tutorial/python.md and the README's five lines run as they stand, print what the page says,
-and run alike under torchrun and mpirun."""
+"""The code of docs/tutorial/python.md and the five lines of the README: they run as they stand, print what
+the page says, and run alike under torchrun and mpirun."""
 
 import os
 import re
@@ -68,6 +68,7 @@ def test_the_page_prints_what_it_says(place):
     assert len(of_readme.split()) == 10 and not rest
 
 
+@pytest.mark.by_hand  # pipeline_processes_test.py has the launchers
 @pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
 def test_the_same_script_under_a_launcher(place, launcher):
     (place / "train.py").write_text(BLOCKS[0][0] + BLOCKS[1][0])
@@ -81,3 +82,14 @@ def test_the_same_script_under_a_launcher(place, launcher):
     found = run(place, [*commands[launcher], "train.py"])
     for line in said:  # of each process, whose lines may lie in one another
         assert found.count(line[:5]) >= 2, found
+
+
+def test_the_reference_is_up_to_date():
+    """Of this checkout's package."""
+    done = subprocess.run(
+        [sys.executable, str(SOURCE / "scripts/python_reference.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
