@@ -14,8 +14,8 @@
 #include "engine/run/resolve/launcher.h"
 #include "engine/run/resolve/memory_check.h"
 #include "engine/run/resolve/plan_request.h"
+#include "engine/run/resolve/processes.h"
 #include "engine/run/resolve/quick_profile.h"
-#include "engine/transport/factory.h"
 #include "models/tensors/libtorch_error.h"
 
 #include <CLI/CLI.hpp>
@@ -41,6 +41,7 @@ struct ProfileArguments {
   std::optional<double> tflops, memory_gbps;
   bool links = false;
   bool json = false;
+  std::string process_group;
 };
 
 /// The interquartile range as a share of the median.
@@ -264,17 +265,16 @@ void profile_with_others(const ProfileArguments& arguments, const LaunchInfo& la
   Failure problem{0, ""};
   prepare_environment();
   {
-    MpiSession session;
-    check_world(launch, session.world());
-    const auto transport = make_mpi_transport(session, TransportOptions{});
+    const auto session = connect_processes(launch, {arguments.process_group, "profile"});
+    const auto transport = session->make_transport({});
     transport->waits().enter(Phase::start_up);  // the ranks read and measure, each as long as it takes
     try {
       problem = named([] { return ""; }, [&] { return profile_rank(arguments, launch, *transport); });
     } catch (...) {
       const Failure failure = failure_of(std::current_exception());
-      if (session.rank() == Rank{0} || !failure.secondary) (void)report_exception();
+      if (session->rank() == Rank{0} || !failure.secondary) (void)report_exception();
       transport->fail(failure.message);
-      session.abort(failure.code);
+      session->abort(failure.code);
     }
   }
   // All ranks know; one says it.
@@ -323,6 +323,10 @@ void add_profile(CLI::App& app) {
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false)
       ->group(kMeasured);
+  // Hidden: Python's, which makes the group.
+  verb->add_option("--process-group", arguments->process_group,
+                   "torchrun's processes, as torch.distributed names them")
+      ->group("");
   verb->add_option("-o,--output", arguments->output, "where the profile goes (default: nowhere)")
       ->type_name("FILE")
       ->group("Output");
@@ -331,9 +335,8 @@ void add_profile(CLI::App& app) {
   verb->callback([arguments] {
     check_estimate(*arguments);
     const LaunchInfo launch = detect_launch();
-    if (launch.world > 1 && arguments->estimate) {
-      throw InputError("--estimate measures nothing: start it without a launcher");
-    }
+    if (arguments->estimate) require_alone(launch, "`profile --estimate`");
+    require_connectable(launch, {arguments->process_group, "profile"});
     if (launch.world > 1) {
       profile_with_others(*arguments, launch);
     } else {

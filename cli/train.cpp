@@ -152,6 +152,10 @@ void add_train(CLI::App& app) {
                  "go on from the newest checkpoint in run_dir; an empty one starts fresh (default: refuse a "
                  "run_dir with a run)")
       ->group(kRun);
+  // Hidden: Python's, which makes the group.
+  verb->add_option("--process-group", request.process_group,
+                   "torchrun's processes, as torch.distributed names them")
+      ->group("");
   constexpr const char* kStop = "Stop early";
   verb->add_flag("--dry-run", request.dry_run, "stop when everything is proved and shown")->group(kStop);
   verb->add_flag("--print-config", request.print_config,

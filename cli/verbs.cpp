@@ -1,13 +1,21 @@
+#include "base/launch.h"
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/help_format.h"
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+#include <array>
 #include <initializer_list>
+#include <string>
+#include <string_view>
 
 namespace stagecraft::cli {
 namespace {
+
+/// Processes of a launcher work together in these, or say what each is.
+constexpr std::array<std::string_view, 3> kTogether{"profile", "train", "doctor"};
 
 /// Verbs that hide themselves (group "") stay hidden.
 void add_group(CLI::App& app, const char* group, std::initializer_list<void (*)(CLI::App&)> verbs) {
@@ -15,6 +23,9 @@ void add_group(CLI::App& app, const char* group, std::initializer_list<void (*)(
     add(app);
     CLI::App* verb = app.get_subcommands([](const CLI::App*) { return true; }).back();
     if (!verb->get_group().empty()) verb->group(group);
+    const std::string name = verb->get_name();
+    if (std::find(kTogether.begin(), kTogether.end(), name) != kTogether.end()) continue;
+    verb->parse_complete_callback([name] { require_alone(detect_launch(), "`" + name + "`"); });
   }
 }
 

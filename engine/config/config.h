@@ -35,11 +35,12 @@ enum class DeviceKind : std::uint8_t { cpu, cuda };
 template <>
 inline constexpr std::array enum_names<DeviceKind>{"cpu", "cuda"};
 
-/// What ranks are: threads of one process (local), processes under a launcher (mpi), or whichever of the two
-/// the process was started for; and processes whose GPUs exchange tensors by themselves (nccl).
-enum class Backend : std::uint8_t { automatic, local, mpi, nccl };
+/// What ranks are: threads of one process (local), processes under a launcher of MPI's (mpi) or torchrun (c10d), or
+/// whichever of these the process was started for; and processes whose GPUs exchange tensors by themselves
+/// (nccl).
+enum class Backend : std::uint8_t { automatic, local, mpi, c10d, nccl };
 template <>
-inline constexpr std::array enum_names<Backend>{"auto", "local", "mpi", "nccl"};
+inline constexpr std::array enum_names<Backend>{"auto", "local", "mpi", "c10d", "nccl"};
 
 enum class LogLevel : std::uint8_t { debug, info, warning, error };
 template <>
@@ -155,9 +156,11 @@ struct CommsConfig {
 };
 template <class V>
 void describe(V& v, CommsConfig& c) {
-  v.optional("backend", c.backend,
-             "auto: mpi under mpirun or srun, else local (ranks are threads); with device cuda, nccl where "
-             "every rank has a GPU of its own. local, mpi: GPUs' tensors go through the hosts' memory");
+  v.optional(
+      "backend", c.backend,
+      "auto: mpi under mpirun or srun, c10d under torchrun, else local (ranks are threads); with device "
+      "cuda, nccl where every rank has a GPU of its own. local, mpi, c10d: GPUs' tensors go through the "
+      "hosts' memory");
   v.optional(
       "replica_sum", c.replica_sum,
       "gradients of a stage's replicas are added in the replicas' order (ordered: the bits do not depend "

@@ -1,9 +1,8 @@
 #include "engine/transport/factory.h"
 
-#include "engine/transport/c10d/c10d_transport.h"
+#include "engine/transport/c10d/c10d_session.h"
 #include "engine/transport/direct/direct_transport.h"
 #include "engine/transport/local/local_transport.h"
-#include "engine/transport/mpi/mpi_transport.h"
 #include "engine/transport/nccl/nccl_transport.h"
 #include "engine/transport/staged/staged_transport.h"
 
@@ -26,11 +25,11 @@ std::vector<std::unique_ptr<Transport>> make_local_transports(int world, const T
 }
 
 std::unique_ptr<Transport> make_mpi_transport(MpiSession& session, const TransportOptions& options) {
-  return std::make_unique<transport::MpiTransport>(session, options);
+  return session.make_transport(options);
 }
 
 std::unique_ptr<Transport> make_c10d_transport(C10dSession& session, const TransportOptions& options) {
-  return std::make_unique<transport::C10dTransport>(session, options);
+  return session.make_transport(options);
 }
 
 std::unique_ptr<Transport> make_nccl_transport(std::unique_ptr<Transport> hosts, int index,

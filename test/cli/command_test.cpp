@@ -2,7 +2,10 @@
 
 #include "test/support/catch.h"
 
+#include <cstdlib>
 #include <regex>
+#include <string>
+#include <vector>
 
 using stagecraft::test::CommandResult;
 
@@ -62,4 +65,39 @@ TEST_CASE("every option that takes a number says what it expects, in our words",
     }
   }
   CHECK(options > 20);
+}
+
+TEST_CASE("several launched processes do no work N times that is one process's", "[command]") {
+  struct Variables {
+    explicit Variables(const char* rank) {
+      setenv("WORLD_SIZE", "2", 1);
+      setenv("RANK", rank, 1);
+    }
+    ~Variables() {
+      unsetenv("WORLD_SIZE");
+      unsetenv("RANK");
+    }
+    Variables(const Variables&) = delete;
+    Variables& operator=(const Variables&) = delete;
+  };
+  const std::vector<std::vector<std::string>> commands{{"plan", "--profile", "p.json", "--cluster", "c.json"},
+                                                       {"check", "plan.json"},
+                                                       {"simulate", "plan.json"},
+                                                       {"report", "run"},
+                                                       {"schema", "plan"}};
+  for (const std::vector<std::string>& command : commands) {
+    CAPTURE(command);
+    {
+      const Variables first("0");
+      const CommandResult refused = run(command);
+      CHECK(refused.code == 2);
+      CHECK(says(refused.err,
+                 "`" + command.front() + "` is the work of one process, but 2 were launched (WORLD_SIZE=2)"));
+      CHECK(run({command.front(), "--help"}).code == 0);
+    }
+    const Variables second("1");
+    const CommandResult silent = run(command);
+    CHECK(silent.code == 2);
+    CHECK(silent.out + silent.err == "");
+  }
 }

@@ -81,6 +81,27 @@ TEST_CASE("a key for GPUs is refused without them before MPI starts", "[train_in
   CHECK_FALSE(says(refused.err, "MPI_ABORT"));
 }
 
+TEST_CASE("torchrun's processes are told how Python starts them, and train no copies", "[train_input]") {
+  const ScratchFolder folder;
+  const std::string path = folder.write("run.json", tiny_run(folder).dump());
+  for (const char* verb : {"train", "profile"}) {
+    CAPTURE(verb);
+    const auto rank = [&](int number) {
+      return shell(folder,
+                   fmt::format("WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 RANK={} {{}} {} {}", number, verb, path));
+    };
+    const CommandResult first = rank(0), second = rank(1);
+    CHECK(first.code == 2);
+    CHECK(says(first.err, "2 processes were launched (WORLD_SIZE=2)"));
+    CHECK(says(first.err, fmt::format("`torchrun --nproc-per-node 2 -m stagecraft {} ...`", verb)));
+    CHECK(second.code == 2);
+    CHECK(second.out + second.err == "");
+    CHECK_FALSE(std::filesystem::exists(folder.path("run")));
+  }
+  // One process is alone, whoever started it.
+  CHECK(shell(folder, fmt::format("WORLD_SIZE=1 RANK=0 {{}} train {}", path)).code == 0);
+}
+
 TEST_CASE("a micro-batch too small for a layer is refused at the start, wherever in the epoch it comes",
           "[train_input]") {
   const ScratchFolder folder;

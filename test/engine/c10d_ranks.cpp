@@ -1,6 +1,7 @@
 // What test/scripts/c10d_test.py loads into each of its ranks, which are processes of Python with a group of Gloo's.
 
 #include "base/error.h"
+#include "engine/run/start/train.h"
 #include "engine/transport/c10d/c10d_session.h"
 #include "engine/transport/factory.h"
 #include "test/engine/process_ranks.h"
@@ -140,8 +141,27 @@ void both(const std::string& one, const std::string& other) {
   }
 }
 
+/// The run of a config, as `python -m stagecraft train` begins it.
+void train_config(const std::string& config, const std::string& group) {
+  TrainRequest request;
+  request.config = config;
+  request.process_group = group;
+  TrainOutput output;
+  output.note = [](const std::string& text) { fmt::print("{}\n", text); };
+  output.report_exception = [] {
+    try {
+      throw;
+    } catch (const std::exception& error) {
+      fmt::print("{}\n", error.what());
+    }
+    std::fflush(stdout);
+  };
+  demand(train(request, output).trained, "nothing was trained");
+}
+
 void run(const std::string& what, const std::string& group, const std::string& argument) {
   if (what == "both") return both(group, argument);
+  if (what == "train") return train_config(argument, group);
   C10dSession session(group);
   const auto make = [&](const TransportOptions& options) { return make_c10d_transport(session, options); };
   const auto compare = [&](const std::vector<PipelineCase>& cases) {

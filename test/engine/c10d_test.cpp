@@ -245,25 +245,64 @@ TEST_CASE("c10d: two groups of one process do not mix", "[c10d]") {
   CHECK(kept == 2);
 }
 
-TEST_CASE("c10d: a rank whose connections break is named", "[c10d]") {
-  FakeGroup group(2);
-  std::string heard;
-  run_sessions(group, 2, [&](C10dSession& session) {
-    const auto transport = make_c10d_transport(session, {.timeout = Seconds{60}});
-    const at::Tensor tensor = at::zeros({100'000});
-    transport->barrier();
-    if (session.rank() == Rank{1}) {
-      group.cut_off(Rank{1});
-      return session.mark_failed();  // it says no goodbye
+TEST_CASE("c10d: a rank whose connections break is named, and so is one that left too early", "[c10d]") {
+  // Both take seconds of waiting: at once.
+  const auto heard_of_rank_1 = [](bool breaks, bool collective) {
+    FakeGroup group(3);
+    std::string heard;
+    run_sessions(group, 3, [&](C10dSession& session) {
+      const auto transport = make_c10d_transport(session, {.timeout = Seconds{60}});
+      transport->barrier();
+      if (session.rank() == Rank{1} && breaks) {
+        group.cut_off(Rank{1});
+        session.mark_failed();  // it says no goodbye
+      }
+      if (session.rank() != Rank{0}) return;
+      try {
+        if (collective) return transport->barrier();
+        transport->wait(*transport->post_receive(Rank{1}, kTag, at::zeros({100'000})));
+      } catch (const PeerError& error) {
+        heard = error.what();
+      }
+    });
+    return heard;
+  };
+  std::vector<std::string> heard(3);
+  std::vector<std::thread> threads;
+  for (const std::size_t i : {0U, 1U, 2U}) {
+    threads.emplace_back([&, i] { heard[i] = heard_of_rank_1(/*breaks=*/i == 0, /*collective=*/i == 2); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(contains(heard[0], "rank 0: gave up receive of activation 7"));
+  CHECK(contains(heard[0], "rank 1 failed: connection closed by peer"));
+  CHECK(contains(heard[1], "rank 0: gave up receive of activation 7"));
+  CHECK(contains(heard[1], "rank 1 failed: it has left the run"));
+  CHECK(contains(heard[2], "rank 0: gave up barrier: rank 1 failed: it has left the run"));
+}
+
+TEST_CASE("c10d: who leaves early does not disturb those that need nobody else", "[c10d]") {
+  FakeGroup group(3);
+  run_sessions(group, 3, [&](C10dSession& session) {
+    const auto transport = make_c10d_transport(session, {.timeout = Seconds{30}});
+    const at::Tensor tensor = at::full({100'000}, session.rank().value);
+    if (session.rank() == Rank{0}) return;
+    const Rank other{3 - session.rank().value};
+    for (int round = 0; round < 5; ++round) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      const at::Tensor received = at::zeros_like(tensor);
+      const RequestPtr receive = transport->post_receive(other, kTag, received);
+      const RequestPtr send = transport->start_send(other, kTag, tensor);
+      transport->wait(*receive);
+      transport->wait(*send);
+      demand(at::equal(received, at::full_like(tensor, other.value)), "wrong bytes");
     }
-    try {
-      transport->wait(*transport->post_receive(Rank{1}, kTag, tensor));
-    } catch (const PeerError& error) {
-      heard = error.what();
-    }
+    while (!session.loss(Rank{0})) std::this_thread::yield();
+    demand(session.loss({})->rank == Rank{0}, "what all do is in vain");
+    demand(!session.loss(other), "a transfer with another rank is not in vain");
+    const RequestPtr send = transport->post_send(other, kTag, tensor);  // and neither leaves before the other
+    transport->wait(*transport->post_receive(other, kTag, at::zeros_like(tensor)));
+    transport->wait(*send);
   });
-  CHECK(contains(heard, "rank 0: gave up receive of activation 7"));
-  CHECK(contains(heard, "rank 1 failed: connection closed by peer"));
 }
 
 TEST_CASE("c10d: messages keep what they say", "[c10d]") {

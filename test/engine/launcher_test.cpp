@@ -78,6 +78,46 @@ TEST_CASE("tasks of an srun without PMI cannot be connected", "[launcher]") {
   CHECK(launch({{"OMPI_COMM_WORLD_SIZE", "2"}}).connectable);
 }
 
+TEST_CASE("torchrun's processes are connected by torch.distributed alone", "[launcher]") {
+  const std::map<std::string, std::string> second{
+      {"WORLD_SIZE", "4"}, {"RANK", "3"}, {"LOCAL_WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}};
+  const LaunchInfo four = launch(second);
+  CHECK(four.torch);
+  CHECK_FALSE(four.connectable);
+  CHECK(four.world == 4);
+  CHECK(four.rank == 3);
+  CHECK(four.machine_world == 2);
+  CHECK(four.machine_rank == 1);
+  CHECK(choose_backend(Backend::automatic, four) == Backend::c10d);
+  CHECK(choose_backend(Backend::c10d, four) == Backend::c10d);
+  CHECK(choose_backend(Backend::nccl, four) == Backend::c10d);
+  CHECK(says(launch_refusal([&] { (void)choose_backend(Backend::local, four); }), "4 copies"));
+  CHECK(says(launch_refusal([&] { (void)choose_backend(Backend::mpi, four); }), "MPI connects none of them"));
+  CHECK(says(launch_refusal([&] { (void)choose_backend(Backend::c10d, launch({})); }),
+             "torchrun did not start"));
+  CHECK(says(under_torchrun(four, "train"), "`torchrun --nproc-per-node 2 -m stagecraft train ...`"));
+  CHECK(says(launch_refusal([&] { check_world(four, 2); }), "the process group connects 2"));
+  const LaunchInfo one = launch({{"WORLD_SIZE", "1"}, {"RANK", "0"}});
+  CHECK(choose_backend(Backend::automatic, one) == Backend::local);
+}
+
+TEST_CASE("which launcher started the process, where several have left their variables", "[launcher]") {
+  CHECK_FALSE(launch({{"WORLD_SIZE", "8"}}).launched());  // somebody's own variable
+  // torchrun on each of srun's machines.
+  CHECK(launch({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "1"}, {"WORLD_SIZE", "8"}, {"RANK", "5"}}).torch);
+  // A script for mpirun that also tells torch.distributed.
+  CHECK_FALSE(launch({{"OMPI_COMM_WORLD_SIZE", "2"}, {"WORLD_SIZE", "2"}, {"RANK", "1"}}).torch);
+}
+
+TEST_CASE("what one process does is refused to several, by one of them", "[launcher]") {
+  CHECK_NOTHROW(require_alone(launch({}), "`plan`"));
+  CHECK_NOTHROW(require_alone(launch({{"PMI_SIZE", "1"}}), "`plan`"));
+  const LaunchInfo first = launch({{"PMI_SIZE", "2"}, {"PMI_RANK", "0"}});
+  CHECK(says(launch_refusal([&] { require_alone(first, "`plan`"); }),
+             "`plan` is the work of one process, but 2 were launched (PMI_SIZE=2)"));
+  CHECK_THROWS_AS(require_alone(launch({{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}}), "`plan`"), InputError);
+}
+
 TEST_CASE("local ranks under a launcher of several are refused", "[launcher]") {
   const LaunchInfo two = launch({{"PMI_SIZE", "2"}});
   CHECK(says(launch_refusal([&] { (void)choose_backend(Backend::local, two); }), "2 copies"));

@@ -2,9 +2,11 @@
 made, and C++ finds the group by its name (test/engine/c10d_ranks.cpp)."""
 
 import ctypes
+import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 
@@ -14,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist
 
-from places import BUILD
+from places import BUILD, STAGECRAFT
 
 LIBRARY = BUILD / "test" / "engine" / "libtest_c10d_ranks.so"
 
@@ -22,6 +24,8 @@ LIBRARY = BUILD / "test" / "engine" / "libtest_c10d_ranks.so"
 def rank(number, world, store, what, argument):
     """One rank's life; its exit code."""
     torch.set_num_threads(1)
+    for name, value in {"WORLD_SIZE": world, "RANK": number}.items():  # torchrun's, and LOCAL_... alike
+        os.environ[name] = os.environ[f"LOCAL_{name}"] = str(value)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=number, world_size=world)
     groups = [dist.new_group(backend="gloo"), dist.new_group(backend="gloo")]
     library = ctypes.CDLL(str(LIBRARY))
@@ -85,6 +89,47 @@ def test_the_contract_holds(scratch, world):
 def test_runs_equal_the_oracle_to_the_bit(scratch):
     assert "runs over 2 ranks of c10d compared" in run(scratch, 2, "equality", 199)[0]
     assert "runs over 3 ranks of c10d compared" in run(scratch, 3, "tied", 29)[0]
+
+
+TINY_RUN = {
+    "model": {"family": "mlp", "hidden": [16, 12]},
+    "data": {"type": "synthetic", "samples": 96, "validation_samples": 16, "shape": [8], "classes": 4},
+    "loss": {"type": "cross_entropy"},
+    "train_batch_size": 32,
+    "train_micro_batch_size_per_gpu": 8,
+    "train_steps": 4,
+    "threads_per_rank": 1,
+    "profiler": {"repeats": 2, "warmup_ms": 0},
+    "pipeline": {"cuts": [2]},
+}
+
+
+def config(scratch, name, **more):
+    path = scratch / f"{name}.json"
+    path.write_text(json.dumps({**TINY_RUN, "run_dir": str(scratch / name), **more}))
+    return path
+
+
+def losses(scratch, name):
+    lines = (scratch / name / "metrics.jsonl").read_text().splitlines()
+    return [line["loss"] for line in map(json.loads, lines) if "loss" in line]
+
+
+def test_a_run_of_processes_is_that_of_threads(scratch):
+    # A shape is computed by what `import torch` has registered, which imports this: once, before the forks.
+    pytest.importorskip("sympy")
+    alone = config(scratch, "alone")
+    assert subprocess.run([STAGECRAFT, "train", alone], check=False, capture_output=True).returncode == 0
+    run(scratch, 2, "train", config(scratch, "together"))
+    assert len(losses(scratch, "alone")) >= 4
+    assert losses(scratch, "together") == losses(scratch, "alone")
+
+
+def test_a_run_that_cannot_be_ends_with_its_code(scratch):
+    path = config(scratch, "refused", comms={"backend": "mpi"})
+    codes, texts = Ranks(scratch, 2, "train", path).wait(but=[1])  # which torchrun would end
+    assert codes[0] == 2, texts
+    assert "torchrun started the processes" in texts[0] and "MPI connects none of them" in texts[0]
 
 
 def test_two_groups_of_one_process_do_not_mix(scratch):

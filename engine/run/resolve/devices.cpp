@@ -150,7 +150,7 @@ std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const
                                          const std::function<transport::NcclWiring()>& wiring) {
   if (device.is_cpu() || hosts->world() == 1) return hosts;
   const bool asked = comms.backend == Backend::nccl;
-  const bool possible = (asked || (comms.backend == Backend::automatic && hosts->name() == "mpi")) &&
+  const bool possible = (asked || (comms.backend == Backend::automatic && hosts->name() != "local")) &&
                         every_rank_has_its_own(*hosts, device);
   if (asked && !possible) {
     throw InputError(

@@ -3,79 +3,53 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
-#include <cstring>
 
 namespace stagecraft {
-namespace {
-
-/// The variable's number, or `absent` where it is not set.
-int number(const Environment& environment, const char* name, int absent) {
-  const char* text = environment(name);
-  if (text == nullptr || *text == '\0') return absent;
-  int value = 0;
-  const char* end = text + std::strlen(text);
-  const auto [stop, error] = std::from_chars(text, end, value);
-  if (error != std::errc() || stop != end || value < 0) {
-    throw InputError({"environment variable " + std::string(name), ""},
-                     fmt::format("expected a number, found \"{}\"", text));
-  }
-  return value;
-}
-
-struct Source {
-  const char* size;
-  const char* rank;
-  const char* machine_size;
-  const char* machine_rank;
-};
-
-constexpr Source kSources[] = {
-    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_RANK"},
-    {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"},
-    {"SLURM_NTASKS", "SLURM_PROCID", "SLURM_NTASKS_PER_NODE", "SLURM_LOCALID"},
-};
-
-}  // namespace
-
-LaunchInfo detect_launch(const Environment& given) {
-  const Environment environment =
-      given ? given : [](const char* name) -> const char* { return std::getenv(name); };
-  LaunchInfo launch;
-  for (const Source& source : kSources) {
-    const int world = number(environment, source.size, 0);
-    // A batch script of Slurm has SLURM_NTASKS before anything was launched; srun adds the task's number.
-    const bool is_slurm = std::strcmp(source.rank, "SLURM_PROCID") == 0;
-    if (world == 0 || (is_slurm && environment(source.rank) == nullptr)) continue;
-    if (launch.launched() && world <= launch.world) continue;
-    launch.world = world;
-    launch.rank = number(environment, source.rank, 0);
-    launch.machine_world = number(environment, source.machine_size, world);
-    launch.machine_rank = number(environment, source.machine_rank, launch.rank);
-    launch.variable = fmt::format("{}={}", source.size, world);
-    launch.connectable = !is_slurm || environment("PMIX_RANK") != nullptr;
-  }
-  return launch;
-}
 
 Backend choose_backend(Backend configured, const LaunchInfo& launch) {
   if (configured == Backend::local && launch.world > 1) {
     throw InputError(
         fmt::format("comms.backend is local, where all ranks are threads of one process, but {} processes "
                     "were launched ({}): "
-                    "they would be {} copies of the run. Use comms.backend mpi or auto, or start one process",
+                    "they would be {} copies of the run. Use comms.backend auto, or start one process",
                     launch.world, launch.variable, launch.world));
   }
-  if (configured == Backend::nccl) return Backend::mpi;  // which starts it, and carries what is the hosts'
+  if (configured == Backend::mpi && launch.torch) {
+    throw InputError(fmt::format(
+        "comms.backend is mpi, but torchrun started the processes ({}), and MPI connects none of them: use "
+        "comms.backend auto or c10d, or start with mpirun",
+        launch.variable));
+  }
+  if (configured == Backend::c10d && !launch.torch) {
+    throw InputError(
+        "comms.backend is c10d, where torch.distributed connects the ranks, but torchrun did not start this "
+        "process: "
+        "use comms.backend auto, or start with torchrun");
+  }
+  // Who starts NCCL, and carries what is the hosts'.
+  if (configured == Backend::nccl) return launch.torch ? Backend::c10d : Backend::mpi;
   if (configured != Backend::automatic) return configured;
+  if (launch.torch) return launch.world > 1 ? Backend::c10d : Backend::local;
   return launch.launched() && launch.connectable ? Backend::mpi : Backend::local;
 }
 
-void check_world(const LaunchInfo& launch, int mpi_world) {
-  if (!launch.launched() || launch.world == mpi_world) return;
-  if (mpi_world == 1) {
+std::string under_torchrun(const LaunchInfo& launch, const std::string& command) {
+  return fmt::format(
+      "{} {} launched ({}), whom torchrun connects for Python alone: start {} as `torchrun "
+      "--nproc-per-node {} -m stagecraft {} ...`, or with mpirun",
+      launch.world, launch.world == 1 ? "process was" : "processes were", launch.variable,
+      launch.world == 1 ? "it" : "them", launch.machine_world, command);
+}
+
+void check_world(const LaunchInfo& launch, int connected) {
+  if (!launch.launched() || launch.world == connected) return;
+  if (launch.torch) {
+    throw InputError(
+        fmt::format("{} processes were launched ({}), but the process group connects {}: it has to be "
+                    "of all of them",
+                    launch.world, launch.variable, connected));
+  }
+  if (connected == 1) {
     throw InputError(fmt::format(
         "{} processes were launched ({}), but MPI connects none of them: each would train a copy "
         "of its own. Start "
@@ -89,7 +63,7 @@ void check_world(const LaunchInfo& launch, int mpi_world) {
   throw InputError(
       fmt::format("{} processes were launched ({}), but MPI connects {}; start them all with one "
                   "launcher",
-                  launch.world, launch.variable, mpi_world));
+                  launch.world, launch.variable, connected));
 }
 
 std::string how_to_stop(const LaunchInfo& launch, std::optional<Seconds> kill_after) {

@@ -190,9 +190,10 @@ namespace {
 /// What a run on GPUs may send by NCCL.
 transport::NcclWiring possible_wiring(const RunSetup& setup) {
   const RunConfig& config = setup.config();
-  const bool over_nccl = config.device != DeviceKind::cpu && setup.world() > 1 &&
-                         config.comms.backend != Backend::local && config.comms.backend != Backend::mpi &&
-                         detect_launch().launched();
+  const bool over_nccl =
+      config.device != DeviceKind::cpu && setup.world() > 1 &&
+      (config.comms.backend == Backend::nccl || config.comms.backend == Backend::automatic) &&
+      detect_launch().launched();
   if (!over_nccl) return {};
   return setup.nccl_wiring();
 }

@@ -9,6 +9,7 @@
 #include "engine/run/resolve/devices.h"
 #include "engine/run/resolve/launcher.h"
 #include "engine/run/resolve/memory_check.h"
+#include "engine/run/resolve/processes.h"
 #include "engine/run/save/checkpoint_folder.h"
 #include "engine/run/show/cores_note.h"
 #include "engine/run/show/printing.h"
@@ -247,24 +248,18 @@ TrainResult train_locally(const TrainRequest& request, RunConfig config, const T
   return result;
 }
 
-/// check_world, said once: each process is alone and has the same to say.
-void refuse_copies(const LaunchInfo& launch, int mpi_world) {
-  try {
-    check_world(launch, mpi_world);
-  } catch (const InputError&) {
-    if (launch.rank == 0) throw;
-    throw InputError("");
-  }
-}
-
 /// This process is one rank of several.
-class MpiRun {
+class ProcessRun {
  public:
-  MpiRun(const TrainRequest& request, const TrainOutput& output, const LaunchInfo& launch, StartUp& start_up)
-      : request_(request), output_(output), launch_(launch), start_up_(start_up) {}
+  ProcessRun(const TrainRequest& request, const TrainOutput& output, const LaunchInfo& launch,
+             StartUp& start_up, std::unique_ptr<ProcessSession> session)
+      : request_(request),
+        output_(output),
+        launch_(launch),
+        start_up_(start_up),
+        session_(std::move(session)) {}
 
   TrainResult run() {
-    refuse_copies(launch_, session_.world());
     try {
       return named([] { return ""; }, [this] { return rank(); });
     } catch (...) {
@@ -291,7 +286,7 @@ class MpiRun {
   const TrainOutput& output_;
   const LaunchInfo& launch_;
   StartUp& start_up_;
-  MpiSession session_;
+  std::unique_ptr<ProcessSession> session_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<RunSetup> received_;
   Prepared prepared_;
@@ -301,15 +296,15 @@ class MpiRun {
   std::optional<bool> first_;  ///< claim()'s answer
 };
 
-TrainResult MpiRun::rank() {
+TrainResult ProcessRun::rank() {
   doing_.failed = [this](const std::exception_ptr& error) { claim(error, failure_of(error).secondary); };
-  const bool first = session_.rank() == Rank{0};
+  const bool first = session_->rank() == Rank{0};
   RunConfig config;
   if (first) {
     config = read_run_config(request_.config, request_.overrides);
     (void)choose_backend(config.comms.backend, launch_);
   }
-  transport_ = make_mpi_transport(session_, session_.share(transport_options(config)));
+  transport_ = session_->make_transport(session_->share(transport_options(config)));
   transport_->waits().enter(Phase::start_up);
   std::string text;  // empty: nothing to train
   if (first) text = prepare_run(std::move(config));
@@ -324,7 +319,7 @@ TrainResult MpiRun::rank() {
   }
   if (!first) {
     paths_ = paths_from_text(text);
-    received_ = setup_from_text(text, session_.rank());
+    received_ = setup_from_text(text, session_->rank());
     setup_ = received_.get();
     start_up_.know(paths_);
   }
@@ -341,20 +336,21 @@ TrainResult MpiRun::rank() {
   };
   result.outcome =
       train_rank(*setup_, paths_, *transport_, device, {output_.print, output_.draw}, doing_, tell);
-  result.is_reporter = session_.rank() == setup_->reporter();
+  result.is_reporter = session_->rank() == setup_->reporter();
   result.trained = true;
   transport_.reset();
   return result;
 }
 
-std::string MpiRun::prepare_run(RunConfig config) {
+std::string ProcessRun::prepare_run(RunConfig config) {
   doing_.what = "preparing the run";
-  prepared_ = prepare(request_, std::move(config), World{session_.world(), launch_.machine_world},
+  prepared_ = prepare(request_, std::move(config), World{session_->world(), launch_.machine_world},
                       [&](const RunPaths& paths) { start_up_.know(paths); });
   setup_ = prepared_.setup.get();
   if (!request_.print_config) {
     announce(prepared_, output_);
-    if (output_.print) output_.print(how_to_stop(launch_, transport::kill_timeout()));
+    if (output_.print)
+      output_.print(how_to_stop(launch_, launch_.torch ? std::nullopt : transport::kill_timeout()));
   }
   output_.flush();  // the tables come before the lines of the rank that reports
   if (!prepared_.directory) return "";
@@ -367,7 +363,7 @@ std::string MpiRun::prepare_run(RunConfig config) {
   return setup_text(*setup_, request_.config, paths_.root);
 }
 
-void MpiRun::compare_fingerprints(const RunSetup& setup) {
+void ProcessRun::compare_fingerprints(const RunSetup& setup) {
   const std::vector<std::string> all = transport_->all_gather_text(setup.fingerprint());
   for (std::size_t r = 1; r < all.size(); ++r) {
     if (all[r] != all.front()) {
@@ -380,9 +376,9 @@ void MpiRun::compare_fingerprints(const RunSetup& setup) {
 }
 
 /// Every rank judges the same figures, so all end with the same refusal.
-void MpiRun::compare_memory(const RunSetup& setup, at::Device device) {
+void ProcessRun::compare_memory(const RunSetup& setup, at::Device device) {
   std::vector<ProcessMemory> processes;
-  const Rank rank = session_.rank();
+  const Rank rank = session_->rank();
   if (!device.is_cpu()) {  // all have CUDA's context there when they look
     (void)device_memory(device.index());
     transport_->barrier();
@@ -395,20 +391,20 @@ void MpiRun::compare_memory(const RunSetup& setup, at::Device device) {
   check_memory(setup, processes);
 }
 
-void MpiRun::compare_cores(at::Device device) {
+void ProcessRun::compare_cores(at::Device device) {
   if (device.is_cpu()) return;  // one core per rank is what such a run wants
   std::vector<transport::CoreCounts> ranks;
   for (const std::string& text : transport_->all_gather_text(cores_text(transport::count_cores()))) {
     ranks.push_back(cores_from_text(text));
   }
-  if (session_.rank() == Rank{0}) say_few_cores(ranks, output_);
+  if (session_->rank() == Rank{0}) say_few_cores(ranks, output_);
 }
 
-void MpiRun::claim(const std::exception_ptr& error, bool second) {
+void ProcessRun::claim(const std::exception_ptr& error, bool second) {
   if (first_) return;
   while (!start_up_.claim_end()) ::pause();  // a signal came first, and its thread ends the process
   const Failure failure = failure_of(error);
-  const Rank rank = session_.rank();
+  const Rank rank = session_->rank();
   // A rank that only heard of a failure, or that failed second, lets the first one speak and end the job.
   bool first = rank == Rank{0} || !second;
   if (!paths_.root.empty()) {
@@ -417,10 +413,10 @@ void MpiRun::claim(const std::exception_ptr& error, bool second) {
   first_ = first;
 }
 
-void MpiRun::give_up(const std::exception_ptr& error) {
+void ProcessRun::give_up(const std::exception_ptr& error) {
   const Failure failure = failure_of(error);
   if (!first_) claim(error, failure.secondary || heard_of_failure());
-  const Rank rank = session_.rank();
+  const Rank rank = session_->rank();
   const bool first = *first_;
   if (transport_) {
     transport_->fail(fmt::format("rank {} failed during {}: {}", rank.value, doing_.what, failure.message));
@@ -431,21 +427,21 @@ void MpiRun::give_up(const std::exception_ptr& error) {
   } else {
     std::this_thread::sleep_for(std::chrono::duration<double>(kGrace.value));
   }
-  session_.abort(failure.code);
+  session_->abort(failure.code);
 }
 
-void MpiRun::give_up_hanging(const std::string& doing, const std::exception_ptr& error) {
+void ProcessRun::give_up_hanging(const std::string& doing, const std::exception_ptr& error) {
   while (!start_up_.claim_end()) ::pause();
   const Failure failure = failure_of(error);
   const bool first =
-      leave_exit_note(paths_, exit_record(setup_, session_.rank(), doing, failure)).value_or(true);
+      leave_exit_note(paths_, exit_record(setup_, session_->rank(), doing, failure)).value_or(true);
   if (!first) std::this_thread::sleep_for(std::chrono::duration<double>(kGrace.value));
   if (first) speak(error, output_);
   // The rank's own thread sits in a call that never returns, and in no call of MPI.
-  session_.abort(failure.code);
+  session_->abort(failure.code);
 }
 
-bool MpiRun::heard_of_failure() const {
+bool ProcessRun::heard_of_failure() const {
   try {
     if (transport_) {
       transport_->set_background(nullptr);
@@ -462,13 +458,16 @@ bool MpiRun::heard_of_failure() const {
 TrainResult train(const TrainRequest& request, const TrainOutput& output) {
   prepare_environment();
   const LaunchInfo launch = detect_launch();
-  if (!launch.connectable) refuse_copies(launch, 1);
+  const Together together{request.process_group, "train"};
+  require_connectable(launch, together);
   StartUp start_up(launch, output);
   const StopSignals signals([&](int signal) { start_up.stop(signal); });
-  if (launch.world > 1) return MpiRun(request, output, launch, start_up).run();
+  const auto run_with_others = [&] {
+    return ProcessRun(request, output, launch, start_up, connect_processes(launch, together)).run();
+  };
+  if (launch.world > 1) return run_with_others();
   RunConfig config = read_run_config(request.config, request.overrides);
-  if (choose_backend(config.comms.backend, launch) == Backend::mpi)
-    return MpiRun(request, output, launch, start_up).run();
+  if (choose_backend(config.comms.backend, launch) != Backend::local) return run_with_others();
   return named([] { return ""; },
                [&] { return train_locally(request, std::move(config), output, start_up); });
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 // A training run from the command's point of view: config in, run directory out. Alone, its ranks are
-// threads; under mpirun or srun they are processes. Whoever calls it only prints and chooses exit codes.
+// threads; under mpirun, srun or torchrun they are processes. Whoever calls it only prints and chooses exit codes.
 
 #include "base/json.h"
 #include "engine/run/show/reporter.h"
@@ -17,6 +17,8 @@ struct TrainRequest {
   std::string config;                  ///< path of run.json
   std::vector<std::string> overrides;  ///< "a.b=v"
   std::string plan;                    ///< path; "": the config's, or one that is made now
+  /// Of torch.distributed's that has all processes of torchrun: how they talk. Without one they are refused.
+  std::string process_group;
   bool resume = false;
   bool dry_run = false;       ///< stop when everything is proved and shown
   bool print_config = false;  ///< give back the effective config and stop
@@ -44,7 +46,7 @@ struct TrainOutput {
 
 /// Throws what failed first, after all ranks of this process have ended. The process ends from here, after
 /// its message and with the exit code of base/failure.h:
-///   - under a launcher, by a failure (MPI_Abort ends the whole job); only failures before any rank could
+///   - under a launcher, by a failure (MPI_Abort or torchrun ends the whole job); only failures before any rank could
 ///     wait for another are thrown;
 ///   - alone, by a failure after which a rank's thread does not end within seconds;
 ///   - by a signal before the first step: 75.

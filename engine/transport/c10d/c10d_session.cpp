@@ -67,6 +67,10 @@ TransportOptions C10dSession::share(const TransportOptions& own) {
   return transport::options_from(transport::numbers_in(text), own);
 }
 
+std::unique_ptr<Transport> C10dSession::make_transport(const TransportOptions& options) {
+  return std::make_unique<transport::C10dTransport>(*this, options);
+}
+
 Mailbox& C10dSession::next_mailbox() { return mailbox(next_++); }
 
 Mailbox& C10dSession::mailbox(std::int32_t number) {
@@ -90,9 +94,14 @@ void C10dSession::lose(Rank peer, const std::string& why) {
   if (!left_[peer.index()] && !loss_) loss_ = Loss{peer, why};
 }
 
-std::optional<C10dSession::Loss> C10dSession::loss() const {
+std::optional<C10dSession::Loss> C10dSession::loss(std::optional<Rank> peer) const {
   const std::lock_guard lock(mutex_);
-  return loss_;
+  if (loss_) return loss_;
+  for (std::size_t r = 0; r < left_.size(); ++r) {
+    const Rank rank{static_cast<std::int32_t>(r)};
+    if (left_[r] && (!peer || *peer == rank)) return Loss{rank, "it has left the run"};
+  }
+  return std::nullopt;
 }
 
 }  // namespace stagecraft

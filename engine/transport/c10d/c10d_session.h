@@ -7,7 +7,7 @@
 // pipeline brings one of its own (torch.distributed.new_group), so two in a process do not mix.
 
 #include "engine/transport/c10d/wire.h"
-#include "engine/transport/transport.h"
+#include "engine/transport/process_session.h"
 
 #include <cstdint>
 #include <map>
@@ -27,7 +27,7 @@ struct Message;
 }  // namespace transport
 
 /// Threads: belongs to the rank's thread, but for what says otherwise. Outlives its transports.
-class C10dSession {
+class C10dSession final : public ProcessSession {
  public:
   /// Collective: waits for the others to make theirs, so long each time. Throws PeerError.
   explicit C10dSession(std::unique_ptr<transport::Wire> wire,
@@ -35,16 +35,16 @@ class C10dSession {
   /// Over the group of this name. Throws InputError as transport::make_c10d_wire does.
   explicit C10dSession(const std::string& group_name, Seconds patience = TransportOptions().start_up_timeout);
   /// Says goodbye, unless a transport failed; waits for no other rank.
-  ~C10dSession();
+  ~C10dSession() override;
   C10dSession(const C10dSession&) = delete;
   C10dSession& operator=(const C10dSession&) = delete;
 
-  [[nodiscard]] Rank rank() const { return wire_->rank(); }
-  [[nodiscard]] int world() const { return wire_->world(); }
+  [[nodiscard]] Rank rank() const override { return wire_->rank(); }
+  [[nodiscard]] int world() const override { return wire_->world(); }
   /// Null where there can be none.
   [[nodiscard]] std::shared_ptr<Signs> heartbeats() const;
-  /// Rank 0's options, everywhere. Collective.
-  [[nodiscard]] TransportOptions share(const TransportOptions& own);
+  [[nodiscard]] TransportOptions share(const TransportOptions& own) override;
+  [[nodiscard]] std::unique_ptr<Transport> make_transport(const TransportOptions& options) override;
   /// There is a processor for each rank of this machine, and one for its threads.
   [[nodiscard]] bool roomy() const { return roomy_; }
 
@@ -63,10 +63,13 @@ class C10dSession {
     Rank rank;
     std::string why;
   };
-  /// A rank that nothing can be heard from any more, though it did not say goodbye.
-  [[nodiscard]] std::optional<Loss> loss() const;
+  /// Why a wait for `peer`, or for all ranks, may be in vain: a rank's connection broke though it did not say goodbye,
+  /// whoever is waited for; or one that is waited for said it.
+  [[nodiscard]] std::optional<Loss> loss(std::optional<Rank> peer) const;
 
  private:
+  /// torchrun does, when this process has ended.
+  void end_others(int /*exit_code*/) noexcept override {}
   [[nodiscard]] transport::Mailbox& mailbox(std::int32_t number);
   void take(Rank from, transport::Message&& message);
   void lose(Rank peer, const std::string& why);

@@ -83,7 +83,7 @@ void C10dTransport::wait(Request& request) {
   const auto& transfer = dynamic_cast<C10dRequest&>(request);
   const C10dHalf& half = *transfer.half;
   poll([&] { return transfer.over(); }, [&] { return name_transfer(half.send, half.tag, half.peer); },
-       half.begun);
+       half.peer, half.begun);
 }
 
 void C10dTransport::progress() {
@@ -101,7 +101,7 @@ void C10dTransport::listen(const What& what) {
   throw PeerError(text);
 }
 
-void C10dTransport::poll(const std::function<bool()>& done, const What& what,
+void C10dTransport::poll(const std::function<bool()>& done, const What& what, std::optional<Rank> peer,
                          std::chrono::steady_clock::time_point begun) {
   if (done()) return;
   if (session_.roomy() && spin(done, background_)) return;
@@ -115,7 +115,7 @@ void C10dTransport::poll(const std::function<bool()>& done, const What& what,
     mailbox_.sleep(events, background_ ? kPollingSlice : kSlice);
     if (done()) return;
     wait.check(what);
-    const auto loss = session_.loss();
+    const auto loss = session_.loss(peer);
     if (!loss) continue;
     if (!lost) lost.emplace();
     if (lost->read() > kLossGrace) {
@@ -144,7 +144,7 @@ std::vector<std::string> C10dTransport::exchange(const std::string& what, const 
     return result.has_value();
   };
   poll(
-      done, [&] { return what; }, std::chrono::steady_clock::now());
+      done, [&] { return what; }, {}, std::chrono::steady_clock::now());
   return *std::move(result);
 }
 
@@ -198,7 +198,7 @@ void C10dTransport::pass_text(bool send, Rank peer, std::string& text) {
     // Texts between two ranks meet by their order.
     const RequestPtr request = begin(send, /*texts=*/true, peer, Tag{}, piece);
     const auto& transfer = dynamic_cast<const C10dRequest&>(*request);
-    poll([&] { return transfer.over(); }, what, transfer.half->begun);
+    poll([&] { return transfer.over(); }, what, peer, transfer.half->begun);
   };
   pass(&memory->size, sizeof memory->size);
   memory->text.resize(memory->size);
@@ -217,7 +217,7 @@ int C10dTransport::finish_agreement() {
     return most.has_value();
   };
   poll(
-      done, [] { return std::string("agreement of all ranks"); }, std::chrono::steady_clock::now());
+      done, [] { return std::string("agreement of all ranks"); }, {}, std::chrono::steady_clock::now());
   return *most;
 }
 

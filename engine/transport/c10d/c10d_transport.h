@@ -7,9 +7,11 @@
 #include "engine/transport/c10d/mailbox.h"
 #include "engine/transport/transport.h"
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,8 +57,9 @@ class C10dTransport final : public Transport {
   using What = std::function<std::string()>;
 
   [[nodiscard]] RequestPtr begin(bool send, bool texts, Rank peer, const Tag& tag, const at::Tensor& tensor);
-  /// Until `done`. `what` names the wait, for PeerError.
-  void poll(const std::function<bool()>& done, const What& what, std::chrono::steady_clock::time_point begun);
+  /// Until `done`. `what` names the wait, for PeerError; `peer` is who is waited for, all ranks if nobody.
+  void poll(const std::function<bool()>& done, const What& what, std::optional<Rank> peer,
+            std::chrono::steady_clock::time_point begun);
   /// Throws PeerError when another rank has failed, or is lost.
   void listen(const What& what);
   /// What all bring to a collective.

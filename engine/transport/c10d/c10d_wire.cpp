@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <chrono>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,7 @@ class GlooWire final : public Wire {
 
   std::unique_ptr<Move> send(Rank to, int tag, const void* bytes, std::size_t size) override {
     std::vector<at::Tensor> tensors{tensor_over(const_cast<void*>(bytes), size)};
+    const std::lock_guard lock(mutex_);
     try {
       return std::make_unique<GlooMove>(backend_->send(tensors, to.value, tag));
     } catch (const std::exception& error) {
@@ -55,6 +57,7 @@ class GlooWire final : public Wire {
   }
   std::unique_ptr<Move> receive(Rank from, int tag, void* bytes, std::size_t size) override {
     std::vector<at::Tensor> tensors{tensor_over(bytes, size)};
+    const std::lock_guard lock(mutex_);
     try {
       return std::make_unique<GlooMove>(backend_->recv(tensors, from.value, tag));
     } catch (const std::exception& error) {
@@ -67,6 +70,7 @@ class GlooWire final : public Wire {
     return at::from_blob(bytes, {static_cast<std::int64_t>(size)}, at::kByte);
   }
 
+  std::mutex mutex_;  ///< c10d counts its calls, and promises nothing to several threads
   c10::intrusive_ptr<c10d::Backend> backend_;
 };
 
@@ -90,10 +94,13 @@ std::unique_ptr<Wire> make_c10d_wire(const c10::intrusive_ptr<c10d::ProcessGroup
 }
 
 std::unique_ptr<Wire> make_c10d_wire(const std::string& group_name) {
-  if (!c10d::is_process_group_registered(group_name)) {
+  c10::intrusive_ptr<c10d::ProcessGroup> group;
+  try {
+    group = c10d::resolve_process_group(group_name);
+  } catch (const std::exception&) {
     throw InputError(fmt::format("no process group of torch.distributed is named \"{}\"", group_name));
   }
-  return make_c10d_wire(c10d::resolve_process_group(group_name));
+  return make_c10d_wire(group);
 }
 
 }  // namespace stagecraft::transport

@@ -5,6 +5,7 @@
 #include "engine/transport/heartbeats/heartbeats.h"
 #include "engine/transport/mpi/futex_signals.h"
 #include "engine/transport/mpi/mpi_check.h"
+#include "engine/transport/mpi/mpi_transport.h"
 #include "engine/transport/waits.h"
 
 #include <climits>
@@ -109,11 +110,15 @@ MpiSession::~MpiSession() {
   MPI_Finalize();
 }
 
-TransportOptions MpiSession::share(const TransportOptions& own) const {
+TransportOptions MpiSession::share(const TransportOptions& own) {
   std::vector<double> numbers = transport::numbers_of(own);
   mpi_check(MPI_Bcast(numbers.data(), static_cast<int>(numbers.size()), MPI_DOUBLE, 0, MPI_COMM_WORLD),
             "MPI_Bcast");
   return transport::options_from(numbers, own);
+}
+
+std::unique_ptr<Transport> MpiSession::make_transport(const TransportOptions& options) {
+  return std::make_unique<transport::MpiTransport>(*this, options);
 }
 
 std::shared_ptr<Signs> MpiSession::heartbeats() const { return heartbeats_; }
@@ -122,9 +127,6 @@ void MpiSession::ring(Rank peer) noexcept {
   if (signals_) signals_->ring(peer);
 }
 
-void MpiSession::abort(int exit_code) noexcept {
-  MPI_Abort(MPI_COMM_WORLD, exit_code);
-  std::_Exit(exit_code);
-}
+void MpiSession::end_others(int exit_code) noexcept { MPI_Abort(MPI_COMM_WORLD, exit_code); }
 
 }  // namespace stagecraft

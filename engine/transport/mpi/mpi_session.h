@@ -3,7 +3,7 @@
 // MPI's life in this process: initialized once, finalized once, or aborted.
 
 #include "base/ids.h"
-#include "engine/transport/transport.h"
+#include "engine/transport/process_session.h"
 
 #include <cstdint>
 #include <memory>
@@ -25,17 +25,17 @@ enum class MpiThreads : std::uint8_t { its_own, in_turn };
 /// `abort`: the launcher ends all other ranks within seconds. The others learn the reason at their next wait
 /// and do the same. MPI_Finalize would wait for the failed ones, so a session that has failed does not
 /// finalize; a process that leaves without it makes the launcher end the rest as well.
-class MpiSession {
+class MpiSession final : public ProcessSession {
  public:
   /// MPI_Init_thread. Throws PeerError when MPI cannot start, or not so that `threads` may call it.
   explicit MpiSession(MpiThreads threads = MpiThreads::its_own);
   /// MPI_Finalize, unless a transport failed or an exception unwinds.
-  ~MpiSession();
+  ~MpiSession() override;
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
 
-  [[nodiscard]] Rank rank() const { return rank_; }
-  [[nodiscard]] int world() const { return world_; }
+  [[nodiscard]] Rank rank() const override { return rank_; }
+  [[nodiscard]] int world() const override { return world_; }
 
   /// There where the ranks on this machine outnumber the processors they may use, so that waits must give
   /// way.
@@ -44,8 +44,9 @@ class MpiSession {
   /// Null where there can be none.
   [[nodiscard]] std::shared_ptr<Signs> heartbeats() const;
 
-  /// Rank 0's options, everywhere. Collective, before there is a transport: a rank that fails instead aborts.
-  [[nodiscard]] TransportOptions share(const TransportOptions& own) const;
+  /// Before there is a transport: a rank that fails instead aborts.
+  [[nodiscard]] TransportOptions share(const TransportOptions& own) override;
+  [[nodiscard]] std::unique_ptr<Transport> make_transport(const TransportOptions& options) override;
 
   /// Wakes `peer` where it may be asleep on this machine: there is something for it to take in or to be done
   /// with.
@@ -57,10 +58,9 @@ class MpiSession {
   /// Holds memory that MPI may still read or write, for a transfer that an exception cut short.
   void keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
 
-  /// Ends every process of the job, this one with `exit_code`. Print first.
-  [[noreturn]] void abort(int exit_code) noexcept;
-
  private:
+  void end_others(int exit_code) noexcept override;
+
   Rank rank_;
   int world_ = 1;
   bool failed_ = false;

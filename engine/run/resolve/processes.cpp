@@ -1,0 +1,46 @@
+#include "engine/run/resolve/processes.h"
+
+#include "base/error.h"
+#include "engine/run/resolve/launcher.h"
+#include "engine/transport/c10d/c10d_session.h"
+#include "engine/transport/mpi/mpi_session.h"
+
+namespace stagecraft {
+namespace {
+
+/// What all have to say alike.
+template <class Check>
+void say_once(const LaunchInfo& launch, const Check& check) {
+  try {
+    check();
+  } catch (const InputError&) {
+    if (launch.rank == 0) throw;
+    throw InputError("");
+  }
+}
+
+}  // namespace
+
+void require_connectable(const LaunchInfo& launch, const Together& together) {
+  const bool connectable = launch.torch ? !together.process_group.empty() : launch.connectable;
+  if (launch.world == 1 || connectable) return;
+  say_once(launch, [&] {
+    if (launch.torch) throw InputError(under_torchrun(launch, together.command));
+    check_world(launch, 1);
+  });
+}
+
+std::unique_ptr<ProcessSession> connect_processes(const LaunchInfo& launch, const Together& together) {
+  std::unique_ptr<ProcessSession> session;
+  if (!launch.torch) {
+    session = std::make_unique<MpiSession>();
+  } else if (together.process_group.empty()) {
+    throw InputError(under_torchrun(launch, together.command));
+  } else {
+    session = std::make_unique<C10dSession>(together.process_group);
+  }
+  say_once(launch, [&] { check_world(launch, session->world()); });
+  return session;
+}
+
+}  // namespace stagecraft

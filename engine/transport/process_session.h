@@ -1,0 +1,36 @@
+#pragma once
+
+// The processes of a run, connected by whatever launcher started them. One interface; mpi/mpi_session.h and
+// c10d/c10d_session.h implement it.
+
+#include "engine/transport/transport.h"
+
+#include <cstdlib>
+#include <memory>
+
+namespace stagecraft {
+
+/// Belongs to the thread that uses its transports, which it outlives.
+class ProcessSession {
+ public:
+  virtual ~ProcessSession() = default;
+  [[nodiscard]] virtual Rank rank() const = 0;
+  [[nodiscard]] virtual int world() const = 0;
+
+  /// Rank 0's options, everywhere. Collective.
+  [[nodiscard]] virtual TransportOptions share(const TransportOptions& own) = 0;
+  /// Collective: all processes make theirs.
+  [[nodiscard]] virtual std::unique_ptr<Transport> make_transport(const TransportOptions& options) = 0;
+
+  /// Ends every process of the job, this one with `exit_code`. Print first.
+  [[noreturn]] void abort(int exit_code) noexcept {
+    end_others(exit_code);
+    std::_Exit(exit_code);
+  }
+
+ protected:
+  /// May end this process as well.
+  virtual void end_others(int exit_code) noexcept = 0;
+};
+
+}  // namespace stagecraft
