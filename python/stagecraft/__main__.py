@@ -2,12 +2,15 @@
 
 import sys
 
+from .errors import InputError
+
 
 def main() -> int:
-    import torch  # noqa: F401  # whose libraries the module needs
-
-    from . import _engine
-
+    try:
+        from .engine import _engine
+    except InputError as error:
+        print(f"stagecraft: {error}", file=sys.stderr)
+        return error.code
     return int(_engine.run_command_line(["stagecraft", *sys.argv[1:]]))
 
 

@@ -34,7 +34,7 @@ def ranks_of_this_start() -> Ranks:
     """Collective under torchrun: every process makes a group of its own for each pipeline."""
     if _by_torchrun():
         return _of_torchrun()
-    from . import _engine
+    from .engine import _engine
 
     return Ranks("mpi") if _engine.launch()["world"] > 1 else Ranks()
 

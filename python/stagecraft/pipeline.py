@@ -82,7 +82,7 @@ class Pipeline:
         aliases: Mapping[str, str] | None = None,
         others: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
-        from . import _engine
+        from .engine import _engine
 
         self._reader, self._folder, self._rates = reader, folder, rates
         self._lr: float | None = None
@@ -389,7 +389,7 @@ def profile(
 
     Throws InputError and CaptureError.
     """
-    from . import _engine
+    from .engine import _engine
 
     prepared = _prepared(
         module,

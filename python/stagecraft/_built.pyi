@@ -1,0 +1,1 @@
+TORCH: str  # the minor, as in 2.15
