@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up, builds and runs every check and test. 24 minutes on 2 cores from nothing, less with a warm compiler cache.
+# Sets up, builds and runs every check and test. About an hour on 2 cores from nothing, less with a warm compiler cache.
 #   scripts/test.sh [ctest arguments, e.g. -L fast or -R equality]
 set -euo pipefail
 cd "$(dirname "$0")/.."

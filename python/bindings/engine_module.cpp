@@ -257,7 +257,9 @@ py::dict launch() {
   py::dict made;
   made["world"] = info.world;
   made["rank"] = info.rank;
-  made["variable"] = info.variable;
+  made["torch"] = info.torch;
+  made["machine_rank"] = info.machine_rank;
+  made["machine_world"] = info.machine_world;
   return made;
 }
 

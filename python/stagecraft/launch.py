@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 import weakref
 from dataclasses import dataclass
@@ -32,11 +31,26 @@ class Ranks:
 
 def ranks_of_this_start() -> Ranks:
     """Collective under torchrun: every process makes a group of its own for each pipeline."""
-    if _by_torchrun():
-        return _of_torchrun()
     from .engine import _engine
 
-    return Ranks("mpi") if _engine.launch()["world"] > 1 else Ranks()
+    launch = _engine.launch()
+    if launch["world"] == 1:
+        return Ranks()
+    if not launch["torch"]:
+        return Ranks("mpi")
+    group = new_group()
+    return Ranks(group.group_name, launch["machine_rank"], launch["machine_world"], group)
+
+
+def new_group() -> Any:
+    """Of all processes that torchrun started, by Gloo."""
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        raise InputError("this torch has no torch.distributed, which torchrun's processes talk by")
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    return dist.new_group(backend="gloo")
 
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -75,8 +89,3 @@ def _of_torchrun() -> Ranks:
         dist.init_process_group("gloo")
     group = dist.new_group(backend="gloo")
     return Ranks(group.group_name, _number("LOCAL_RANK"), max(1, _number("LOCAL_WORLD_SIZE")), group)
-
-
-def _number(variable: str) -> int:
-    text = os.environ.get(variable, "")
-    return int(text) if text.isdecimal() else 0

@@ -165,6 +165,7 @@ def test_runs(folder):
     print(f"gpt2: compiled runs of 1, 2 and 3 stages are equal: {one}; interpreted: {plain}")
 
 
+@pytest.mark.by_hand  # minutes of compiling, for 1 to 8 % of a step
 def test_narrow(folder, monkeypatch):
     """In bfloat16 with two threads per rank, long stretches all taken for faster, whatever is measured:
     runs of one and of two stages are equal, and other sizes of micro-batch are interpreted, a short last one

@@ -1,6 +1,7 @@
 """Pipelines whose ranks are processes, under torchrun and mpirun, beside one whose ranks are threads."""
 
 import functools
+import json
 import os
 import shutil
 import socket
@@ -131,3 +132,34 @@ def test_a_killed_rank_is_named(tmp_path, captures):
 def test_an_error_of_the_script_ends_the_others(tmp_path, captures):
     by_hand(tmp_path, "raises", captures)
     assert "its Python ended with ValueError: of the script" in said(tmp_path)[0]
+
+
+def test_the_command_line_under_torchrun(tmp_path, captures):
+    """Each process is a rank of one run, and its losses are those of threads."""
+    config = {
+        "model": {"family": "mlp", "hidden": [16, 16]},
+        "data": {"type": "synthetic", "samples": 64, "validation_samples": 0, "shape": [8], "classes": 4},
+        "loss": {"type": "cross_entropy"},
+        "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
+        "train_batch_size": 16,
+        "train_micro_batch_size_per_gpu": 4,
+        "train_steps": 4,
+        "threads_per_rank": 1,
+        "pipeline": {"schedule": "1f1b", "stages": 2},
+    }
+    losses = {}
+    for launcher in ("threads", "torchrun"):
+        config["run_dir"] = str(tmp_path / launcher)
+        (tmp_path / "run.json").write_text(json.dumps(config))
+        done = subprocess.run(
+            [*LAUNCHERS[launcher], "-m", "stagecraft", "train", str(tmp_path / "run.json")],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=200,
+            env={**os.environ, "PYTHONPATH": str(BUILD / "python"), "OMP_NUM_THREADS": "1"},
+        )
+        assert done.returncode == 0, done.stderr
+        lines = (tmp_path / launcher / "metrics.jsonl").read_text().splitlines()
+        losses[launcher] = [json.loads(line)["loss"] for line in lines]
+    assert losses["torchrun"] == losses["threads"]
