@@ -74,18 +74,3 @@ def _end() -> None:
     for pipeline in list(_open):
         pipeline.close(why)
     _engine.finish(error is not None)
-
-
-def _by_torchrun() -> bool:
-    return "TORCHELASTIC_RUN_ID" in os.environ and _number("WORLD_SIZE") > 1
-
-
-def _of_torchrun() -> Ranks:
-    import torch.distributed as dist
-
-    if not dist.is_available():
-        raise InputError("this torch has no torch.distributed, which torchrun's processes talk by")
-    if not dist.is_initialized():
-        dist.init_process_group("gloo")
-    group = dist.new_group(backend="gloo")
-    return Ranks(group.group_name, _number("LOCAL_RANK"), max(1, _number("LOCAL_WORLD_SIZE")), group)
