@@ -52,6 +52,7 @@ void describe(Fields& f, GivenDataConfig& c) {
   f.optional("inputs", c.inputs, "the field that the model's first layer reads", json::non_empty());
   f.optional("fields", c.fields, "what each batch has");
   f.optional("lengths", c.lengths, "that samples may be cut to, ascending; empty: none is cut");
+  f.optional("classes", c.classes, "of the targets, or the vocabulary; 0: nobody says", json::at_least(0));
 }
 
 GivenBatches::GivenBatches(GivenDataConfig config, std::int64_t samples, Sizes sizes)
@@ -143,6 +144,7 @@ std::int64_t GivenBatches::size(Split split) const {
 SampleSpec GivenBatches::sample() const {
   SampleSpec sample;
   sample.targets = Targets::none;
+  sample.classes = config_.classes;
   for (const GivenField& field : config_.fields) {
     if (field.name == config_.inputs) {
       sample.shape = field.shape;

@@ -40,6 +40,8 @@ struct GivenDataConfig {
   std::vector<GivenField> fields{};
   /// Lengths that samples may be cut to, ascending; the last is that of the fields. Empty: none is cut.
   std::vector<std::int64_t> lengths{};
+  std::int64_t classes =
+      0;  ///< of the targets, or the vocabulary, where the model or its loss asks; 0: nobody says
 };
 void describe(Fields& f, GivenDataConfig& c);
 

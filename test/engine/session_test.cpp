@@ -1,0 +1,129 @@
+#include "engine/session/session.h"
+
+#include "base/error.h"
+#include "base/json.h"
+#include "engine/core/overflow.h"
+#include "engine/session/rank_crew.h"
+#include "test/support/catch.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/remainder.h>
+#include <ATen/ops/sin.h>
+
+#include <atomic>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+using namespace stagecraft;
+
+namespace {
+
+constexpr std::int64_t kSamples = 8;
+
+Json config(int stages, const std::string& schedule = "1f1b") {
+  return Json::parse(R"({
+    "model": {"family": "mlp", "hidden": [6, 6, 6]},
+    "data": {"type": "given", "inputs": "x", "shuffle": false, "classes": 3,
+             "fields": [{"name": "x", "shape": [4]}, {"name": "targets", "dtype": "int64"}]},
+    "loss": {"type": "cross_entropy"},
+    "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
+    "train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "train_steps": 1000, "threads_per_rank": 1,
+    "profiler": {"repeats": 1, "warmup_ms": 0},
+    "pipeline": {"schedule": ")" +
+                     schedule + R"(", "stages": )" + std::to_string(stages) + "}}");
+}
+
+GivenTensors batch(std::int64_t number, std::int64_t samples = kSamples) {
+  const at::Tensor all = at::arange(samples * 4, at::kFloat) + static_cast<double>(number);
+  return {{"x", at::sin(all).view({samples, 4})},
+          {"targets", at::remainder(at::arange(samples, at::kLong) + number, 3)}};
+}
+
+const Session::Meanwhile kNothing = [] {};
+
+Session made(int stages, const std::string& schedule = "1f1b") {
+  return Session(config(stages, schedule), batch(0), {}, "", kNothing);
+}
+
+double loss_of(Session& session, const GivenTensors& given) {
+  return session.step(given, {}, std::nullopt, kNothing).report.loss;
+}
+
+std::string refused(Session& session, const GivenTensors& given) {
+  try {
+    (void)loss_of(session, given);
+    return "";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a crew carries out tasks together, and its first error is the one that is thrown", "[session]") {
+  std::atomic<int> told = 0;
+  RankCrew crew(3, [&](std::size_t place, const std::exception_ptr&) { told += place == 1 ? 1 : 0; });
+  std::atomic<int> made = 0;
+  for (int round = 0; round < 50; ++round) crew.run([&](std::size_t) { ++made; }, [] {});
+  CHECK(made == 150);
+  const auto one_fails = [&](std::size_t place) {
+    if (place == 1) throw std::runtime_error("the second");
+    while (told == 0) std::this_thread::yield();
+    throw std::runtime_error("heard of it");
+  };
+  CHECK_THROWS_WITH(crew.run(one_fails, [] {}), "the second");
+  crew.run([&](std::size_t) { ++made; }, [] {});
+  CHECK(made == 153);
+}
+
+TEST_CASE("sessions of one and of several stages make the same steps", "[session]") {
+  Session one = made(1), two = made(2), other = made(2, "zb_h1");
+  for (std::int64_t number = 0; number < 4; ++number) {
+    const double loss = loss_of(one, batch(number));
+    CHECK(loss_of(two, batch(number)) == loss);
+    CHECK(loss_of(other, batch(number)) == loss);
+  }
+  const double shorter = loss_of(one, batch(4, 5));
+  CHECK(loss_of(two, batch(4, 5)) == shorter);
+  const SessionStep uneven = one.step(batch(5, 4), {1, 2, 1}, 0.5, kNothing);
+  CHECK(uneven.report.learning_rate == 0.5);
+  CHECK(two.step(batch(5, 4), {1, 2, 1}, 0.5, kNothing).report.loss == uneven.report.loss);
+  CHECK(two.evaluate(batch(6), {}, kNothing).report.loss == one.evaluate(batch(6), {}, kNothing).report.loss);
+  const auto ours = two.state(), theirs = one.state();
+  REQUIRE(ours.size() == theirs.size());
+  for (const auto& [name, tensor] : theirs) CHECK(tensor.equal(ours.at(name)));
+  CHECK(one.steps() == 6);
+}
+
+TEST_CASE("a refused batch leaves a session as it was", "[session]") {
+  Session session = made(2), twin = made(2);
+  GivenTensors wrong = batch(0);
+  wrong["targets"] = wrong["targets"] + 5;
+  CHECK_FALSE(refused(session, wrong).empty());
+  wrong = batch(0);
+  wrong.erase("targets");
+  CHECK(refused(session, wrong) == "the batch: \"targets\" is missing; the batch has x");
+  wrong = batch(0);
+  wrong["y"] = wrong["x"];
+  CHECK(refused(session, wrong) ==
+        "the batch: \"y\" is nothing that the pipeline reads; it reads x, targets");
+  wrong = batch(0);
+  wrong["x"] = at::full({kSamples, 4}, std::numeric_limits<double>::quiet_NaN());
+  CHECK_FALSE(refused(session, wrong).empty());
+  CHECK(session.steps() == 0);
+  CHECK(loss_of(session, batch(1)) == loss_of(twin, batch(1)));
+}
+
+TEST_CASE("weights are set by their names", "[session]") {
+  Session first = made(2), second = made(1);
+  (void)loss_of(first, batch(0));
+  second.set_state(first.state());
+  CHECK(second.evaluate(batch(1), {}, kNothing).report.loss ==
+        first.evaluate(batch(1), {}, kNothing).report.loss);
+  auto state = first.state();
+  state.erase(state.begin());
+  CHECK_THROWS_AS(second.set_state(state), InputError);
+}
