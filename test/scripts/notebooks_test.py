@@ -18,6 +18,8 @@ def executed(name):
     """The notebook with its outputs. A cell that fails raises with its traceback."""
     notebook = nbformat.read(FOLDER / name, as_version=4)
     environment = {**ENVIRONMENT, "STAGECRAFT_PLANNER": str(BUILD / "planner/stagecraft")}
+    if (BUILD / "python").is_dir():
+        environment["PYTHONPATH"] = str(BUILD / "python")
     client = nbclient.NotebookClient(
         notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}
     )
@@ -39,9 +41,38 @@ def test_notebooks_are_kept_without_outputs(name):
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
 
 
-def test_a_model_is_planned_for_a_cluster():
+def text_of(notebook):
+    """All that is printed or shown as text."""
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return "\n".join(o.get("text", "") + o.get("data", {}).get("text/plain", "") for o in outputs)
+
+
+def needs(*modules):
     if not os.path.exists(BUILD / "planner/stagecraft"):
         pytest.skip("there is no planner")
+    for module in modules:
+        pytest.importorskip(module, reason="scripts/setup.sh --models installs it")
+    if modules and not (BUILD / "python/stagecraft").is_dir():
+        pytest.skip("the module for Python was not built")
+
+
+def test_a_model_is_planned_for_a_cluster():
+    needs()
     notebook = executed("plan_for_a_cluster.ipynb")
     kinds = shown(notebook)
     assert kinds.count("image/svg+xml") == 4 and kinds.count("text/html") == 8
+
+
+def test_a_first_pipeline():
+    needs("torch")
+    notebook = executed("first_pipeline.ipynb")
+    kinds = shown(notebook)
+    assert kinds.count("image/svg+xml") == 2 and kinds.count("text/html") == 2
+    assert "losses and weights equal to the bit: True" in text_of(notebook)
+
+
+def test_adapters_go_back_to_peft():
+    needs("torch", "transformers", "peft")
+    notebook = executed("lora.ipynb")
+    assert shown(notebook).count("text/html") == 1
+    assert "adapter_model.safetensors" in text_of(notebook)
