@@ -301,8 +301,8 @@ def pipeline(
         other keys the loss alone reads. Tensors are on the CPU, [samples, ...]. Its samples are those of one
         optimizer step.
     loss: a function of (what the module returns, the batch as a mapping by names) that returns a tensor of
-        one number, the mean over samples or labels; "cross_entropy" or "mse" of the output and the target;
-        or None: the loss that the module returns.
+        one number, a mean or a sum over samples or labels; "cross_entropy" or "mse" of the output and the
+        target; or None: the loss that the module returns.
     optimizer: stagecraft.AdamW(lr=...) and others, or a new instance of torch.optim with the module's
         parameters, of which settings and groups are read.
     stages, schedule, widths, cuts, recompute: as in a config's `pipeline` and `activation_checkpointing`.

@@ -21,7 +21,7 @@ def executed(name):
     if (BUILD / "python").is_dir():
         environment["PYTHONPATH"] = str(BUILD / "python")
     client = nbclient.NotebookClient(
-        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}
+        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}
     )
     client.execute(env=environment)
     return notebook
