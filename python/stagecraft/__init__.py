@@ -20,7 +20,8 @@ from .errors import (
 )
 from .loading import load
 from .optimizers import SGD, Adafactor, Adam, AdamW, Lion, NAdam, Optimizer
-from .pipeline import Pipeline, RankTime, Step, pipeline, profile
+from .pipeline import Pipeline, RankTime, Step, pipeline
+from .profiling import profile
 
 __all__ = [
     "SGD",

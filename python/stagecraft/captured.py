@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import CaptureError, InputError
+from .fields import parameters_of
 from .structure import structure_of
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _captured(
     from stagecraft_capture import __main__ as tool
     from stagecraft_capture.batch import SAMPLES, Batch, Field
     from stagecraft_capture.losses import USUAL, WithLoss, usual
-    from stagecraft_capture.precision import narrow_as_asked
+    from stagecraft_capture.precision import NARROW, narrow_as_asked
     from stagecraft_capture.source import results_for
     from stagecraft_capture.users_code import first_look, refuse_result, refuse_unusual, unwrapped
     from stagecraft_tools.output import OutputFolder
@@ -159,9 +160,15 @@ def _captured(
     narrow_as_asked(module, arguments)
     refuse_unusual(module)
     samples = {name: _samples_of(tensor, SAMPLES) for name, tensor in fields.items()}
+    its_input = next(iter(samples))
+    if samples[its_input].is_floating_point() and choices.precision != "float32":  # as layer 0 gets it
+        samples[its_input] = samples[its_input].to(NARROW[choices.precision])
+    takes = [p.name for p in parameters_of(module)]
     described = [Field(name, list(t.shape[1:]), t.dtype) for name, t in samples.items()]
     two = {name: tensor[:2] for name, tensor in samples.items()}
-    made = first_look(WithLoss(module, None), dict(two))
+    plain = WithLoss(module, None)
+    plain.names = takes
+    made = first_look(plain, dict(two))
     loss: Any = choices.loss
     if isinstance(loss, str) and loss not in USUAL:
         raise InputError(
@@ -180,6 +187,7 @@ def _captured(
         described = [target if field.name == target.name else field for field in described]
         described = [_with_type(field, samples[field.name]) for field in described]
     wrapped = WithLoss(module, function, results)
+    wrapped.names = takes
     first_look(wrapped, dict(two), "the loss")
     printed = io.StringIO()
     with OutputFolder("stagecraft-capture", path) as output, contextlib.redirect_stdout(printed):

@@ -64,13 +64,21 @@ def is_micro_batches(batch: Any) -> bool:
     )
 
 
-def reader_of(batch: Any, module: torch.nn.Module) -> Reader:
-    """For batches like this one, of this module. Throws InputError."""
-    parameters = [
+def parameters_of(module: torch.nn.Module) -> list[inspect.Parameter]:
+    """Those of its forward that have names; of a wrapper that hands on all it gets, as PEFT's is, the wrapped
+    module's."""
+    found = [
         p
         for p in inspect.signature(module.forward).parameters.values()
         if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
     ]
+    base = getattr(module, "get_base_model", None)
+    return parameters_of(base()) if not found and callable(base) else found
+
+
+def reader_of(batch: Any, module: torch.nn.Module) -> Reader:
+    """For batches like this one, of this module. Throws InputError."""
+    parameters = parameters_of(module)
     if not parameters:
         raise InputError(
             f"{type(module).__name__}.forward has no named parameter to give samples to: write its"

@@ -100,6 +100,7 @@ def _without_self(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
 
 
+NAMES = ("SGD", "SGDW", "Adam", "AdamW", "NAdam", "Lion", "Adafactor", "Muon")  # in a config
 # Of torch.optim: the config's name, and which of its settings are read. What else it has must be as its
 # default is.
 _READ = {
@@ -161,11 +162,11 @@ def _a_parameter() -> Any:
 
 
 def _plain(value: Any, what: str) -> Any:
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, list)):
         return [_plain(each, what) for each in value]
-    if hasattr(value, "item"):
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         return value.item()
-    if not isinstance(value, (bool, int, float)):
+    if not isinstance(value, (bool, int, float, str)):
         raise InputError(f"{what}: expected a number, found {value!r}")
     return value
 
@@ -202,7 +203,8 @@ def _some(names: Iterable[str]) -> str:
 
 def config_of(optimizer: Optimizer, holders: Mapping[str, list[str]]) -> dict[str, Any]:
     """As a config has it. `holders`: of a parameter's name "layer.parameter" wherever the model holds it."""
-    config: dict[str, Any] = {"type": optimizer.type, "params": dict(optimizer.params)}
+    params = {name: _plain(value, f"optimizer: {name}") for name, value in optimizer.params.items()}
+    config: dict[str, Any] = {"type": optimizer.type, "params": params}
     groups = []
     for group in optimizer.groups:
         patterns = [_exactly(place) for name in group.names for place in holders.get(name, [])]

@@ -8,18 +8,19 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stagecraft_planner import Plan, Profile
+from stagecraft_planner import Plan
 
-from . import captured, optimizers
+from . import captured
 from .errors import InputError
-from .fields import Reader, described, is_micro_batches, reader_of
+from .fields import Reader, is_micro_batches
 from .launch import close_at_the_end, ranks_of_this_start
 from .optimizers import Optimizer
+from .prepared import Prepared, merged, prepared_of, rates_of
 
 if TYPE_CHECKING:
     import torch
@@ -27,13 +28,6 @@ if TYPE_CHECKING:
     Batch = tuple[torch.Tensor, torch.Tensor] | Mapping[str, torch.Tensor]
 
 ENDLESS = 1_000_000_000  # steps of a run whose length nobody says
-MICRO_BATCHES = 8  # where nobody says how many
-# And what a config says for each.
-PRECISIONS: dict[str, dict[str, Any]] = {
-    "float32": {},
-    "bfloat16": {"bf16": {"enabled": True}},
-    "float16": {"fp16": {"enabled": True}},
-}
 
 
 @dataclass(frozen=True)
@@ -171,6 +165,11 @@ class Pipeline:
         return self._folder.said
 
     @property
+    def is_first(self) -> bool:
+        """Whether this process is the one to print: rank 0, or the only one."""
+        return bool(self._session.is_first())
+
+    @property
     def reads_data(self) -> bool:
         """Whether a stage of this process reads batches. Where none does, any batch of the right sizes will
         do."""
@@ -279,7 +278,7 @@ def pipeline(
     cuts: Sequence[int] | None = None,
     recompute: str | None = None,
     precision: str = "float32",
-    plan: str | os.PathLike[str] | None = None,
+    plan: Plan | str | os.PathLike[str] | None = None,
     gradient_clipping: float = 0.0,
     learning_rate: Callable[[int], float] | Mapping[str, Any] | None = None,
     steps: int | None = None,
@@ -309,7 +308,7 @@ def pipeline(
         What is left out is chosen, and shown by `.plan`.
     micro_batches: per step; 8, or one per sample where there are fewer samples.
     precision: "float32", or "bfloat16" and "float16" for what is computed beside float32 weights.
-    plan: the path of a plan.json, which decides stages, schedule and cuts.
+    plan: a Plan, or the path of a plan.json, which decides stages, schedule and cuts.
     gradient_clipping: the norm that the whole gradient has at most; 0: any.
     learning_rate: a function of the step, counted from 0, or a config's `scheduler`; None: the optimizer's.
     steps: those of the whole training, for a `scheduler` that needs them. More may be made.
@@ -325,7 +324,8 @@ def pipeline(
     Under torchrun and mpirun every process calls it alike, and is one rank. Throws InputError, CaptureError
     and RefusedError.
     """
-    prepared = _prepared(
+    rates, scheduler = rates_of(learning_rate, steps)
+    prepared = prepared_of(
         module,
         batch,
         loss=loss,
@@ -347,7 +347,7 @@ def pipeline(
                 "schedule": schedule,
                 "widths": list(widths) if widths else None,
                 "cuts": list(cuts) if cuts else None,
-                "plan": os.fspath(plan) if plan is not None else None,
+                "plan": None if plan is None or isinstance(plan, Plan) else os.fspath(plan),
             }.items()
             if value is not None
         },
@@ -358,108 +358,23 @@ def pipeline(
         made["fp16"] = {"enabled": True, **loss_scale}
     if on_overflow is not None:
         made["on_overflow"] = on_overflow
+    if threads_per_rank is not None and threads_per_rank < 1:
+        raise InputError(f"threads_per_rank: expected 1 or more, found {threads_per_rank}")
     if threads_per_rank is not None:
         made["threads_per_rank"] = threads_per_rank
-    if isinstance(learning_rate, Mapping):
-        made["scheduler"] = dict(learning_rate)
-    made = _merged(made, config or {})
-    rates = learning_rate if callable(learning_rate) else None
-    return _begun(made, prepared, rates, module)
-
-
-def profile(
-    module: torch.nn.Module,
-    batch: Batch,
-    *,
-    loss: captured.Loss | str | None = None,
-    optimizer: Optimizer | torch.optim.Optimizer | str = "AdamW",
-    micro_batches: int | None = None,
-    precision: str = "float32",
-    layers: str = "auto",
-    lengths: Sequence[int] = (),
-    cache: bool = True,
-    config: Mapping[str, Any] | None = None,
-) -> Profile:
-    """What each layer of `module` takes on this machine, for `plan()`: milliseconds of forward, backward and
-    update, bytes of weights, activations and messages. Takes at most 15 s per micro-batch size.
-
-    module, batch, loss, optimizer, precision, layers, lengths, cache: as for `pipeline()`.
-    micro_batches: of the batch; one of their size is measured.
-    config: further keys, such as {"profiler": {"micro_batch_sizes": [4, 8]}} for several sizes.
-
-    Throws InputError and CaptureError.
-    """
-    from .engine import _engine
-
-    prepared = _prepared(
-        module,
-        batch,
-        loss=loss,
-        optimizer=optimizer,
-        micro_batches=micro_batches,
-        precision=precision,
-        layers=layers,
-        lengths=lengths,
-        cache=cache,
-    )
-    made = _merged(prepared.config | {"train_steps": 1}, config or {})
-    return Profile.from_json(_engine.profile(json.dumps(made), dict(prepared.fields)))
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """What a module and a batch become."""
-
-    config: dict[str, Any]  # model, data, optimizer and sizes
-    reader: Reader
-    fields: Mapping[str, torch.Tensor]
-    folder: captured.ModelFolder
-
-
-def _prepared(
-    module: torch.nn.Module,
-    batch: Any,
-    *,
-    loss: captured.Loss | str | None,
-    optimizer: Any,
-    micro_batches: int | None,
-    precision: str,
-    layers: str,
-    lengths: Sequence[int],
-    cache: bool,
-) -> _Prepared:
-    if precision not in PRECISIONS:
-        raise InputError(f"precision: expected {', '.join(PRECISIONS)}, found {precision!r}")
-    reader = reader_of(batch, module)
-    fields = _on_cpu(reader.fields(batch), module)
-    fields = {name: fields[name] for name in reader.names}
-    samples = len(fields[reader.input])
-    if samples < 1:
-        raise InputError("the batch has no samples")
-    micro_batch = _micro_batch_size(samples, micro_batches)
-    chosen = _optimizer(optimizer, module)
-    choices = captured.Choices(loss, layers, precision, tuple(lengths), cache)
-    folder = captured.folder_of(module, fields, choices)
-    config: dict[str, Any] = {
-        "model": {"family": "captured", "path": folder.path},
-        "data": {
-            "type": "given",
-            "inputs": reader.input,
-            "fields": described(fields),
-            "shuffle": False,
-            **({"lengths": _all_lengths(lengths, fields[reader.input])} if lengths else {}),
-        },
-        "optimizer": optimizers.config_of(chosen, _holders(folder.path)),
-        "train_batch_size": samples,
-        "train_micro_batch_size_per_gpu": micro_batch,
-        **PRECISIONS[precision],
-    }
-    return _Prepared(config, reader, fields, folder)
+    if scheduler is not None:
+        made["scheduler"] = dict(scheduler)
+    if not isinstance(plan, Plan):
+        return _begun(merged(made, config or {}), prepared, rates, module)
+    with tempfile.TemporaryDirectory(prefix="stagecraft-plan-") as place:
+        plan.save(f"{place}/plan.json")
+        made["pipeline"]["plan"] = f"{place}/plan.json"
+        return _begun(merged(made, config or {}), prepared, rates, module)
 
 
 def _begun(
     config: dict[str, Any],
-    prepared: _Prepared,
+    prepared: Prepared,
     rates: Callable[[int], float] | None,
     module: torch.nn.Module,
 ) -> Pipeline:
@@ -495,71 +410,6 @@ def _digest(module: torch.nn.Module) -> str:
 
 def _buffers(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return dict(module.named_buffers(remove_duplicate=False))
-
-
-def _on_cpu(fields: dict[str, torch.Tensor], module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-        if tensor.device.type != "cpu":
-            raise InputError(
-                f"the module's {name} is on {tensor.device}: call module.cpu() first; the engine brings"
-                ' stages to their devices itself (config={"device": "cuda"})'
-            )
-    for name, tensor in fields.items():
-        if tensor.device.type != "cpu":
-            raise InputError(f'the batch: "{name}" is on {tensor.device}: hand over batches on the CPU')
-        if tensor.dim() < 1:
-            raise InputError(f'the batch: "{name}" is one number, not rows of samples')
-    return fields
-
-
-def _micro_batch_size(samples: int, micro_batches: int | None) -> int:
-    wanted = min(samples, MICRO_BATCHES) if micro_batches is None else micro_batches
-    if not 1 <= wanted <= samples:
-        raise InputError(f"micro_batches: expected 1 to {samples}, the samples of a batch, found {wanted}")
-    size = -(-samples // wanted)
-    if micro_batches is not None and -(-samples // size) != micro_batches:
-        raise InputError(
-            f"micro_batches: {samples} samples in {micro_batches} micro-batches of equal size (the last may"
-            f" be shorter) do not come out: use {-(-samples // size)}, or another batch"
-        )
-    return size
-
-
-def _all_lengths(lengths: Iterable[int], tensor: torch.Tensor) -> list[int]:
-    return sorted({*lengths, tensor.shape[1]})
-
-
-def _optimizer(given: Any, module: torch.nn.Module) -> Optimizer:
-    if isinstance(given, Optimizer):
-        return given
-    if isinstance(given, str):
-        return Optimizer(given)
-    if hasattr(given, "param_groups"):
-        return optimizers.read(given, module)
-    raise InputError(
-        f"optimizer: is a {type(given).__name__}, expected stagecraft.AdamW(lr=...), or an instance of"
-        " torch.optim"
-    )
-
-
-def _holders(folder: str) -> dict[str, list[str]]:
-    """Of each parameter's name "layer.parameter" in all layers that hold it."""
-    manifest = json.loads(Path(folder, "manifest.json").read_text(encoding="utf-8"))
-    found: dict[str, list[str]] = {}
-    for layer in manifest["layers"]:
-        for name in layer["parameters"]:
-            found.setdefault(name, []).append(f"{layer['name']}.{name}")
-    return found
-
-
-def _merged(config: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Objects within each other key by key."""
-    for key, value in more.items():
-        if isinstance(value, Mapping) and isinstance(config.get(key), dict):
-            config[key] = _merged(config[key], value)
-        else:
-            config[key] = dict(value) if isinstance(value, Mapping) else value
-    return config
 
 
 def _step_of(made: dict[str, Any]) -> Step:

@@ -6,6 +6,8 @@
 #include "engine/session/rank_crew.h"
 #include "test/support/catch.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/remainder.h>

@@ -735,3 +735,58 @@ def test_a_plan_of_ones_own(scratch):
     again = pipeline(stages=None, plan=scratch / "plan.json")
     assert again.plan.schedule.name == "zb_h1"
     assert again(pairs()[0]).loss == step(pairs()[0]).loss
+
+
+MORE_WRONG = {
+    "a rate that is a number": (
+        lambda: pipeline(learning_rate=1e-3),
+        "learning_rate: is a number, which the optimizer",
+    ),
+    "a schedule of PyTorch's": (
+        lambda: pipeline(learning_rate="cosine"),
+        "learning_rate: is a str, expected a function",
+    ),
+    "a schedule without an end": (
+        lambda: pipeline(learning_rate={"type": "WarmupCosineLR", "params": {}}),
+        "WarmupCosineLR goes by the steps of the whole training: give steps=",
+    ),
+    "a loss of PyTorch's": (
+        lambda: pipeline(loss=torch.nn.CrossEntropyLoss()),
+        "CrossEntropyLoss takes two tensors",
+    ),
+    "a function of PyTorch's": (
+        lambda: pipeline(loss=torch.nn.functional.cross_entropy),
+        "cross_entropy takes two tensors",
+    ),
+    "an optimizer that is not made": (lambda: pipeline(optimizer=sc.AdamW), "'AdamW' is not called yet"),
+    "a class of module": (lambda: pipeline(module=Net), "the module is the class Net: give an instance"),
+    "no module": (lambda: sc.pipeline(None, pairs()[0]), "the module is a NoneType"),
+    "no threads": (lambda: pipeline(threads_per_rank=0), "threads_per_rank: expected 1 or more, found 0"),
+    "a precision of no name": (
+        lambda: pipeline(precision="bf16"),
+        "precision: expected float32, bfloat16, float16",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", MORE_WRONG)
+def test_more_wrong_inputs(what):
+    make, text = MORE_WRONG[what]
+    with pytest.raises(sc.InputError, match=text):
+        make()
+
+
+def test_what_numbers_may_be():
+    step = pipeline(optimizer=sc.AdamW(lr=torch.tensor(1e-3)))
+    assert step(pairs()[0]).learning_rate == pytest.approx(1e-3)
+    assert step.is_first
+    assert pipeline(optimizer="adamw").config["optimizer"]["type"] == "AdamW"
+    again = pipeline(stages=None, plan=step.plan)
+    assert [s.first_layer for s in again.plan.stages] == [s.first_layer for s in step.plan.stages]
+
+
+def test_bfloat16():
+    step = pipeline(precision="bfloat16")
+    losses = [step(batch).loss for batch in pairs()]
+    assert losses[0] == pytest.approx(pipeline()(pairs()[0]).loss, rel=0.05)
+    assert all(tensor.dtype == torch.float32 for tensor in step.state_dict().values())
