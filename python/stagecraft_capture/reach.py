@@ -12,7 +12,7 @@ import os
 import random
 import sysconfig
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -136,6 +136,11 @@ def globals_of(function: Any) -> Json:
         for name, value in found.items()
         if not isinstance(value, (types.ModuleType, type, types.BuiltinFunctionType))
     }
+
+
+def stored(table: Mapping[Any, Any]) -> dict[Any, Any]:
+    """What it holds. The [] of a dictionary's subclass may make something (ACT2FN of transformers)."""
+    return dict(dict.items(table) if isinstance(table, dict) else table)
 
 
 class Snapshot:
@@ -283,7 +288,7 @@ class Snapshot:
                 if table is not None:
                     self.containers.append((table, dict(table)))
         elif isinstance(value, dict):
-            self.containers.append((value, dict(value)))
+            self.containers.append((value, stored(value)))
         elif isinstance(value, (list, collections.deque)):
             self.containers.append((value, list(value)))
         elif isinstance(value, set):
@@ -321,7 +326,9 @@ class Snapshot:
                 if table != held:
                     table.clear()
                     table.update(held)
-            elif table.keys() != held.keys() or any(table[key] is not value for key, value in held.items()):
+            elif (now := stored(table)).keys() != held.keys() or any(
+                now[key] is not value for key, value in held.items()
+            ):
                 table.clear()
                 table.update(held)
         with torch.no_grad():

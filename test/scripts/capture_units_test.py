@@ -1,10 +1,11 @@
 """What stagecraft-capture makes of texts, names and numbers, without a capture."""
 
 import argparse
+import collections
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors", reason="scripts/setup.sh --models installs it")
 
 from stagecraft_capture.__main__ import number_from, positive_numbers, repeats_at, shortened, size, some
@@ -14,6 +15,7 @@ from stagecraft_capture.errors import CaptureError
 from stagecraft_capture.graph_text import affine, fit, fit_type
 from stagecraft_capture.layers import fits
 from stagecraft_capture.multiply_adds import of_product, sizes_at
+from stagecraft_capture.reach import Snapshot
 from stagecraft_capture.small_twin import small_config
 from stagecraft_tools.console import first_line
 from stagecraft_tools.torch_versions import VERSIONS, minor, version_like
@@ -151,3 +153,16 @@ def test_versions():
 def test_first_line():
     assert first_line(ValueError("one.\ntwo")) == "ValueError: one"
     assert first_line(KeyError()) == "KeyError"
+
+
+def test_a_dictionary_that_makes_things_is_remembered_without_making_any():
+    class Makes(collections.OrderedDict):  # as ACT2FN of transformers
+        def __getitem__(self, key):
+            raise AssertionError(f"{key} is made")
+
+    module = torch.nn.Identity()
+    module.made_by = Makes(gelu=int, silu=float)
+    before = Snapshot(module)
+    dict.__setitem__(module.made_by, "gelu", str)
+    before.restore()
+    assert list(module.made_by.items()) == [("gelu", int), ("silu", float)]
