@@ -70,8 +70,8 @@ std::vector<std::int64_t> rows(std::int64_t first, std::int64_t count) {
   return all;
 }
 
-RankTime time_of(Rank rank, const std::vector<Event>& events, std::int64_t step) {
-  RankTime time{.rank = rank.value};
+RankSeconds time_of(Rank rank, const std::vector<Event>& events, std::int64_t step) {
+  RankSeconds time{.rank = rank.value};
   for (const Event& event : events) {
     if (event.step != step || event.lane != Event::Lane::compute) continue;
     const EventKind kind = event_kind(event);
@@ -85,7 +85,7 @@ RankTime time_of(Rank rank, const std::vector<Event>& events, std::int64_t step)
 }
 
 /// What passes between processes behind a step.
-std::string text_of(const StepReport* report, const RankTime& time) {
+std::string text_of(const StepReport* report, const RankSeconds& time) {
   Json json;
   json["time"] =
       Json::array({time.rank, time.compute.value, time.wait.value, time.collective.value, time.other.value});
@@ -343,6 +343,7 @@ std::int64_t Session::take(const GivenTensors& batch) {
   const Model& model = setup_->inputs().model;
   const std::vector<std::int64_t> all = rows(first, batches_->samples_given());
   (void)data_->inputs(Split::train, all);
+  if (setup_->inputs().loss->reads_targets()) (void)data_->targets(Split::train, all);
   const auto layers = static_cast<int>(model.layers.size());
   (void)read_fields(*data_, Split::train, model.fields_of(0, layers, setup_->inputs().loss.get()), all);
   return first;
@@ -459,7 +460,7 @@ SessionStep Session::run(SegmentKind kind, const GivenTensors& batch, const std:
           (void)its.worker->run(setup_->programs().of(segment, its.rank), segment,
                                 [&](const StepReport& report) { its.report = report; });
           its.worker->settle();
-          const RankTime time = time_of(its.rank, its.worker->events(), segment.first_step);
+          const RankSeconds time = time_of(its.rank, its.worker->events(), segment.first_step);
           texts[place] = text_of(its.report ? &*its.report : nullptr, time);
           if (!process_) return;
           const std::vector<std::string> all = its.transport->all_gather_text(texts[place]);

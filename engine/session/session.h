@@ -31,7 +31,7 @@ struct SessionRanks {
 };
 
 /// Where a rank's time went in a step.
-struct RankTime {
+struct RankSeconds {
   int rank = 0;
   Seconds compute{0};     ///< forwards, backwards, updates
   Seconds wait{0};        ///< for transfers
@@ -43,7 +43,7 @@ struct RankTime {
 struct SessionStep {
   StepReport report;
   Seconds took{0};
-  std::vector<RankTime> ranks;
+  std::vector<RankSeconds> ranks;
 };
 
 /// Used by one thread at a time, its caller's; ranks have threads of their own. An error inside a step ends the session:

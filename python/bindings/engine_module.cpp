@@ -198,7 +198,7 @@ class PySession {
     made["tokens"] = report.tokens;
     made["seconds"] = step.took.value;
     py::list ranks;
-    for (const RankTime& rank : step.ranks) {
+    for (const RankSeconds& rank : step.ranks) {
       ranks.append(py::make_tuple(rank.rank, rank.compute.value, rank.wait.value, rank.collective.value,
                                   rank.other.value));
     }

@@ -109,9 +109,9 @@ TEST_CASE("a refused batch leaves a session as it was", "[session]") {
   wrong.erase("targets");
   CHECK(refused(session, wrong) == "the batch: \"targets\" is missing; the batch has x");
   wrong = batch(0);
-  wrong["y"] = wrong["x"];
+  wrong["number"] = wrong["x"];
   CHECK(refused(session, wrong) ==
-        "the batch: \"y\" is nothing that the pipeline reads; it reads x, targets");
+        "the batch: \"number\" is nothing that the pipeline reads; it reads x, targets");
   wrong = batch(0);
   wrong["x"] = at::full({kSamples, 4}, std::numeric_limits<double>::quiet_NaN());
   CHECK_FALSE(refused(session, wrong).empty());
