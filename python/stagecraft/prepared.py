@@ -73,7 +73,7 @@ def prepared_of(
         },
         "optimizer": optimizers.config_of(chosen, holders(folder.path)),
         "train_batch_size": samples,
-        "trainmicro_batch_size_per_gpu": micro_batch,
+        "train_micro_batch_size_per_gpu": micro_batch,
         **PRECISIONS[precision],
     }
     return Prepared(config, reader, fields, folder)

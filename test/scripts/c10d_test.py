@@ -155,8 +155,9 @@ def test_a_rank_that_is_killed_is_named(scratch):
     assert codes == [0, -signal.SIGKILL, 0], "\n".join(texts)
     for number in (0, 2):
         seconds, what = heard(texts, number)
-        assert "the process of rank 1 has ended without a word" in what
-        assert 5 < seconds < 12
+        # By its silence, or by Gloo's connection to it, whichever is heard first.
+        assert "the process of rank 1 has ended without a word" in what or "rank 1 failed: a transfer" in what
+        assert seconds < 12
 
 
 def test_a_rank_that_is_stopped_is_named(scratch):
