@@ -122,7 +122,7 @@ case "$libtorch" in
   *libtorch-include*)
     without=()  # what the build leaves out
     [[ $libtorch == */nccl/* ]] || without=(':!engine/device/cuda/*' ':!engine/transport/nccl/*')
-    mapfile -t with_torch < <(git ls-files '*.cpp' ':!test/*' ':!examples/*' "${without[@]}" | grep -vxFf <(printf '%s\n' "${sources[@]}"))
+    mapfile -t with_torch < <(git ls-files '*.cpp' ':!test/*' ':!examples/*' ':!python/libraries/*' "${without[@]}" | grep -vxFf <(printf '%s\n' "${sources[@]}"))
     ;;
   *)
     [ "$with_libtorch" = 0 ] || echo "lint: build/ is not configured with LibTorch; clang-tidy leaves out the sources that include it"

@@ -134,7 +134,7 @@ void Lines::hear(Rank from) {
   }
 }
 
-void Lines::post(Rank to, const Message& message, std::function<void()> over) {
+void Lines::post(Rank to, const Message& message, const std::function<void()>& over) {
   const std::string bytes = to_bytes(message);
   const std::lock_guard lock(peers_[to.index()]->sending);
   try {
@@ -146,7 +146,7 @@ void Lines::post(Rank to, const Message& message, std::function<void()> over) {
       std::memcpy(frame->data(), &head, sizeof head);
       frame->append(bytes, begin, size);
       auto move = wire_.send(to, kMessages, frame->data(), frame->size());
-      leave({to, frame, last ? std::move(over) : std::function<void()>(), std::move(move)});
+      leave({to, frame, last ? over : std::function<void()>(), std::move(move)});
     }
   } catch (const PeerError& error) {
     lost_(to, error.what());

@@ -35,7 +35,7 @@ class Lines {
   void start();
   /// Never waits for the other rank. `over`: called on another thread once the message is on its way. A broken
   /// connection is told to `lost`.
-  void post(Rank to, const Message& message, std::function<void()> over = {});
+  void post(Rank to, const Message& message, const std::function<void()>& over = {});
   /// Bytes to a place that the other rank has opened. The same else; `memory` holds them.
   void send(Rank to, std::uint32_t place, const void* bytes, std::size_t size,
             std::shared_ptr<const void> memory, std::function<void()> over);
