@@ -5,11 +5,11 @@
 #include "base/json.h"
 #include "engine/core/overflow.h"
 #include "engine/device/accelerators.h"
-#include "engine/device/graphs.h"
 #include "engine/run/resolve/devices.h"
 #include "engine/run/resolve/find_plan.h"
 #include "engine/run/resolve/memory_check.h"
 #include "engine/run/resolve/resolve.h"
+#include "engine/run/resolve/worker_options.h"
 #include "engine/run/save/checkpoint.h"
 #include "engine/run/save/checkpoint_folder.h"
 #include "engine/run/save/finite_state.h"
@@ -35,23 +35,14 @@ namespace {
 /// Stands for the config in messages.
 constexpr const char* kName = "pipeline";
 
-WorkerOptions worker_options(const RunSetup& setup, at::Device device) {
-  const RunConfig& config = setup.config();
-  WorkerOptions options;
-  options.optimizer = setup.inputs().optimizer;
-  options.scheduler = config.scheduler;
-  options.total_steps = setup.shape().steps;
-  options.gradient_clipping = config.gradient_clipping;
-  options.fp16 = config.fp16;
-  options.on_overflow = config.overflow_policy();
-  options.seed = static_cast<std::uint64_t>(config.seed);
-  options.device = device;
-  if (device.is_cuda() && config.cuda.graphs) options.graphs = make_device_graphs(device.index());
-  options.micro_batch_size = config.micro_batch_size;
-  options.batch_size = config.train_batch_size;
-  options.shuffle = false;
-  options.record_steps = 1;
-  return options;
+/// The least samples of a micro-batch that each layer takes.
+std::vector<std::int64_t> least_samples_of(const Model& model) {
+  const std::vector<BoundarySpec> shapes = boundaries(model, 1);
+  std::vector<std::int64_t> least;
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    least.push_back(model.layers[i]->least_samples(shapes[i].values.front().of_one_sample()));
+  }
+  return least;
 }
 
 NamedState names_of(const RunSetup& setup) {
@@ -157,6 +148,7 @@ Session::Session(const Json& config, const GivenTensors& first, SessionRanks ran
       throw;
     }
   }
+  least_samples_ = least_samples_of(setup_->inputs().model);
   make_workers(checkpoint, {}, meanwhile);
   steps_ = setup_->start().step;
 }
@@ -266,6 +258,8 @@ void Session::make_workers(const std::string& checkpoint, const States& states, 
             prepare_device(config, kName, process_ ? given_.machine_rank : its.rank.value);
         its.transport = transport_for(std::move(its.transport), *setup_, device);
         WorkerOptions options = worker_options(*setup_, device);
+        options.shuffle = false;
+        options.record_steps = 1;
         options.learning_rate = [this, scheduler = options.scheduler, total = options.total_steps,
                                  optimizer = options.optimizer](std::int64_t step) {
           return rate_ ? *rate_ : scheduler.rate({step, total, optimizer->learning_rate()});
@@ -325,7 +319,6 @@ void Session::on_ranks(const std::string& doing, const RankCrew::Task& task, con
 
 bool Session::reads_data() const {
   const Model& model = setup_->inputs().model;
-  const Loss& loss = *setup_->inputs().loss;
   const auto& stages = setup_->layers_of_stages();
   for (const auto& rank : ranks_) {
     for (const StageId stage : setup_->placement().stages_of(rank->rank)) {
@@ -334,7 +327,6 @@ bool Session::reads_data() const {
       if (stage.value == 0 || is_last || !model.fields_of(first, last, nullptr).empty()) return true;
     }
   }
-  static_cast<void>(loss);
   return false;
 }
 
@@ -382,9 +374,8 @@ Segment Session::segment_for(SegmentKind kind, const GivenTensors& batch,
   ++batches_taken_;
   if (kind != SegmentKind::train) return segment;
   const Model& model = setup_->inputs().model;
-  const std::vector<BoundarySpec> shapes = boundaries(model, 1);
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    const std::int64_t least = model.layers[i]->least_samples(shapes[i].values.front().of_one_sample());
+    const std::int64_t least = least_samples_[i];
     const auto small = std::ranges::find_if(
         segment.micro_batches, [&](const MicroBatchRange& range) { return range.count < least; });
     if (small == segment.micro_batches.end()) continue;

@@ -134,6 +134,7 @@ class Session {
   std::unique_ptr<RunSetup> setup_;
   std::unique_ptr<Dataset> data_;    ///< batches, whose numbers are compared with what the model takes
   GivenBatches* batches_ = nullptr;  ///< the same without, which the workers read
+  std::vector<std::int64_t> least_samples_;  ///< of a micro-batch, by layer
   std::vector<std::string> notes_;
   std::vector<std::unique_ptr<RankState>> ranks_;  ///< of this process
   std::function<void(Rank, const std::string&)> fail_all_;
