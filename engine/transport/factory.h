@@ -1,9 +1,8 @@
 #pragma once
 
-// The one place that chooses a transport.
+// The one place that chooses a transport. Those of processes come from their session (process_session.h).
 
 #include "engine/device/streams.h"
-#include "engine/transport/mpi/mpi_session.h"
 #include "engine/transport/nccl/wiring.h"
 #include "engine/transport/transport.h"
 
@@ -13,8 +12,6 @@
 #include <vector>
 
 namespace stagecraft {
-
-class C10dSession;  // transport/c10d/c10d_session.h
 
 /// What `world` threads of this process talk over.
 struct LocalRanks {
@@ -28,14 +25,6 @@ struct LocalRanks {
 /// Their transports alone.
 [[nodiscard]] std::vector<std::unique_ptr<Transport>> make_local_transports(int world,
                                                                             const TransportOptions& options);
-
-/// This process's rank of the MPI world. `session` outlives it. Collective: all processes make theirs.
-[[nodiscard]] std::unique_ptr<Transport> make_mpi_transport(MpiSession& session,
-                                                            const TransportOptions& options);
-
-/// This process's rank of a c10d group. `session` outlives it. Collective: all processes make theirs.
-[[nodiscard]] std::unique_ptr<Transport> make_c10d_transport(C10dSession& session,
-                                                             const TransportOptions& options);
 
 /// `hosts` for what is small, NCCL on the process's device `index` for boundaries and sums. Collective, with
 /// the wiring of all programs of the run. Throws InputError where the build is without CUDA.

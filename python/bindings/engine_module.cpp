@@ -12,7 +12,7 @@
 #include "engine/session/measured.h"
 #include "engine/session/session.h"
 #include "engine/transport/c10d/c10d_session.h"
-#include "engine/transport/mpi/mpi_session.h"
+#include "engine/transport/mpi/mpi_library.h"
 
 #include <torch/csrc/utils/pybind.h>
 
@@ -60,13 +60,13 @@ class Signals {
 };
 
 /// MPI's, for all pipelines of the process: it is initialized once. Never destroyed but by finish().
-std::unique_ptr<MpiSession>& mpi_session() {
-  static auto& session = *new std::unique_ptr<MpiSession>;
+std::unique_ptr<ProcessSession>& mpi_session() {
+  static auto& session = *new std::unique_ptr<ProcessSession>;
   return session;
 }
 
-MpiSession& the_mpi() {
-  if (!mpi_session()) mpi_session() = std::make_unique<MpiSession>(MpiThreads::in_turn);
+ProcessSession& the_mpi() {
+  if (!mpi_session()) mpi_session() = mpi_library().connect(MpiThreads::in_turn);
   return *mpi_session();
 }
 
@@ -108,14 +108,14 @@ class PySession {
       const Json json = json::parse_text(config, "pipeline");
       if (ranks == "mpi") {
         const TransportOptions options = transport_options(run_config_from(json, "pipeline"));
-        MpiSession& mpi = the_mpi();
+        ProcessSession& mpi = the_mpi();
         const LaunchInfo launch = detect_launch();
         check_world(launch, mpi.world());
-        its = {make_mpi_transport(mpi, mpi.share(options)), launch.machine_rank, launch.machine_world};
+        its = {mpi.make_transport(mpi.share(options)), launch.machine_rank, launch.machine_world};
       } else if (!ranks.empty()) {
         const TransportOptions options = transport_options(run_config_from(json, "pipeline"));
         c10d_ = std::make_unique<C10dSession>(ranks);
-        its = {make_c10d_transport(*c10d_, c10d_->share(options)), machine_rank, machine_world};
+        its = {c10d_->make_transport(c10d_->share(options)), machine_rank, machine_world};
       }
       session_ = std::make_unique<Session>(json, first, std::move(its), checkpoint, [&] { signals.look(); });
     }

@@ -40,7 +40,8 @@ def structure_of(module: Any, others: Iterable[Any]) -> str | None:
             values = thing.detach().cpu().contiguous()
             if thing.layout != torch.strided:
                 raise _NoStructure
-            return ("tensor", about, hashlib.sha256(values.view(-1).view(torch.uint8).numpy()).hexdigest())
+            numbers = memoryview(values.view(-1).view(torch.uint8).numpy())
+            return ("tensor", about, hashlib.sha256(numbers).hexdigest())
 
     text = io.BytesIO()
     try:

@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "engine/run/start/train.h"
 #include "engine/transport/c10d/c10d_session.h"
-#include "engine/transport/factory.h"
 #include "test/engine/process_ranks.h"
 #include "test/engine/transport_contract.h"
 #include "test/support/demand.h"
@@ -60,7 +59,7 @@ void print_what_is_heard(Transport& transport) {
 }
 
 void failure(C10dSession& session) {
-  const auto transport = make_c10d_transport(session, {.timeout = Seconds{60}});
+  const auto transport = session.make_transport({.timeout = Seconds{60}});
   transport->barrier();
   if (session.rank() == Rank{1}) return transport->fail("the disk is full");
   print_what_is_heard(*transport);
@@ -68,7 +67,7 @@ void failure(C10dSession& session) {
 
 /// Rank 1 goes by a signal, in the middle of a long transfer to it.
 void signalled(C10dSession& session, int signal, Seconds timeout) {
-  const auto transport = make_c10d_transport(session, {.timeout = timeout});
+  const auto transport = session.make_transport({.timeout = timeout});
   transport->barrier();
   if (session.rank() == Rank{1}) {
     const RequestPtr receive =
@@ -86,7 +85,7 @@ void signalled(C10dSession& session, int signal, Seconds timeout) {
 
 /// The process goes on, and never does what is waited for.
 void hanging(C10dSession& session) {
-  const auto transport = make_c10d_transport(session, {.timeout = Seconds{1}});
+  const auto transport = session.make_transport({.timeout = Seconds{1}});
   transport->barrier();
   if (session.rank() == Rank{1}) {
     std::this_thread::sleep_for(std::chrono::seconds(3));
@@ -97,7 +96,7 @@ void hanging(C10dSession& session) {
 
 /// Microseconds one way, and how fast a long tensor is.
 void speed(C10dSession& session) {
-  const auto transport = make_c10d_transport(session, {.timeout = Seconds{60}});
+  const auto transport = session.make_transport({.timeout = Seconds{60}});
   const int me = session.rank().value;
   for (const std::int64_t bytes : {4L, 1L << 14, 1L << 16, 1L << 20, 1L << 26}) {
     const int rounds = bytes > (1 << 20) ? 10 : 500;
@@ -128,7 +127,7 @@ void both(const std::string& one, const std::string& other) {
     threads.emplace_back([&, i] {
       try {
         C10dSession session(i == 0 ? one : other);
-        const auto transport = make_c10d_transport(session, {.timeout = Seconds{60}});
+        const auto transport = session.make_transport({.timeout = Seconds{60}});
         for (int round = 0; round < 20; ++round) tags_match(*transport);
       } catch (...) {
         errors[i] = std::current_exception();
@@ -163,7 +162,7 @@ void run(const std::string& what, const std::string& group, const std::string& a
   if (what == "both") return both(group, argument);
   if (what == "train") return train_config(argument, group);
   C10dSession session(group);
-  const auto make = [&](const TransportOptions& options) { return make_c10d_transport(session, options); };
+  const auto make = [&](const TransportOptions& options) { return session.make_transport(options); };
   const auto compare = [&](const std::vector<PipelineCase>& cases) {
     processes_equal_the_oracle(*make({.timeout = Seconds{120}, .synchronous_sends = true}), cases,
                                std::stoul(argument));

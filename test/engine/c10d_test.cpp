@@ -2,7 +2,6 @@
 
 #include "engine/transport/c10d/c10d_session.h"
 #include "engine/transport/c10d/message.h"
-#include "engine/transport/factory.h"
 #include "test/engine/over_hosts_cases.h"
 #include "test/support/catch.h"
 #include "test/support/demand.h"
@@ -53,7 +52,7 @@ void run_sessions(FakeGroup& group, int world, const std::function<void(C10dSess
 void run_c10d(int world, const TransportOptions& options, const std::function<void(Transport&)>& body) {
   FakeGroup group(world);
   run_sessions(group, world, [&](C10dSession& session) {
-    const auto transport = make_c10d_transport(session, options);
+    const auto transport = session.make_transport(options);
     try {
       body(*transport);
     } catch (const std::exception& error) {
@@ -93,7 +92,7 @@ TEST_CASE("c10d: what is short travels within a message, and nothing before its 
   FakeGroup group(2);
   std::atomic<std::size_t> before = 0;
   run_sessions(group, 2, [&](C10dSession& session) {
-    const auto transport = make_c10d_transport(session, {.timeout = Seconds{30}});
+    const auto transport = session.make_transport({.timeout = Seconds{30}});
     const at::Tensor tensor = at::full({1 << 20}, session.rank().value, at::kByte);
     if (session.rank() == Rank{0}) {
       const RequestPtr send = transport->post_send(Rank{1}, kTag, tensor);
@@ -207,7 +206,7 @@ TEST_CASE("c10d: ranks that were called off meet again, whatever was under way",
   std::atomic<int> met = 0;
   run_sessions(group, 3, [&](C10dSession& session) {
     const int me = session.rank().value;
-    const auto transport = make_c10d_transport(session, {.timeout = Seconds{30}});
+    const auto transport = session.make_transport({.timeout = Seconds{30}});
     const auto meeting = transport->meeting_place({.timeout = Seconds{30}});
     const at::Tensor tensor = at::zeros({100'000});
     try {
@@ -235,7 +234,7 @@ TEST_CASE("c10d: two groups of one process do not mix", "[c10d]") {
   for (FakeGroup* group : {&first, &second}) {
     runs.emplace_back([&, group] {
       run_sessions(*group, 2, [](C10dSession& session) {
-        const auto transport = make_c10d_transport(session, {.timeout = Seconds{30}});
+        const auto transport = session.make_transport({.timeout = Seconds{30}});
         for (int round = 0; round < 20; ++round) tags_match(*transport);
       });
       ++kept;
@@ -251,7 +250,7 @@ TEST_CASE("c10d: a rank whose connections break is named, and so is one that lef
     FakeGroup group(3);
     std::string heard;
     run_sessions(group, 3, [&](C10dSession& session) {
-      const auto transport = make_c10d_transport(session, {.timeout = Seconds{60}});
+      const auto transport = session.make_transport({.timeout = Seconds{60}});
       transport->barrier();
       if (session.rank() == Rank{1} && breaks) {
         group.cut_off(Rank{1});
@@ -283,7 +282,7 @@ TEST_CASE("c10d: a rank whose connections break is named, and so is one that lef
 TEST_CASE("c10d: who leaves early does not disturb those that need nobody else", "[c10d]") {
   FakeGroup group(3);
   run_sessions(group, 3, [&](C10dSession& session) {
-    const auto transport = make_c10d_transport(session, {.timeout = Seconds{30}});
+    const auto transport = session.make_transport({.timeout = Seconds{30}});
     const at::Tensor tensor = at::full({100'000}, session.rank().value);
     if (session.rank() == Rank{0}) return;
     const Rank other{3 - session.rank().value};

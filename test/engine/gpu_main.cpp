@@ -21,6 +21,7 @@
 #include "engine/run/resolve/devices.h"
 #include "engine/run/resolve/launcher.h"
 #include "engine/transport/factory.h"
+#include "engine/transport/mpi/mpi_session.h"
 #include "test/engine/case_list.h"
 #include "test/models/operators_on_device.h"
 #include "test/support/ranks.h"
@@ -112,7 +113,7 @@ void over_processes(MpiSession& session, const Runs& what, const Wrap& wrap) {
   const std::vector<PipelineCase> cases = cases_of(session.world(), what);
   int runs = 0;
   for (std::size_t i = static_cast<std::size_t>(session.world()); i < cases.size(); i += what.stride) {
-    runs += run_case(cases[i], what, make_mpi_transport(session, kOptions), wrap) ? 1 : 0;
+    runs += run_case(cases[i], what, session.make_transport(kOptions), wrap) ? 1 : 0;
   }
   if (session.rank().value == 0) {
     fmt::print("{} runs over {} processes on {} equal the oracle to the bit\n", runs, session.world(),

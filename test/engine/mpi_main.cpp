@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "engine/transport/direct/direct_transport.h"
-#include "engine/transport/factory.h"
 #include "engine/transport/mpi/mpi_bytes.h"
+#include "engine/transport/mpi/mpi_session.h"
 #include "test/engine/case_list.h"
 #include "test/engine/process_ranks.h"
 #include "test/engine/transport_contract.h"
@@ -65,12 +65,12 @@ void contract(MpiSession& session) {
     messages_in_blocks(session, bytes, /*most=*/1000);
   }
   processes_keep_the_contract(
-      [&](const TransportOptions& options) { return make_mpi_transport(session, options); });
+      [&](const TransportOptions& options) { return session.make_transport(options); });
 }
 
 /// By hand, on 2 ranks: takes 4.3 GB per rank.
 void huge_messages(MpiSession& session) {
-  const auto transport = make_mpi_transport(session, {.timeout = Seconds{300}});
+  const auto transport = session.make_transport({.timeout = Seconds{300}});
   const std::int64_t bytes = (std::int64_t{1} << 31U) + 4097;
   const int me = session.rank().value;
   const Tag tag{.payload = Payload::gradient, .from = StageId{1}, .to = StageId{0}, .number = 0};
@@ -88,7 +88,7 @@ void huge_messages(MpiSession& session) {
 }
 
 void equality(MpiSession& session, const std::vector<PipelineCase>& cases, std::size_t stride) {
-  const auto transport = make_mpi_transport(session, {.timeout = Seconds{120}, .synchronous_sends = true});
+  const auto transport = session.make_transport({.timeout = Seconds{120}, .synchronous_sends = true});
   processes_equal_the_oracle(*transport, cases, stride);
 }
 
@@ -96,7 +96,7 @@ void equality(MpiSession& session, const std::vector<PipelineCase>& cases, std::
 void direct(MpiSession& session, const std::vector<PipelineCase>& cases, std::size_t stride) {
   const TransportOptions options{.timeout = Seconds{120}, .synchronous_sends = true};
   const auto seed = static_cast<std::uint64_t>(session.rank().value) + 1;
-  transport::DirectTransport transport(make_mpi_transport(session, options),
+  transport::DirectTransport transport(session.make_transport(options),
                                        std::make_shared<FakeDevice>(std::make_shared<FakeFabric>(), seed));
   for (const auto& promise : {collectives_agree, agreements_come_late, tags_match,
                               equal_tags_keep_their_order, transfers_progress, posted_sends_do_not_block}) {
@@ -111,7 +111,7 @@ const Tag kTag{.payload = Payload::gradient, .from = StageId{1}, .to = StageId{0
 
 /// Rank 1 fails; the others hear of it at once, in a wait, a collective or in the middle of their work.
 void failure(MpiSession& session) {
-  const auto transport = make_mpi_transport(session, {.timeout = Seconds{60}});
+  const auto transport = session.make_transport({.timeout = Seconds{60}});
   transport->barrier();
   const auto begin = std::chrono::steady_clock::now();
   if (session.rank().value == 1) {
@@ -137,7 +137,7 @@ void failure(MpiSession& session) {
 }
 
 void timeout(MpiSession& session) {
-  const auto transport = make_mpi_transport(session, {.timeout = Seconds{0.5}});
+  const auto transport = session.make_transport({.timeout = Seconds{0.5}});
   transport->barrier();
   if (session.rank().value != 0) {
     std::this_thread::sleep_for(std::chrono::seconds(30));  // a hanging rank; rank 0 ends it

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -31,7 +32,7 @@ def captures(tmp_path_factory):
     return tmp_path_factory.mktemp("captures")
 
 
-def launched(launcher, folder, what, captures):
+def launched(launcher, folder, what, captures, package=BUILD / "python"):
     if not shutil.which(LAUNCHERS[launcher][0]):
         pytest.skip(f"there is no {launcher}")
     return subprocess.run(
@@ -42,7 +43,7 @@ def launched(launcher, folder, what, captures):
         timeout=300,
         env={
             **os.environ,
-            "PYTHONPATH": str(BUILD / "python"),
+            "PYTHONPATH": str(package),
             "STAGECRAFT_CACHE": str(captures),
             "OMP_NUM_THREADS": "1",
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -66,6 +67,18 @@ def test_processes_train_as_threads_do(tmp_path, captures):
     for who, each in found.items():
         assert each["losses"] == first["losses"], who
         assert all(torch.equal(each["weights"][n], t) for n, t in first["weights"].items()), who
+
+
+def test_mpirun_without_mpi_is_refused_with_one_line(tmp_path, captures):
+    package = tmp_path / "package"
+    shutil.copytree(BUILD / "python", package, symlinks=True)
+    (package / "stagecraft" / "_mpi.so").unlink()
+    done = launched("mpirun", tmp_path, "unequal", captures, package)
+    assert done.returncode == 0, done.stderr
+    for text in said(tmp_path).values():
+        assert re.match(r"MPI cannot be loaded: .*_mpi.so.* under torchrun, or as one process, no MPI is", text)
+    done = launched("threads", tmp_path, "train", captures, package)
+    assert done.returncode == 0, done.stderr
 
 
 @functools.cache

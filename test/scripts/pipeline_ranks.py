@@ -59,6 +59,8 @@ def train():
     assert [again(batch).loss for batch in batches()[3:]] == losses[3:6]
     weights = step.state_dict()
     assert all(torch.equal(weights[name], tensor) for name, tensor in again.state_dict().items())
+    loaded = "libmpi" in Path("/proc/self/maps").read_text()
+    assert loaded == ("OMPI_COMM_WORLD_RANK" in os.environ), "MPI is there under mpirun alone"
     torch.save({"losses": losses, "weights": weights}, FOLDER / f"rank-{RANK}.pt")
 
 

@@ -27,7 +27,7 @@ void check_world(const LaunchInfo& launch, int connected);
 
 /// One line for people: how to make a run under this launcher save and stop, and which signals do not leave it
 /// enough time. "" without a launcher (docs/guides/launching.md). `kill_after`: mpirun's own timeout
-/// (transport::kill_timeout), where it is known.
+/// (MpiLibrary::kill_timeout), where it is known.
 [[nodiscard]] std::string how_to_stop(const LaunchInfo& launch, std::optional<Seconds> kill_after);
 
 /// Threads of LibTorch's operators per rank: the cores over the ranks that share them, at least 1.

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "engine/run/resolve/launcher.h"
 #include "engine/transport/c10d/c10d_session.h"
-#include "engine/transport/mpi/mpi_session.h"
+#include "engine/transport/mpi/mpi_library.h"
 
 namespace stagecraft {
 namespace {
@@ -33,7 +33,7 @@ void require_connectable(const LaunchInfo& launch, const Together& together) {
 std::unique_ptr<ProcessSession> connect_processes(const LaunchInfo& launch, const Together& together) {
   std::unique_ptr<ProcessSession> session;
   if (!launch.torch) {
-    session = std::make_unique<MpiSession>();
+    session = mpi_library().connect(MpiThreads::its_own);
   } else if (together.process_group.empty()) {
     throw InputError(under_torchrun(launch, together.command));
   } else {

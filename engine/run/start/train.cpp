@@ -19,7 +19,7 @@
 #include "engine/run/train/exit_note.h"
 #include "engine/run/train/signals.h"
 #include "engine/transport/factory.h"
-#include "engine/transport/mpi/kill_timeout.h"
+#include "engine/transport/mpi/mpi_library.h"
 #include "models/tensors/libtorch_error.h"
 
 #include <fmt/format.h>
@@ -350,7 +350,7 @@ std::string ProcessRun::prepare_run(RunConfig config) {
   if (!request_.print_config) {
     announce(prepared_, output_);
     if (output_.print)
-      output_.print(how_to_stop(launch_, launch_.torch ? std::nullopt : transport::kill_timeout()));
+      output_.print(how_to_stop(launch_, launch_.torch ? std::nullopt : mpi_library().kill_timeout()));
   }
   output_.flush();  // the tables come before the lines of the rank that reports
   if (!prepared_.directory) return "";

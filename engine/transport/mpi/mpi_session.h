@@ -3,9 +3,9 @@
 // MPI's life in this process: initialized once, finalized once, or aborted.
 
 #include "base/ids.h"
+#include "engine/transport/mpi/mpi_library.h"
 #include "engine/transport/process_session.h"
 
-#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -15,9 +15,6 @@ namespace transport {
 class FutexSignals;
 class Heartbeats;
 }  // namespace transport
-
-/// Which threads may call MPI: the one that made the session, or any, one at a time.
-enum class MpiThreads : std::uint8_t { its_own, in_turn };
 
 /// One in a process.
 ///
