@@ -123,9 +123,10 @@ std::string products_text(const Json& gflops) {
 
 std::string mpi_text(const Json& json) {
   if (json["mpi"].is_null()) return json["mpi_remark"].get<std::string>();
-  return json["mpi"].get<std::string>() + (json["mpi_built_for_cuda"].get<bool>()
-                                               ? ", built to take GPU memory; a run asks again"
-                                               : ", built for host memory: tensors of GPUs are copied through it");
+  return json["mpi"].get<std::string>() +
+         (json["mpi_built_for_cuda"].get<bool>()
+              ? ", built to take GPU memory; a run asks again"
+              : ", built for host memory: tensors of GPUs are copied through it");
 }
 
 std::string people(const Json& json) {

@@ -132,16 +132,26 @@ void describe(V& v, ValidationConfig& c) {
              json::at_least(0));
 }
 
+/// Where a checkpoint cannot be written, and there are steps to come.
+enum class OnFailedSave : std::uint8_t { go_on, stop };
+template <>
+inline constexpr std::array enum_names<OnFailedSave>{"go_on", "stop"};
+
 struct CheckpointConfig {
   std::int64_t every_steps = 0;
   std::int64_t keep = 2;
   bool at_start = false;
+  OnFailedSave on_failure = OnFailedSave::go_on;
 };
 template <class V>
 void describe(V& v, CheckpointConfig& c) {
   v.optional("every_steps", c.every_steps, "0: only after the last step", json::at_least(0));
   v.optional("keep", c.keep, "the newest so many are kept; 0: all", json::at_least(0));
   v.optional("at_start", c.at_start, "one before the first step: the initial weights, for another framework");
+  v.optional("on_failure", c.on_failure,
+             "go_on: warn where one cannot be written, and try again at the next; the last one of a run, and "
+             "one that "
+             "a signal asks for, must be written. stop: the run ends with the error");
 }
 
 struct CommsConfig {

@@ -516,7 +516,7 @@ std::string Session::save(const std::string& path, const Meanwhile& meanwhile) {
     write_json_file(paths.config(), json::write(setup_->config()), Links::replace);
     write_json_file(paths.plan(), json::write(setup_->plan()), Links::replace);
   }
-  std::string folder;
+  Saved saved;
   on_ranks(
       fmt::format("saving the state of step {}", steps_),
       [&](std::size_t place) {
@@ -533,13 +533,13 @@ std::string Session::save(const std::string& path, const Meanwhile& meanwhile) {
         }
         require_finite_state(*its.worker, *its.transport, steps_);
         std::string unfinished;
-        const Saved saved =
-            save_checkpoint(*setup_, its_paths, *its.worker, *its.transport, steps_, false, unfinished);
-        its.transport->barrier();
-        if (place == 0) folder = saved.folder;
+        Saved its_saved =
+            save_checkpoint(*setup_, its_paths, *its.worker, *its.transport, {.step = steps_}, unfinished);
+        if (place == 0) saved = std::move(its_saved);
       },
       meanwhile);
-  return folder;
+  if (saved.failure) throw InputError(saved.failure->what);
+  return saved.folder;
 }
 
 std::vector<std::string> Session::gather(const std::string& mine) {

@@ -94,7 +94,7 @@ class Session {
   [[nodiscard]] std::vector<std::string> state_names() const;
 
   /// Writes a checkpoint of the present step into the run directory `path`, as `train` does. Collective. Returns its
-  /// folder. Throws InputError.
+  /// folder. Throws InputError where it cannot be written: what was there stays, and the session goes on.
   std::string save(const std::string& path, const Meanwhile& meanwhile);
 
   /// Collective over processes: everybody's text, in rank order.

@@ -77,18 +77,41 @@ void finish(bool failed) {
   mpi_session().reset();
 }
 
+/// A call that is under way. MPI serves one thread at a time, so no two of them may be over MPI. Made and ended with
+/// the GIL.
+class UnderWay {
+ public:
+  UnderWay(bool& busy, bool over_mpi) : busy_(busy), over_mpi_(over_mpi) {
+    if (busy) throw InputError("two steps at once: a pipeline makes one after the other");
+    if (over_mpi && mpi_is_used) {
+      throw InputError(
+          "two pipelines at once in threads of one process, over MPI, which serves one thread at a time: let "
+          "them "
+          "take turns, or start with torchrun");
+    }
+    busy_ = true;
+    if (over_mpi_) mpi_is_used = true;
+  }
+  ~UnderWay() {
+    busy_ = false;
+    if (over_mpi_) mpi_is_used = false;
+  }
+  UnderWay(const UnderWay&) = delete;
+  UnderWay& operator=(const UnderWay&) = delete;
+
+ private:
+  static inline bool mpi_is_used = false;
+  bool& busy_;
+  bool over_mpi_;
+};
+
 /// What Python calls: the same, with the GIL let go of while ranks work, and one call at a time.
 class PySession {
  private:
   template <class Work>
   auto without_python(const Work& work) {
     if (!session_) throw InputError("this pipeline is closed");
-    if (busy_) throw InputError("two steps at once: a pipeline makes one after the other");
-    busy_ = true;
-    struct Done {
-      bool& busy;
-      ~Done() { busy = false; }
-    } done{busy_};
+    const UnderWay under_way(busy_, over_mpi_);
     Signals signals(session_.get());
     auto made = [&] {
       const py::gil_scoped_release others;
@@ -100,13 +123,15 @@ class PySession {
 
  public:
   PySession(const std::string& config, const GivenTensors& first, const std::string& checkpoint,
-            const std::string& ranks, int machine_rank, int machine_world) {
+            const std::string& ranks, int machine_rank, int machine_world)
+      : over_mpi_(ranks == "mpi") {
+    const UnderWay under_way(busy_, over_mpi_);
     Signals signals(nullptr);
     {
       const py::gil_scoped_release others;
       SessionRanks its;
       const Json json = json::parse_text(config, "pipeline");
-      if (ranks == "mpi") {
+      if (over_mpi_) {
         const TransportOptions options = transport_options(run_config_from(json, "pipeline"));
         ProcessSession& mpi = the_mpi();
         const LaunchInfo launch = detect_launch();
@@ -209,6 +234,7 @@ class PySession {
   std::unique_ptr<C10dSession> c10d_;
   std::unique_ptr<Session> session_;
   bool busy_ = false;  ///< guarded by the GIL
+  const bool over_mpi_;
   const pid_t made_by_ = ::getpid();
 };
 

@@ -18,14 +18,16 @@ const MpiLibrary& load() {
   const std::string path = (std::filesystem::path(here.dli_fname).parent_path() / "_mpi.so").string();
   void* const loaded = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (loaded == nullptr) {
-    throw InputError(fmt::format(
-        "MPI cannot be loaded: {}. Processes of mpirun and srun need Open MPI's library (libmpi.so.40); under "
-        "torchrun, or as one process, no MPI is needed",
-        ::dlerror()));
+    throw InputError(
+        fmt::format("MPI cannot be loaded: {}. Processes of mpirun and srun need Open MPI's library "
+                    "(libmpi.so.40); under "
+                    "torchrun, or as one process, no MPI is needed",
+                    ::dlerror()));
   }
   // Never closed: MPI does not begin twice in a process.
   using Door = const MpiLibrary* (*)();
-  const auto door = reinterpret_cast<Door>(::dlsym(loaded, "stagecraft_mpi_library"));  // NOLINT: as POSIX has it
+  const auto door =
+      reinterpret_cast<Door>(::dlsym(loaded, "stagecraft_mpi_library"));  // NOLINT: as POSIX has it
   if (door == nullptr) throw InternalError(path + " has no stagecraft_mpi_library");
   return *door();
 }

@@ -12,11 +12,11 @@ import hashlib
 import io
 import os
 import pickle
-import site
 import sys
-import sysconfig
 from collections.abc import Iterable
 from typing import Any
+
+from stagecraft_tools.installed import is_installed
 
 
 class _NoStructure(Exception):
@@ -63,11 +63,10 @@ def _sources() -> str | None:
     main = sys.modules["__main__"]
     if getattr(main, "__file__", None) is None and "ipykernel" in sys.modules:
         return None
-    installed = tuple({*sysconfig.get_paths().values(), *site.getsitepackages()})
     found = hashlib.sha256()
     for name in sorted(sys.modules):
         file = getattr(sys.modules[name], "__file__", None)
-        if not file or not file.endswith(".py") or file.startswith(installed):
+        if not file or not file.endswith(".py") or is_installed(file):
             continue
         if not os.path.isfile(file):  # torch.ops has a name of no file
             continue

@@ -10,13 +10,14 @@ import functools
 import itertools
 import os
 import random
-import sysconfig
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from stagecraft_tools.installed import is_installed
 
 from .errors import OURS, TORCH
 from .torch_private import FakeTensor
@@ -27,17 +28,16 @@ if TYPE_CHECKING:
 
 PLAIN = (int, float, complex, str, bytes, bool, type(None))
 SEQUENCES = (list, tuple, set, frozenset, collections.deque)
-OTHERS = tuple(
-    os.path.realpath(p) + os.sep
-    for p in {sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-)
 
 
 @functools.cache
 def is_users(file: str | None) -> bool:
     """Whether a file is neither of an installed package nor ours."""
     return bool(
-        file and os.path.isfile(file) and not os.path.realpath(file).startswith((TORCH, OURS, *OTHERS))
+        file
+        and os.path.isfile(file)
+        and not is_installed(file)
+        and not os.path.realpath(file).startswith((TORCH, OURS))
     )
 
 

@@ -45,7 +45,7 @@ constexpr const char* kConfig = R"({
     "profiler": {"repeats": 1, "warmup_ms": 0},
     "pipeline": {"schedule": "1f1b", "cuts": [1]},
     "validation": {"every_steps": 2},
-    "checkpoint": {"every_steps": 1, "keep": 1},
+    "checkpoint": {"every_steps": 1, "keep": 1, "on_failure": "stop"},
     "log": {"timeline_steps": 1},
     "run_dir": "/runs/one"
   })";
@@ -58,14 +58,24 @@ std::unique_ptr<SimulatedDisk> fresh_disk() {
   return disk;
 }
 
-/// "" for a run that came to its end, else what it said, in one line.
-std::string session(SimulatedDisk& disk, bool resume) {
+/// A disk for runs that go on without a checkpoint that cannot be written.
+std::unique_ptr<SimulatedDisk> disk_to_go_on() {
+  Json config = json::parse_text(kConfig, "config");
+  config["checkpoint"].erase("on_failure");
+  auto disk = std::make_unique<SimulatedDisk>();
+  disk->write("/run.json", config.dump());
+  return disk;
+}
+
+/// "" for a run that came to its end, else what it said, in one line. `printed`: what people saw of it.
+std::string session(SimulatedDisk& disk, bool resume, std::string* printed = nullptr) {
   const StorageInstead instead(disk);
   TrainRequest request;
   request.config = "/run.json";
   request.resume = resume;
   TrainOutput output;
   output.note = [](const std::string&) {};
+  if (printed != nullptr) output.print = [&](const std::string& text) { *printed += text; };
   try {
     (void)train(request, output);
     return "";
@@ -206,6 +216,29 @@ TEST_CASE("a call that fails once costs no state and no history", "[storage_faul
   }
   sweep(*fresh, false, "short write", {DiskFault::Kind::short_write, 0, 0});
   sweep(*interrupted, true, "short write", {DiskFault::Kind::short_write, 0, 0});
+}
+
+TEST_CASE("a checkpoint that cannot be written is made up for by the next one", "[storage_faults]") {
+  const auto before = disk_to_go_on();
+  const std::int64_t calls = calls_of(*before, false);
+  int went_on = 0;
+  for (std::int64_t call = 0; call < calls; call += 3) {
+    const auto disk = before->copy();
+    disk->set_fault({DiskFault::Kind::error, call, ENOSPC});
+    std::string printed;
+    const std::string said = session(*disk, false, &printed);
+    INFO(fmt::format("call {}: {}\n{}", call, said, printed));
+    if (printed.find("could not be written") != std::string::npos) {
+      ++went_on;
+      CHECK(said.empty());
+      CHECK(printed.find("No space left on device. The run goes on") != std::string::npos);
+    }
+    disk->set_fault({});
+    CHECK(session(*disk, true).empty());
+    check_left(*disk);
+  }
+  CHECK(went_on > 10);
+  std::cout << fmt::format("{} of {} runs went on without a checkpoint\n", went_on, (calls + 2) / 3);
 }
 
 TEST_CASE("power that goes at any call costs no checkpoint and no history", "[power_cuts]") {

@@ -76,9 +76,17 @@ def test_mpirun_without_mpi_is_refused_with_one_line(tmp_path, captures):
     done = launched("mpirun", tmp_path, "unequal", captures, package)
     assert done.returncode == 0, done.stderr
     for text in said(tmp_path).values():
-        assert re.match(r"MPI cannot be loaded: .*_mpi.so.* under torchrun, or as one process, no MPI is", text)
+        assert re.match(
+            r"MPI cannot be loaded: .*_mpi.so.* under torchrun, or as one process, no MPI is", text
+        )
     done = launched("threads", tmp_path, "train", captures, package)
     assert done.returncode == 0, done.stderr
+
+
+def test_pipelines_over_mpi_take_turns(tmp_path, captures):
+    done = launched("mpirun", tmp_path, "at_once", captures)
+    assert done.returncode == 0, done.stderr
+    assert said(tmp_path)[0].startswith("two pipelines at once in threads of one process, over MPI")
 
 
 @functools.cache

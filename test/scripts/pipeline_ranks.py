@@ -2,7 +2,9 @@
 FOLDER WHAT`."""
 
 import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -64,6 +66,24 @@ def train():
     torch.save({"losses": losses, "weights": weights}, FOLDER / f"rank-{RANK}.pt")
 
 
+def at_once():
+    """Over MPI, pipelines of a process take turns: no call while the other one's is under way."""
+    step, beside = pipeline(), pipeline(schedule="zb_h1")
+
+    def between(*_):
+        try:
+            beside(batches()[0])
+        except sc.InputError as error:
+            (FOLDER / f"said-{RANK}").write_text(str(error))
+
+    if RANK == 0:
+        signal.signal(signal.SIGALRM, between)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+    else:
+        time.sleep(1)
+    assert step(batches()[0]).loss == beside(batches()[0]).loss
+
+
 def unequal():
     """Modules that differ are refused on all ranks."""
     try:
@@ -114,4 +134,11 @@ def raises():
 
 
 if __name__ == "__main__":
-    {"train": train, "raises": raises, "unequal": unequal, "wrong": wrong, "killed": killed}[WHAT]()
+    {
+        "at_once": at_once,
+        "killed": killed,
+        "raises": raises,
+        "train": train,
+        "unequal": unequal,
+        "wrong": wrong,
+    }[WHAT]()

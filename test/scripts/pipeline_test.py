@@ -3,9 +3,13 @@
 import copy
 import gc
 import os
+import resource
+import site
 import sys
+import sysconfig
 import threading
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +24,7 @@ sys.path.insert(0, str(BUILD / "python"))
 
 import stagecraft as sc
 from stagecraft.structure import structure_of
+from stagecraft_tools.installed import folders, is_installed
 
 STEPS, MICRO_BATCHES = 5, 4
 torch.set_num_threads(1)
@@ -301,6 +306,24 @@ def test_a_structure_is_all_that_a_capture_sees():
     assert structure_of(told, []) is None, "what cannot be pickled is captured each time"
 
 
+@pytest.mark.parametrize("users", [False, True])
+def test_a_users_files_are_those_that_are_not_installed(tmp_path, monkeypatch, users):
+    monkeypatch.setattr(site, "ENABLE_USER_SITE", users)
+    folders.cache_clear()
+    packages = site.getsitepackages()
+    for folder in (*packages, sysconfig.get_path("stdlib")):
+        assert is_installed(f"{folder}/package/file.py"), folder
+    assert is_installed(f"{site.getusersitepackages()}/package/file.py") == users
+    # What containers have: below Python's own prefix, and no package.
+    for file in (
+        f"{sys.prefix}/src/app/model.py",
+        tmp_path / "net.py",
+        f"{sysconfig.get_path('stdlib')}-mine/net.py",
+    ):
+        assert not is_installed(str(file)), file
+    folders.cache_clear()
+
+
 def test_batches_of_other_sizes_weigh_as_one_batch():
     step, theirs = pipeline(), net()
     made = torch.optim.AdamW(theirs.parameters(), lr=1e-3, fused=True)
@@ -441,6 +464,26 @@ def as_run(folder, step, data, steps):
     with open(f"{folder}/run.json", "w") as file:
         json.dump(config, file)
     return f"{folder}/run.json"
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_pipeline_as_it_was(scratch):
+    data, whole = pairs(3), pipeline()
+    losses = [whole(batch).loss for batch in data]
+    step = pipeline()
+    assert step(data[0]).loss == losses[0]
+    saved = Path(step.save(scratch / "run"))
+    most = max(file.stat().st_size for file in saved.iterdir()) - 1
+    assert step(data[1]).loss == losses[1]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        with pytest.raises(sc.InputError, match=r"step-00000002.*File too large"):
+            step.save(scratch / "run")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert os.listdir(scratch / "run" / "checkpoints") == ["step-00000001"]
+    assert step(data[2]).loss == losses[2]
+    assert step.save(scratch / "run").endswith("step-00000003")
 
 
 def test_the_command_line_goes_on_from_python_and_python_from_it(scratch):

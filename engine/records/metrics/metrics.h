@@ -57,11 +57,13 @@ class MetricsWriter {
  public:
   /// Throws InputError when the file cannot be opened: unwritable, or a link in its place.
   explicit MetricsWriter(std::string path);
-  /// Throws InputError when the line cannot be written, and leaves none of it.
+  /// Throws InputError when the line cannot be written, and leaves none of it in the file: it is owed, and written
+  /// before the next one.
   void append(const MetricsRecord& record);
   /// All lines will be there after a power cut, those too that could not be written before: a run that ends for
   /// want of one may still save its state. Before each checkpoint, so that history reaches as far as state.
   void sync();
+  [[nodiscard]] std::size_t owed_bytes() const { return owed_.size(); }
 
  private:
   void write_owed();

@@ -121,6 +121,33 @@ CheckpointFile write_layer(const std::string& folder, const Model& model, int in
   return file;
 }
 
+/// Those of `rank`, unless it is a replica other than its stage's first: replicas are equal. Returns them as the
+/// manifest lists them.
+Json write_layers(const RunSetup& setup, const Worker& worker, Rank rank, const std::string& folder) {
+  Json files = Json::array();
+  const Model& model = setup.inputs().model;
+  for (const StageId stage : setup.placement().stages_of(rank)) {
+    if (setup.placement().ranks[stage.index()].front() != rank) continue;
+    const auto [begin, end] = setup.layers_of_stages()[stage.index()];
+    for (int layer = begin; layer < end; ++layer) {
+      if (!has_state(*model.layers[static_cast<std::size_t>(layer)])) continue;
+      files.push_back(json::write(write_layer(folder, model, layer, worker)));
+    }
+  }
+  sync_folder(folder);
+  return files;
+}
+
+/// What the disk has against `work`; "": nothing.
+std::string why_not(const std::function<void()>& work) {
+  try {
+    work();
+    return "";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
 Manifest manifest_of(const RunSetup& setup, const std::string& run, std::int64_t step, bool validation_owed) {
   const std::int64_t epoch = steps_per_epoch(setup.shape());
   Manifest manifest;
@@ -350,46 +377,61 @@ std::uint64_t checkpoint_bytes(const RunSetup& setup) {
 }
 
 Saved save_checkpoint(const RunSetup& setup, const RunPaths& paths, const Worker& worker,
-                      Transport& transport, std::int64_t step, bool validation_owed, std::string& unfinished,
-                      OlderCheckpoints older) {
+                      Transport& transport, const SaveRequest& request, std::string& unfinished) {
   const bool first = transport.rank() == Rank{0};
   const std::string folder = paths.checkpoints();
-  Saved saved{checkpoint_path(folder, step), {}};
+  Saved saved;
+  /// Nobody writes into the folder any more.
+  const auto given_up = [&](Rank rank, const std::string& what) {
+    if (first) {
+      for (std::string& left : sweep_checkpoints(folder)) saved.notes.push_back(std::move(left));
+    }
+    unfinished.clear();
+    saved.failure = {rank, what};
+    return saved;
+  };
+
+  std::string failure;
   if (first) {
     saved.notes = sweep_checkpoints(folder);
-    unfinished = begin_checkpoint(folder, step);
+    failure = why_not([&] { unfinished = begin_checkpoint(folder, request.step); });
   }
+  failure = transport.broadcast(failure);
+  if (!failure.empty()) return given_up(Rank{0}, failure);
   unfinished = transport.broadcast(unfinished);
-  Json mine = Json::array();
-  for (const StageId stage : setup.placement().stages_of(transport.rank())) {
-    if (setup.placement().ranks[stage.index()].front() != transport.rank()) continue;  // replicas are equal
-    const auto [begin, end] = setup.layers_of_stages()[stage.index()];
-    for (int layer = begin; layer < end; ++layer) {
-      const Layer& that = *setup.inputs().model.layers[static_cast<std::size_t>(layer)];
-      if (has_state(that))
-        mine.push_back(json::write(write_layer(unfinished, setup.inputs().model, layer, worker)));
-    }
-  }
-  sync_folder(unfinished);
+
+  Json mine;
+  mine["files"] = Json::array();
+  mine["failure"] = why_not([&] {
+    request.first();
+    mine["files"] = write_layers(setup, worker, transport.rank(), unfinished);
+  });
   const std::vector<std::string> all = transport.all_gather_text(mine.dump());
+  Manifest manifest = manifest_of(setup, paths.run, request.step, request.validation_owed);
+  manifest.loss_scale = worker.loss_scale();
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const Json its = Json::parse(all[rank]);
+    failure = its.at("failure").get<std::string>();
+    if (!failure.empty()) return given_up(Rank{static_cast<int>(rank)}, failure);
+    for (const Json& file : its.at("files")) manifest.files.push_back(json::read<CheckpointFile>(file, {}));
+  }
+
   if (first) {
-    Manifest manifest = manifest_of(setup, paths.run, step, validation_owed);
-    manifest.loss_scale = worker.loss_scale();
-    for (const std::string& files : all) {
-      for (const Json& file : Json::parse(files)) {
-        manifest.files.push_back(json::read<CheckpointFile>(file, {}));
-      }
-    }
-    write_compared(unfinished + "/" + kManifestName, {manifest_text(manifest)});
-    std::string note = publish_checkpoint(folder, unfinished, step);
-    if (!note.empty()) saved.notes.push_back(std::move(note));
-    if (older == OlderCheckpoints::go) {
-      for (std::string& old : remove_older_checkpoints(folder, setup.config().checkpoint.keep, paths.run)) {
-        saved.notes.push_back(std::move(old));
-      }
+    failure = why_not([&] {
+      write_compared(unfinished + "/" + kManifestName, {manifest_text(manifest)});
+      std::string note = publish_checkpoint(folder, unfinished, request.step);
+      if (!note.empty()) saved.notes.push_back(std::move(note));
+    });
+  }
+  failure = transport.broadcast(failure);  // which others wait for longer than they would in a step
+  if (!failure.empty()) return given_up(Rank{0}, failure);
+  unfinished.clear();
+  saved.folder = checkpoint_path(folder, request.step);
+  if (first && request.older == OlderCheckpoints::go) {
+    for (std::string& old : remove_older_checkpoints(folder, setup.config().checkpoint.keep, paths.run)) {
+      saved.notes.push_back(std::move(old));
     }
   }
-  unfinished.clear();
   return saved;
 }
 

@@ -18,25 +18,42 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace stagecraft {
 
 struct Saved {
-  std::string folder;
+  /// Why there is no checkpoint.
+  struct Failure {
+    Rank rank;         ///< whose write failed
+    std::string what;  ///< the place and the reason
+  };
+
+  std::string folder;              ///< "" where there is none
+  std::optional<Failure> failure;  ///< the same on all ranks
   std::vector<std::string> notes;  ///< older checkpoints that could not be removed, for the log
 };
 
 enum class OlderCheckpoints : std::uint8_t { go, stay };
 
+/// What is saved.
+struct SaveRequest {
+  std::int64_t step = 0;         ///< made
+  bool validation_owed = false;  ///< after it
+  OlderCheckpoints older = OlderCheckpoints::go;
+  /// What this rank has to bring to the disk first; an InputError of it is the checkpoint's.
+  std::function<void()> first = [] {};
+};
+
 /// Collective: a stage's first replica writes its layers, rank 0 the rest; older ones beyond checkpoint.keep
-/// go, unless they are to stay. Every file is read back and compared with memory before the folder counts. Throws
-/// InputError when something cannot be written; what was there stays. `unfinished`: the folder that is being
-/// written, until it is whole. On an error it stays: other ranks write into it still, and the disk may hang.
+/// go, unless they are to stay. Every file is read back and compared with memory before the folder counts. Where something
+/// cannot be written, nothing of the checkpoint is left and what was there stays. All are through when it returns.
+/// `unfinished`: the folder that is being written, until it is whole, or gone. On an exception it stays: other ranks
+/// write into it still, and the disk may hang.
 Saved save_checkpoint(const RunSetup& setup, const RunPaths& paths, const Worker& worker,
-                      Transport& transport, std::int64_t step, bool validation_owed, std::string& unfinished,
-                      OlderCheckpoints older = OlderCheckpoints::go);
+                      Transport& transport, const SaveRequest& request, std::string& unfinished);
 
 /// The validation that `checkpoint` says is owed was made: its manifest says so from now on.
 void note_validation(const std::string& checkpoint);

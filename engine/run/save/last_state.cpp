@@ -52,8 +52,11 @@ LastSave save_last_state(const RunSetup& setup, const RunPaths& paths, const Wor
   } catch (const NotFiniteError& error) {
     return old(fmt::format(" ({})", error.what()));
   }
-  const Saved saved =
-      save_checkpoint(setup, paths, worker, meeting, *state.step, owed, unfinished, OlderCheckpoints::stay);
+  const Saved saved = save_checkpoint(
+      setup, paths, worker, meeting,
+      {.step = *state.step, .validation_owed = owed, .older = OlderCheckpoints::stay}, unfinished);
+  if (saved.failure)
+    return old(fmt::format(" (that of step {} cannot be written: {})", *state.step, saved.failure->what));
   return {saved.folder, fmt::format("The state of step {} was saved in {}: go on from it with --resume",
                                     *state.step, saved.folder)};
 }

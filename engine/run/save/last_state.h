@@ -32,7 +32,7 @@ struct LastSave {
 };
 
 /// Collective over `meeting`. Older checkpoints stay, whatever checkpoint.keep says: what went wrong may have begun
-/// before this step. `unfinished`: see save_checkpoint. Throws what saving throws.
+/// before this step. `unfinished`: see save_checkpoint.
 [[nodiscard]] LastSave save_last_state(const RunSetup& setup, const RunPaths& paths, const Worker& worker,
                                        Transport& meeting, const LastState& state, std::string& unfinished);
 

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace stagecraft {
 namespace {
@@ -45,6 +46,19 @@ void RunReporter::show(const std::string& line) {
   print_(line + "\n");
 }
 
+void RunReporter::write(const MetricsRecord& record) {
+  constexpr std::size_t kMostOwed = 64 << 20;
+  try {
+    metrics_.append(record);
+    told_ = false;
+  } catch (const InputError& error) {
+    const bool stop = setup_.config().checkpoint.on_failure == OnFailedSave::stop;
+    if (stop || metrics_.owed_bytes() > kMostOwed) throw;
+    if (!std::exchange(told_, true))
+      show(fmt::format("{}. Its lines wait in memory, and the run goes on", error.what()));
+  }
+}
+
 void RunReporter::step(const StepReport& report) {
   const Seconds time = lap();
   step_times_.add(time);
@@ -62,7 +76,7 @@ void RunReporter::step(const StepReport& report) {
     throw NotFiniteError(report.step, fmt::format("the loss is {}. The run stops here", record.loss),
                          /*skip_helps=*/true);
   }
-  metrics_.append(record);
+  write(record);
   const std::int64_t every = setup_.config().steps_per_print;
   if (every > 0 && (record.step % every == 0 || record.step == setup_.shape().steps)) {
     show(step_line(record, setup_.shape().steps));
@@ -86,7 +100,7 @@ void RunReporter::validation(const StepReport& report, std::int64_t steps_made) 
     record.accuracy = report.correct / static_cast<double>(units);
   }
   fill_rates(record, report, time);
-  metrics_.append(record);
+  write(record);
   show(validation_line(record, setup_.shape().steps, loss));
   last_validation_ = record;
 }

@@ -25,6 +25,8 @@ class RunReporter {
   void validation(const StepReport& report, std::int64_t steps_made);
   /// Every line of metrics.jsonl will be there after a power cut.
   void sync() { metrics_.sync(); }
+  /// A line for people, above the progress bar.
+  void show(const std::string& line);
   /// Takes the progress bar away for good.
   void finish() { progress_.reset(); }
 
@@ -36,13 +38,15 @@ class RunReporter {
  private:
   using Clock = std::chrono::steady_clock;
   [[nodiscard]] Seconds lap();
+  /// Throws InputError where the line cannot be written and the run must not go on.
+  void write(const MetricsRecord& record);
   static void fill_rates(MetricsRecord& record, const StepReport& report, Seconds time);
-  void show(const std::string& line);
 
   const RunSetup& setup_;
   MetricsWriter metrics_;
   Print print_;
   std::optional<ProgressBar> progress_;
+  bool told_ = false;  ///< that lines wait to be written
   Clock::time_point began_ = Clock::now();
   Clock::time_point mark_ = Clock::now();
   StepTimeSample step_times_;

@@ -116,11 +116,12 @@ class Trainer {
       int signal = goes_on ? transport_.finish_agreement() : agreed_signal();
       const bool due = trained && (segment.checkpoint_after || !more);
       if (due || (signal != 0 && outcome_.steps != saved_step_)) {
-        save(!whole || (trained && more && next.kind == SegmentKind::validate));
+        const Saved saved = save(!whole || (trained && more && next.kind == SegmentKind::validate));
         // What came during the save does not wait for another segment: everything is on disk.
         signal = agreed_signal();
-      } else if (whole && !trained && outcome_.steps == saved_step_ && transport_.rank() == Rank{0}) {
-        note_validation(outcome_.last_checkpoint);
+        if (saved.failure) go_on_without(*saved.failure, /*last=*/!more || signal != 0);
+      } else if (whole && !trained && outcome_.steps == saved_step_ && reporter_) {
+        note_validation_made();
       }
       // With nothing left to do there is nothing to stop.
       if (signal != 0 && (more || !whole)) {
@@ -146,7 +147,12 @@ class Trainer {
   /// Reads ahead for the next segment, if any. False: a validation that a signal cut short, which a resumed run
   /// makes again from its beginning.
   [[nodiscard]] bool carry_out(const Segment& segment, const Segment* next);
-  void save(bool validation_owed);
+  Saved save(bool validation_owed);
+  /// Behind a checkpoint that could not be written. Throws InputError, on the rank whose write failed, and PeerError on
+  /// the others, where the run must not go on. `last`: there is no next one.
+  void go_on_without(const Saved::Failure& failure, bool last);
+  /// Where its line or its note cannot be written, a resumed run makes the validation again.
+  void note_validation_made();
   void finish();
   void tell_of_graphs();
   void rehearse();
@@ -231,7 +237,9 @@ void Trainer::start() {
     require_finite_load(worker_, transport_, *initial);
     log_->info("weights from {}", *initial);
   }
-  if (setup_.config().checkpoint.at_start && start.checkpoint.empty()) save(false);
+  if (setup_.config().checkpoint.at_start && start.checkpoint.empty()) {
+    if (const Saved saved = save(false); saved.failure) go_on_without(*saved.failure, /*last=*/false);
+  }
   transport_.barrier();
   starting_.reset();
   StopSignals::training_begins();
@@ -277,8 +285,6 @@ bool Trainer::carry_out(const Segment& segment, const Segment* next) {
     if (next == nullptr || next->kind != segment.kind) worker_.settle();
   }
   if (!whole) log_->info("{}: left for a signal, to be made again", doing_.what);
-  // Before the manifest says that this validation was made.
-  if (reporter_ && !train) reporter_->sync();
   in_segment_ = false;
   if (!train) return whole;
   if (reporter_ && outcome_.steps == setup_.start().step) remove_results(paths_);
@@ -286,23 +292,52 @@ bool Trainer::carry_out(const Segment& segment, const Segment* next) {
   return true;
 }
 
-void Trainer::save(bool validation_owed) {
+Saved Trainer::save(bool validation_owed) {
   doing_.what = fmt::format("checkpoint after step {}", outcome_.steps);
   worker_.settle();
   const InPhase saving(transport_.waits(), Phase::save);
   const auto watch = watch_disk(setup_, paths_, transport_, doing_.what, tell_);
-  if (reporter_) reporter_->sync();
   check_session(paths_);
   require_finite_state(worker_, transport_, outcome_.steps);
-  const Saved saved = save_checkpoint(setup_, paths_, worker_, transport_, outcome_.steps, validation_owed,
-                                      doing_.unfinished);
+  const auto sync_history = [this] {
+    if (reporter_) reporter_->sync();
+  };
+  Saved saved = save_checkpoint(
+      setup_, paths_, worker_, transport_,
+      {.step = outcome_.steps, .validation_owed = validation_owed, .first = sync_history}, doing_.unfinished);
   for (const std::string& note : saved.notes) log_->warn("{}", note);
-  outcome_.last_checkpoint = saved.folder;
-  transport_.barrier();  // in a step nobody would wait so long for the one that writes the last files
   meet();
-  saved_step_ = outcome_.steps;
-  log_->info("{} written", outcome_.last_checkpoint);
+  if (!saved.failure) {
+    outcome_.last_checkpoint = saved.folder;
+    saved_step_ = outcome_.steps;
+    log_->info("{} written", outcome_.last_checkpoint);
+  }
   if (reporter_) reporter_->restart_clock();
+  return saved;
+}
+
+void Trainer::go_on_without(const Saved::Failure& failure, bool last) {
+  if (last || setup_.config().checkpoint.on_failure == OnFailedSave::stop) {
+    if (transport_.rank() == failure.rank) throw InputError(failure.what);
+    transport_.barrier();  // hears it from there
+  }
+  const std::string text = fmt::format(
+      "The checkpoint after step {} could not be written: {}. The run goes on, and tries again at the next "
+      "one; {}",
+      outcome_.steps, failure.what,
+      saved_step_ < 0 ? "there is none so far" : fmt::format("the newest is that of step {}", saved_step_));
+  log_->warn("{}", text);
+  if (reporter_) reporter_->show(text);
+}
+
+void Trainer::note_validation_made() {
+  try {
+    reporter_->sync();  // before the manifest says that it was made
+    note_validation(outcome_.last_checkpoint);
+  } catch (const InputError& error) {
+    if (setup_.config().checkpoint.on_failure == OnFailedSave::stop) throw;
+    log_->warn("the validation after step {} is not noted: {}", outcome_.steps, error.what());
+  }
 }
 
 std::string Trainer::save_last_state(Transport& meeting, bool not_finite) {
