@@ -62,8 +62,9 @@ class Step:
 class Pipeline:
     """Made by `pipeline()` or `load()`. One optimizer step per call.
 
-    Used by one thread at a time. Several pipelines may step at once; under mpirun they take turns. Its ranks end, and its memory is freed,
-    when it is dropped. Under torchrun and mpirun every process makes the same calls in the same order."""
+    Used by one thread at a time. Several pipelines may step at once; under mpirun they take turns. Its
+    ranks end, and its memory is freed, when it is dropped. Under torchrun and mpirun every process makes
+    the same calls in the same order."""
 
     def __init__(
         self,
@@ -234,8 +235,8 @@ class Pipeline:
     def save(self, path: str | os.PathLike[str]) -> str:
         """Writes a checkpoint into the run directory `path`, as `stagecraft train` does, and returns its
         folder. Of several processes all must call it. `load(path)` goes on from it, and so does `stagecraft
-        train --resume`. Throws InputError where it cannot be written: nothing of it is left, older ones stay, and the
-        pipeline goes on."""
+        train --resume`. Throws InputError where it cannot be written: nothing of it is left, older ones
+        stay, and the pipeline goes on."""
         root = os.path.abspath(os.fspath(path))
         folder = str(self._session.save(root))
         if self._session.is_first():
