@@ -27,6 +27,10 @@ fi
 # Open MPI 5 asks netlink for the way from a machine to itself, finds none, and complains on standard error; its other method finds one.
 export OMPI_MCA_reachable=${OMPI_MCA_reachable:-^netlink}
 
+# Containers often forbid Python to keep what it has compiled. PyTorch is compiled anew by each process then: 7 of the 13 s of processor
+# time of one that exports a model.
+unset PYTHONDONTWRITEBYTECODE
+
 # Seconds as "1 min 05 s".
 stagecraft_took() { printf '%d min %02d s' $(($1 / 60)) $(($1 % 60)); }
 

@@ -56,6 +56,8 @@ grep -qF "setup: ready" "$work/out" || complain "wheels: not ready"
 $tools/bin/ninja" ] || complain "wheels: not on the caller's PATH: $(cat "$work/found")"
 grep -qF "torch==" "$work/pip.log" || complain "LibTorch was not installed"
 
+PYTHONDONTWRITEBYTECODE=1 bash -c ". '$source/scripts/environment.sh'; [ -z \"\${PYTHONDONTWRITEBYTECODE+set}\" ]" || complain "Python may not keep what it compiles"
+
 # A torch that is asked for by name.
 : > "$work/pip.log"
 STAGECRAFT_TORCH=2.11 expect "an older torch" 0 "torch==2.11."
