@@ -160,9 +160,27 @@ def test_layouts(name):
     equal(name, images(LAYOUTS[name]), numbers(3, 6, 6), 1)
 
 
-@pytest.mark.parametrize("name", [*IN_PLACE, *PRODUCTS, *WRITES])
-def test_operators(name):
-    equal(name, rows({**IN_PLACE, **PRODUCTS, **WRITES}[name]), numbers(8), 1)
+def one_behind_the_other(works):
+    """Each behind a norm, which gives it ordinary numbers. What a wrong bit goes through differs, too."""
+    middle = [part for work in works for part in (nn.LayerNorm(16), Do(work))]
+    return nn.Sequential(nn.Linear(8, 16), *middle, nn.Linear(16, 4))
+
+
+@pytest.mark.parametrize("works", [IN_PLACE, WRITES], ids=["in place", "writes"])
+def test_operators(works):
+    equal(", ".join(works), one_behind_the_other(works.values()), numbers(8, name="input"), len(works))
+
+
+@pytest.mark.by_hand  # test_operators has them in two models
+@pytest.mark.parametrize("name", [*IN_PLACE, *WRITES])
+def test_operator(name):
+    equal(name, rows({**IN_PLACE, **WRITES}[name]), numbers(8), 1)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(name):
+    """Each alone: their numbers are so small that a norm behind them would hide wrong bits."""
+    equal(name, rows(PRODUCTS[name]), numbers(8), 1)
 
 
 def test_pyramid():

@@ -13,16 +13,17 @@ class Beside(Stateful):
         return h + super().forward(h)
 
 
+def is_in_rounds(case):
+    """Equals eager in a run too; random draws are a run's own."""
+    return not (case.words or case.differs or case.alone or case.prepare or "dropout" in case.name)
+
+
 class Rounds(nn.Sequential):
-    """Every case that equals eager in a run too, one behind the other; random draws are a run's own."""
+    """Every such case, one behind the other."""
 
     def __init__(self):
         torch.manual_seed(0)
-        chosen = [
-            case
-            for case in CASES
-            if not (case.words or case.differs or case.alone or case.prepare or "dropout" in case.name)
-        ]
+        chosen = [case for case in CASES if is_in_rounds(case)]
         middle = [part for case in chosen for part in (Beside(case.start, case.step), nn.LayerNorm(WIDTH))]
         super().__init__(nn.Linear(8, WIDTH), *middle, nn.Linear(WIDTH, 5))
 

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
 
 from capture_cases import CaptureError, capture, check, numbers
-from capture_state_cases import CASES, Rounds
+from capture_state_cases import CASES, Rounds, is_in_rounds
 from forked import isolated, stagecraft_capture
 from places import ENVIRONMENT, STAGECRAFT
 
@@ -150,7 +150,13 @@ def beside_eager(folder, data):
     )
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def marked(case):
+    """What test_runs has among others, and of which there is no more to say, is captured alone by hand."""
+    by_hand = is_in_rounds(case) and not case.left_out
+    return pytest.param(case, id=case.name, marks=[pytest.mark.by_hand] if by_hand else [])
+
+
+@pytest.mark.parametrize("case", map(marked, CASES))
 def test_case(case):
     """What the capture says of the module, and whether that is as expected."""
     module, batch = case.build(), numbers(8, name="h" if case.alone else "input")

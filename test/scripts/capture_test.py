@@ -81,7 +81,7 @@ def test_command(folder):
         failed = stagecraft_capture(*arguments, "-o", f"{folder}/x.model")
         assert failed.returncode == 2 and said in failed.stderr, failed.stderr
         assert "Traceback" not in failed.stderr and not os.path.exists(f"{folder}/x.model")
-    failed = in_a_process(f"{model}:build", "--input", "1,4,4", "-o", folder)
+    failed = stagecraft_capture(f"{model}:build", "--input", "1,4,4", "-o", folder)
     assert failed.returncode == 2 and "stagecraft-capture did not make it" in failed.stderr, failed.stderr
     for version in ("2.1.0", "2.13.1+cpu", "2.99.0", "3.15.0"):
         os.makedirs(f"{folder}/{version}/torch-{version}.dist-info")
@@ -205,36 +205,8 @@ def test_models():
         nn.Linear(128, 10),
     )
     equal("batch norm", convolutions, numbers(3, 8, 8, name="input"), 3)
-    # resnets, a vision transformer and other networks for images: eager_loop_test.py, whose captures are
-    # checked alike
-    sizes = dict(
-        vocab_size=96,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        tie_word_embeddings=False,
-    )
-    llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2))
-    layers = equal("llama", Logits(llama), tokens(96), 7, graphs_at_most=5)
-    assert layers[1].graph == layers[3].graph, "equal blocks share one graph"
-    gpt2 = transformers.GPT2Config(
-        vocab_size=96,
-        n_positions=32,
-        n_embd=32,
-        n_layer=2,
-        n_head=4,
-        tie_word_embeddings=False,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    equal("gpt2, with dropout", Logits(transformers.GPT2LMHeadModel(gpt2)), tokens(96), 7)
-    equal(
-        "bert, with dropout",
-        Logits(transformers.BertForMaskedLM(transformers.BertConfig(**sizes))),
-        tokens(96),
-        8,
-    )
+    # Networks for images, llama, gpt2 and bert: eager_loop_test.py, whose captures are checked alike. The
+    # latter two with dropout: test_keep and test_fields_and_losses.
 
 
 class Attention(nn.Module):
@@ -287,7 +259,7 @@ class Block(nn.Module):
 class HandWritten(nn.Module):
     """A GPT as nanoGPT's."""
 
-    def __init__(self, width=32, heads=4, layers=3):
+    def __init__(self, width=32, heads=4, layers=2):
         super().__init__()
         blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.transformer = nn.ModuleDict(
@@ -312,10 +284,9 @@ class HandWritten(nn.Module):
 def test_own_models():
     """Modules as people write them."""
     torch.manual_seed(0)
-    layers = equal("a GPT by hand", HandWritten(), tokens(96), 9)
+    layers = equal("a GPT by hand", HandWritten(), tokens(96), 7)
     assert (
-        len({graph_name(layer.graph) for layer in layers if layer.name.startswith("transformer.h.")})
-        == len(layers) // 3 - 1
+        len({graph_name(layer.graph) for layer in layers if layer.name.startswith("transformer.h.")}) == 2
     ), [layer.name for layer in layers]
 
     def encoder(**how):
@@ -346,19 +317,11 @@ def test_keep():
     """What is made again changes no bit and saves what it says; nothing random and no product is made
     again."""
     torch.manual_seed(0)
-    sizes = dict(
-        vocab_size=96,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        tie_word_embeddings=False,
-    )
     gpt2 = transformers.GPT2Config(
         vocab_size=96,
         n_positions=32,
         n_embd=32,
-        n_layer=2,
+        n_layer=1,
         n_head=4,
         tie_word_embeddings=False,
         bos_token_id=0,
@@ -375,12 +338,6 @@ def test_keep():
         nn.Linear(288, 10),
     )
     for name, module, batch, least_saved in (
-        (
-            "llama",
-            Logits(transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2))),
-            tokens(96),
-            0.2,
-        ),
         ("gpt2", Logits(transformers.GPT2LMHeadModel(gpt2)), tokens(96), 0.3),
         ("batch norm", convolutions, numbers(3, 8, 8, name="input"), 0.2),
     ):
@@ -492,7 +449,7 @@ def test_noise_and_weights():
     )
     equal("dropout in place behind a view", in_place, numbers(3, 8, 8, name="input"), 2)
     convnext = transformers.ConvNextConfig(
-        hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 1], drop_path_rate=0.2, image_size=32, num_labels=10
+        num_stages=2, hidden_sizes=[8, 16], depths=[1, 1], drop_path_rate=0.2, image_size=32, num_labels=10
     )
     equal(
         "convnext of transformers",
@@ -806,6 +763,7 @@ def test_fields_and_losses():
     assert [layer.tensors.names["f"] for layer in model.layers].count(["attention_mask"]) == 2, (
         "each attention reads the mask"
     )
+    assert model.layers[1].graph == model.layers[3].graph, "equal blocks share one graph"
     bert = Logits(transformers.BertForMaskedLM(transformers.BertConfig(**{**sizes, "num_hidden_layers": 1})))
     model = equal_model(
         "bert, padded",
