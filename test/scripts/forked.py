@@ -35,8 +35,17 @@ def in_fork(function):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+def imported():
+    """What captures import, once for all forks: seconds of each."""
+    import stagecraft_capture.__main__  # noqa: F401
+
+    if "transformers" in sys.modules:
+        import transformers.modeling_utils  # noqa: F401
+
+
 def isolated(function, *arguments):
     """Calls the function where it leaves nothing behind."""
+    imported()
     assert in_fork(lambda: function(*arguments)) == 0, "its exception stands above"
 
 
@@ -67,7 +76,7 @@ ALWAYS_TRIED = os.environ.get("STAGECRAFT_TRIAL") == "1"
 def stagecraft_capture(*arguments, trial=ALWAYS_TRIED):
     """As `python -m stagecraft_capture` with these arguments. `trial`: with a step of the engine, which takes
     seconds, and which what a test trains has no need of."""
-    import stagecraft_capture.__main__  # noqa: F401  # before the fork
+    imported()
     from stagecraft_capture.command import command
 
     return captured(["stagecraft-capture", *arguments, *([] if trial else ["--no-trial"])], command)

@@ -477,6 +477,7 @@ MODELS = {
     "resnet18_bf16_full": lambda folder: images(
         folder, TORCHVISION.format("resnet18(num_classes=10)"), 32, BF16 | FULL_NORMS
     ),
+    "narrow_resnet_bf16": lambda folder: images(folder, NARROW_RESNET, 32, BF16),
     "narrow_resnet_fp16": lambda folder: images(folder, NARROW_RESNET, 32, FP16 | FULL_NORMS | {"scale": 6}),
     "resnet18_fp16": lambda folder: images(
         folder, TORCHVISION.format("resnet18(num_classes=10)"), 64, FP16 | FULL_NORMS | {"scale": 6}
@@ -519,7 +520,7 @@ MODELS = {
 
 GROUPS = {
     "texts": ["llama_bf16", "bert_fp16", "gpt2_tied_bf16", "t5_tied_fp16"],
-    "images": ["resnet18_bf16", "narrow_resnet_fp16"],
+    "images": ["narrow_resnet_bf16", "narrow_resnet_fp16"],
     "translator": ["translator"],
 }
 
