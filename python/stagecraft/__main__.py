@@ -4,6 +4,7 @@ stagecraft train run.json` makes each process a rank."""
 import sys
 
 from .errors import InputError
+from .torchrun import leave_error
 
 OVER_A_GROUP = ("train", "profile")  # verbs that processes make together
 
@@ -26,6 +27,7 @@ def main() -> int:
         given = words(sys.argv[1:])
     except InputError as error:
         print(f"stagecraft: {error}", file=sys.stderr)
+        leave_error(error)
         return error.code
     return int(_engine.run_command_line(["stagecraft", *given]))
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import weakref
 from dataclasses import dataclass
 from typing import Any
 
 from .errors import InputError
+from .meeting import agreed_name
+from .torchrun import VARIABLE, leave_last_error
 
 
 @dataclass(frozen=True)
@@ -42,14 +45,23 @@ def ranks_of_this_start() -> Ranks:
     return Ranks(group.group_name, launch["machine_rank"], launch["machine_world"], group)
 
 
+if os.environ.get(VARIABLE):
+    atexit.register(leave_last_error)
+
+
 def new_group() -> Any:
-    """Of all processes that torchrun started, by Gloo."""
+    """Of all processes that torchrun started, by Gloo.
+
+    torchrun keeps one store for all its restarts, and Gloo would take addresses there that a dead process has
+    left (PyTorch's issue 167288). So each start has a part of the store to itself."""
     import torch.distributed as dist
 
     if not dist.is_available():
         raise InputError("this torch has no torch.distributed, which torchrun's processes talk by")
     if not dist.is_initialized():
-        dist.init_process_group("gloo")
+        store, rank, world = next(dist.rendezvous("env://"))
+        own = dist.PrefixStore(agreed_name(store, rank, world), store)
+        dist.init_process_group("gloo", store=own, rank=rank, world_size=world)
     return dist.new_group(backend="gloo")
 
 
