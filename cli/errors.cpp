@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/failure.h"
 #include "base/printable.h"
+#include "base/torchrun_error.h"
 #include "cli/output.h"
 #include "cli/usage_message.h"
 
@@ -18,6 +19,7 @@ namespace stagecraft::cli {
 namespace {
 
 int fail(int code, const std::string& message) noexcept {
+  leave_torchrun_error({code, message});
   if (message.empty()) return code;  // another process of the run says it
   std::signal(SIGPIPE, SIG_IGN);     // of what is still to be flushed: the code tells more
   try {

@@ -22,6 +22,8 @@ class ProcessSession {
   /// Collective: all processes make theirs.
   [[nodiscard]] virtual std::unique_ptr<Transport> make_transport(const TransportOptions& options) = 0;
 
+  /// Whether abort() ends the others too, at once: then the rank whose message counts has to be the first.
+  [[nodiscard]] virtual bool ends_others() const { return true; }
   /// Ends every process of the job, this one with `exit_code`. Print first.
   [[noreturn]] void abort(int exit_code) noexcept {
     end_others(exit_code);

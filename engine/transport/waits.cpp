@@ -14,8 +14,9 @@ namespace {
 using transport::gave_up_silent;
 using transport::timed_out;
 
-/// Time for a rank that failed to tell its reason before its process is called gone.
-constexpr Seconds kGrace{5};
+/// Time for a rank that failed to tell its reason before its process is called gone. It has sent the reason before
+/// it ended.
+constexpr Seconds kGrace{1};
 /// Even a short timeout_s calls nobody silent whose machine is busy for a moment.
 constexpr Seconds kLeastSilence{10};
 constexpr Seconds kLongestUntilNote{60};

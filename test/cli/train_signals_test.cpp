@@ -75,6 +75,24 @@ TEST_CASE("a signal before the first step ends the run at once", "[train_signals
   CHECK(train(folder, config, {"--resume"}).code == 0);
 }
 
+TEST_CASE("a run that was killed before its first checkpoint keeps its plan", "[train_signals]") {
+  const ScratchFolder folder;
+  Json config = tiny_run(folder);
+  config["train_steps"] = 100'000;
+  const std::string path = folder.write("run.json", config.dump());
+  const CommandResult killed =
+      shell(folder,
+            fmt::format("{{}} train {0} & p=$!; i=0; while [ ! -s {1}/metrics.jsonl ] && [ $i -lt 300 ]; do "
+                        "sleep 0.05; i=$((i+1)); done; kill -KILL $p; wait $p",
+                        path, folder.path("run")));
+  CHECK(killed.code == 137);
+  config["profiler"]["repeats"] = 100'000'000;  // for days
+  config["train_steps"] = 4;
+  CHECK(
+      shell(folder, fmt::format("timeout 60 {{}} train {} --resume", folder.write("run.json", config.dump())))
+          .code == 0);
+}
+
 TEST_CASE("whoever reads what a run prints cannot stop it", "[train_signals]") {
   const ScratchFolder folder;
   Json config = tiny_run(folder);

@@ -1,6 +1,8 @@
 """What Stagecraft does for torchrun: processes that are started again meet, whatever dead ones left in the
 store; and torchrun's summary says what went wrong."""
 
+import json
+import subprocess
 import threading
 import time
 
@@ -11,6 +13,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
+from places import STAGECRAFT
 from stagecraft.errors import InputError, PeerError
 from stagecraft.meeting import agreed_name
 from stagecraft.torchrun import leave_error
@@ -80,3 +83,27 @@ def test_who_only_heard_of_a_failure_is_not_its_root(tmp_path, monkeypatch):
         leave_error(raised(error), now=1000.9)
         found[rank] = failure(path)
     assert ChildFailedError("train.py", found).get_first_failure()[0] == 1
+
+
+def test_an_error_of_the_command_is_in_the_summary(tmp_path):
+    path = tmp_path / "error.json"
+    (tmp_path / "run.json").write_text("{}")
+    for command in (["train", "run.json"], ["trian"]):
+        path.unlink(missing_ok=True)
+        done = subprocess.run(
+            [STAGECRAFT, *command],
+            cwd=tmp_path,
+            env={"TORCHELASTIC_ERROR_FILE": str(path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2
+        read = failure(path)
+        assert read.message["message"] in done.stderr
+        assert read.message["errorCode"] == 2
+        first_line = read.message["message"].partition("\n")[0]
+        assert first_line in str(ChildFailedError("stagecraft", {0: read}))
+        assert abs(read.timestamp - time.time()) < 5
+    assert json.loads(path.read_text())["message"]["extraInfo"].keys() == {"timestamp"}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["error.json", "run.json"]

@@ -21,7 +21,8 @@ namespace stagecraft {
 namespace {
 
 /// The plan the run directory has, where it still fits this config and number of ranks: a resumed run goes on
-/// with its own plan unless it is asked for another.
+/// with its own plan unless it is asked for another, and measures nothing twice. Also one that was killed before its
+/// first checkpoint.
 std::optional<FoundPlan> earlier_plan(const RunConfig& config, const std::string& file, const Model& model,
                                       const std::optional<World>& world) {
   const std::string path = RunPaths{config.run_dir}.plan();
@@ -132,7 +133,7 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
   }
   std::optional<FoundPlan> found;
   const bool asked = !request.plan.empty() || config.pipeline.plan;
-  if (manifest && !asked) found = earlier_plan(config, file, inputs.model, world);
+  if (request.resume && !asked) found = earlier_plan(config, file, inputs.model, world);
   if (!found) found = find_plan(config, file, inputs, request.plan, world);
   const int threads = found->threads.value_or(threads_for(config, world, found->plan.placement().world()));
   Resolution resolution =

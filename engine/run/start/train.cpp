@@ -5,6 +5,7 @@
 #include "base/failure.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/torchrun_error.h"
 #include "engine/device/accelerators.h"
 #include "engine/run/resolve/devices.h"
 #include "engine/run/resolve/launcher.h"
@@ -96,7 +97,8 @@ void speak(const std::exception_ptr& error, const TrainOutput& output) {
 /// Where a signal before the first step leaves its note: known once the run directory is.
 class StartUp {
  public:
-  StartUp(const LaunchInfo& launch, const TrainOutput& output) : rank_(Rank{launch.rank}), output_(output) {}
+  StartUp(const LaunchInfo& launch, const TrainOutput& output)
+      : launch_(launch), rank_(Rank{launch.rank}), output_(output) {}
 
   void know(const RunPaths& paths) {
     const std::scoped_lock lock(mutex_);
@@ -119,12 +121,14 @@ class StartUp {
     if (!paths.root.empty()) {
       first = leave_exit_note(paths, {rank_, {}, "start-up", why, exit_code::kStopped}).value_or(first);
     }
-    // A launcher ends all ranks when the first one has left, so the one that speaks goes first.
-    if (!first) std::this_thread::sleep_for(std::chrono::duration<double>(kGrace.value));
+    leave_torchrun_error({exit_code::kStopped, why});
+    // MPI's launchers end all ranks when the first one has left, so the one that speaks goes first.
+    if (!first && !launch_.torch) std::this_thread::sleep_for(std::chrono::duration<double>(kGrace.value));
     leave(std::make_exception_ptr(StoppedError(first ? why : "")), output_);
   }
 
  private:
+  const LaunchInfo& launch_;
   const Rank rank_;
   const TrainOutput& output_;
   std::mutex mutex_;
@@ -275,6 +279,9 @@ class ProcessRun {
   /// failure, or failed after it.
   void claim(const std::exception_ptr& error, bool second);
   [[noreturn]] void give_up(const std::exception_ptr& error);
+  /// The failing rank speaks, removes `unfinished` and ends the job; another one lets it.
+  [[noreturn]] void leave_job(const std::string& doing, const std::exception_ptr& error, bool first,
+                              const std::string& unfinished);
   /// The same on another thread, while the rank's own hangs.
   [[noreturn]] void give_up_hanging(const std::string& doing, const std::exception_ptr& error);
   [[nodiscard]] bool heard_of_failure() const;
@@ -421,13 +428,27 @@ void ProcessRun::give_up(const std::exception_ptr& error) {
   if (transport_) {
     transport_->fail(fmt::format("rank {} failed during {}: {}", rank.value, doing_.what, failure.message));
   }
+  leave_job(doing_.what, error, first, doing_.unfinished);
+}
+
+void ProcessRun::leave_job(const std::string& doing, const std::exception_ptr& error, bool first,
+                           const std::string& unfinished) {
+  Failure failure = failure_of(error);
+  const int code = failure.code;
+  if (!failure.message.empty()) {
+    const Rank rank = session_->rank();
+    const std::string name = setup_ != nullptr ? setup_->rank_name(rank) : fmt::format("rank {}", rank.value);
+    failure.message = fmt::format("{}, {}: {}", name, doing, failure.message);
+  }
+  failure.secondary = !first;
+  leave_torchrun_error(failure);
   if (first) {
     speak(error, output_);
-    sweep_unfinished(doing_.unfinished);
-  } else {
+    sweep_unfinished(unfinished);
+  } else if (session_->ends_others()) {
     std::this_thread::sleep_for(std::chrono::duration<double>(kGrace.value));
   }
-  session_->abort(failure.code);
+  session_->abort(code);
 }
 
 void ProcessRun::give_up_hanging(const std::string& doing, const std::exception_ptr& error) {
@@ -435,10 +456,8 @@ void ProcessRun::give_up_hanging(const std::string& doing, const std::exception_
   const Failure failure = failure_of(error);
   const bool first =
       leave_exit_note(paths_, exit_record(setup_, session_->rank(), doing, failure)).value_or(true);
-  if (!first) std::this_thread::sleep_for(std::chrono::duration<double>(kGrace.value));
-  if (first) speak(error, output_);
   // The rank's own thread sits in a call that never returns, and in no call of MPI.
-  session_->abort(failure.code);
+  leave_job(doing, error, first, "");
 }
 
 bool ProcessRun::heard_of_failure() const {

@@ -45,6 +45,8 @@ class C10dSession final : public ProcessSession {
   [[nodiscard]] std::shared_ptr<Signs> heartbeats() const;
   [[nodiscard]] TransportOptions share(const TransportOptions& own) override;
   [[nodiscard]] std::unique_ptr<Transport> make_transport(const TransportOptions& options) override;
+  /// torchrun ends them, and waits for them to end by themselves.
+  [[nodiscard]] bool ends_others() const override { return false; }
   /// There is a processor for each rank of this machine, and one for its threads.
   [[nodiscard]] bool roomy() const { return roomy_; }
 

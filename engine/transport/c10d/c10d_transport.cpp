@@ -1,6 +1,7 @@
 #include "engine/transport/c10d/c10d_transport.h"
 
 #include "base/error.h"
+#include "engine/transport/heartbeats/heartbeats.h"
 #include "engine/transport/request_check.h"
 #include "engine/transport/spin.h"
 #include "engine/transport/texts.h"
@@ -15,8 +16,9 @@
 namespace stagecraft::transport {
 namespace {
 
-/// Time for a rank that is lost to have told its reason, or for its heartbeats to tell that it is gone.
-constexpr Seconds kLossGrace{7};
+/// Time for the reason to come. That of the lost rank itself came before its connection broke, in the same order as
+/// it was sent; but the rank may have left for another one's, whose words are still on their way.
+constexpr Seconds kLossGrace{0.5};
 /// Time for a failure's reason to leave.
 constexpr Seconds kAlarm{0.5};
 
@@ -120,7 +122,11 @@ void C10dTransport::poll(const std::function<bool()>& done, const What& what, st
     if (!lost) lost.emplace();
     if (lost->read() > kLossGrace) {
       session_.mark_failed();
-      throw PeerError(gave_up(rank(), what(), loss->rank, loss->why));
+      const std::shared_ptr<Signs> signs = session_.heartbeats();
+      const Sign sign = signs ? signs->of(loss->rank) : Sign();
+      const bool gone = sign.life == Sign::Life::gone;
+      throw PeerError(gone ? gave_up_silent(rank(), what(), loss->rank, sign)
+                           : gave_up(rank(), what(), loss->rank, loss->why));
     }
   }
 }
