@@ -160,6 +160,7 @@ struct CommsConfig {
   double timeout_s = 300;
   double start_up_timeout_s = 3600;
   double save_timeout_s = 3600;
+  double stop_timeout_s = 10;
   bool synchronous_sends = false;
   bool poison_released_slots = false;
   int slots_per_channel = 0;
@@ -188,6 +189,10 @@ void describe(V& v, CommsConfig& c) {
   v.optional("save_timeout_s", c.save_timeout_s,
              "seconds: longest wait for another rank that writes a checkpoint or the run's last files",
              seconds);
+  v.optional(
+      "stop_timeout_s", c.stop_timeout_s,
+      "seconds: a step that is not over so long after a SIGTERM is left, and the state before it is saved",
+      seconds);
   v.optional("synchronous_sends", c.synchronous_sends,
              "every send waits for its receive (MPI_Ssend): slower, what the proof assumes");
   v.optional("poison_released_slots", c.poison_released_slots,

@@ -58,6 +58,7 @@ bool Executor::run() {
     for (at_ = 0; at_ < list.size(); ++at_) {
       const Action& action = list[at_];
       if (left_out()) continue;
+      if (run_.options.before_action) run_.options.before_action();
       run_.transport.waits().pulse().beat(action);
       if (!records) {
         carry_out(action);

@@ -57,6 +57,8 @@ struct WorkerOptions {
   bool short_reads_in_take = true;
   bool poison_released_slots = false;  ///< fill with NaN on release, so that a late reader shows
   int record_steps = 0;                ///< keep the events of the last so many steps; 0: none
+  /// Called before each action of a segment. What it throws ends the segment there. On the worker's thread.
+  std::function<void()> before_action = nullptr;
   /// Sees (and, in tests that plant errors, changes) the gradients of a layer just before its update, clipped
   /// already. On the worker's thread.
   std::function<void(std::int64_t step, int layer, const Tensors& gradients)> on_gradients = nullptr;

@@ -75,6 +75,30 @@ TEST_CASE("a signal before the first step ends the run at once", "[train_signals
   CHECK(train(folder, config, {"--resume"}).code == 0);
 }
 
+TEST_CASE("a step that takes too long after a SIGTERM is left, and the state before it is saved",
+          "[train_signals]") {
+  const ScratchFolder folder;
+  Json config = tiny_run(folder);
+  config["model"] = Json::parse(R"({"family": "sequential", "layers": [
+    {"type": "linear", "features": 4},
+    {"type": "delay", "forward_ms": 200, "backward_input_ms": 200, "backward_weight_ms": 1, "features": 4,
+     "parameters": 1}]})");
+  config["pipeline"] = {{"cuts", {1}}};
+  config["profiler"]["repeats"] = 1;
+  config["comms"]["stop_timeout_s"] = 0.1;
+  const std::string path = folder.write("run.json", config.dump());
+  const CommandResult stopped =
+      shell(folder,
+            fmt::format("{{}} train {0} & p=$!; i=0; while [ ! -s {1}/metrics.jsonl ] && [ $i -lt 300 ]; do "
+                        "sleep 0.05; i=$((i+1)); done; kill -TERM $p; wait $p",
+                        path, folder.path("run")));
+  check_refused(stopped, 75, "not over 0.1 s later (comms.stop_timeout_s). The state of step");
+  CHECK(json::parse_file(folder.path("run/exit.json"))["code"] == 75);
+  const std::size_t made = facts(folder.path("run")).size();
+  CHECK(made < 4);
+  CHECK(fs::exists(folder.path(fmt::format("run/checkpoints/step-{:08}/manifest.json", made))));
+}
+
 TEST_CASE("a run that was killed before its first checkpoint keeps its plan", "[train_signals]") {
   const ScratchFolder folder;
   Json config = tiny_run(folder);

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
+#include <ctime>
 #include <semaphore.h>
 #include <utility>
 
@@ -15,18 +17,29 @@ constexpr std::array kSignals{SIGTERM, SIGUSR1, SIGUSR2, SIGINT, SIGHUP, SIGXCPU
 
 std::atomic<int> received_signal{0};  // written by the handler, on whatever thread it runs
 static_assert(std::atomic<int>::is_always_lock_free, "all that a handler may touch, but sem_post");
+std::atomic<std::int64_t> term_at{0};  ///< nanoseconds of the monotonic clock; 0: none came
+static_assert(std::atomic<std::int64_t>::is_always_lock_free, "the handler writes it");
 std::atomic<bool> training{false};
 std::atomic<bool> over{false};
 sem_t came;                                              // NOLINT: posted by the handler
 std::array<struct sigaction, kSignals.size()> previous;  // NOLINT: what to restore
+
+/// clock_gettime may be called by a handler, std::chrono's clocks need not be.
+std::int64_t now() {
+  constexpr std::int64_t kNano = 1'000'000'000;
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * kNano + time.tv_nsec;
+}
 
 extern "C" void remember(int signal) {
   if (signal == SIGINT && received_signal == SIGINT) {
     std::signal(SIGINT, SIG_DFL);
     std::raise(SIGINT);
   }
-  received_signal = signal;
   const int error = errno;
+  if (signal == SIGTERM && term_at == 0) term_at = now();
+  received_signal = signal;
   sem_post(&came);
   errno = error;
 }
@@ -44,6 +57,7 @@ void watch(const std::function<void(int)>& at_start) {
 
 StopSignals::StopSignals(std::function<void(int)> at_start) {
   received_signal = 0;
+  term_at = 0;
   training = false;
   over = false;
   sem_init(&came, 0, 0);
@@ -68,5 +82,10 @@ StopSignals::~StopSignals() {
 void StopSignals::training_begins() { training = true; }
 
 int StopSignals::received() { return received_signal; }
+
+Seconds StopSignals::since_term() {
+  const std::int64_t at = term_at;
+  return at == 0 ? Seconds{0} : Seconds{static_cast<double>(now() - at) * 1e-9};
+}
 
 }  // namespace stagecraft

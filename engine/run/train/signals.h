@@ -4,6 +4,8 @@
 // sets a flag; ranks look at it where the run can stop (between steps, at a drain point, between a validation's
 // micro-batches) and agree there.
 
+#include "base/ids.h"
+
 #include <functional>
 #include <thread>
 
@@ -22,6 +24,9 @@ class StopSignals {
 
   /// From here on signals are only remembered. Any thread may say so, any number of times.
   static void training_begins();
+  /// How long ago the first SIGTERM came: launchers and queues send it, and kill what still runs some 30 s later. 0: none
+  /// came. For any thread.
+  [[nodiscard]] static Seconds since_term();
   /// The signal that came, 0 if none did.
   [[nodiscard]] static int received();
 

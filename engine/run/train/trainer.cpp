@@ -75,6 +75,16 @@ std::unique_ptr<Overdue> watch_disk(const RunSetup& setup, const RunPaths& paths
   return watch_disk(setup, paths, transport, transport.waits().bound(), key, what, tell);
 }
 
+/// With what a step is left that takes too long after a SIGTERM. Validations end by themselves (Worker::run).
+WorkerOptions leaving_for_term(WorkerOptions options, Seconds bound) {
+  options.before_action = [bound] {
+    if (StopSignals::since_term() <= bound) return;
+    throw StoppedError(fmt::format(
+        "stopped by TERM: what was begun was not over {:g} s later (comms.stop_timeout_s)", bound.value));
+  };
+  return options;
+}
+
 class Trainer {
  public:
   Trainer(const RunSetup& setup, const RunPaths& paths, Transport& transport, at::Device device,
@@ -88,8 +98,10 @@ class Trainer {
         starting_(std::move(starting)),
         print_(screen.print),
         log_(std::move(log)),
-        worker_(setup.inputs().model, *setup.inputs().loss, *setup.inputs().data, setup.layers_of_stages(),
-                setup.placement(), transport, worker_options(setup, device)) {
+        worker_(
+            setup.inputs().model, *setup.inputs().loss, *setup.inputs().data, setup.layers_of_stages(),
+            setup.placement(), transport,
+            leaving_for_term(worker_options(setup, device), Seconds{setup.config().comms.stop_timeout_s})) {
     on_device_ = !device.is_cpu();
     if (transport.rank() != setup.reporter()) return;
     reporter_.emplace(setup, paths.metrics(), screen);
@@ -502,6 +514,7 @@ class LastWords {
     const std::string text = fmt::format("{}. {}", failure.message, words);
     if (failure.code == exit_code::kInput) return std::make_exception_ptr(InputError(text));
     if (failure.code == exit_code::kRefused) return std::make_exception_ptr(RefusedError(text));
+    if (failure.code == exit_code::kStopped) return std::make_exception_ptr(StoppedError(text));
     return failure.code == exit_code::kDefect ? std::make_exception_ptr(InternalError(text)) : error;
   }
 
