@@ -28,6 +28,7 @@ from .hugging_face import eager_masks
 from .in_place import out_of_place, storage, without_out, written_by
 from .lstm import lstms_by_layers
 from .noise import is_random
+from .number_checks import without_number_checks
 from .pooling import pool_by_means
 from .quick import quick
 from .reach import Snapshot
@@ -170,6 +171,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
             as_operators(),
             lstms_by_layers(),
             grus_by_layers(),
+            without_number_checks(),
             with_users_frames(),
             quick(),
             contextlib.redirect_stderr(io.StringIO()),

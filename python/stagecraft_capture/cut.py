@@ -21,7 +21,7 @@ from .composite import dependencies
 from .errors import CaptureError, place_of
 from .in_place import storage, written_by
 from .layers import chosen
-from .layouts import dense_between, gradients_in_order
+from .layouts import dense_between, dense_output, gradients_in_order
 from .noise import is_random
 
 if TYPE_CHECKING:
@@ -88,6 +88,12 @@ def constant_only(composite: Composite, needs: Needs, also: Iterable[fx.Node] = 
 def is_numbers(node: fx.Node) -> bool:
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def may_cross(node: fx.Node) -> bool:
+    """Whether a value may go from one layer to the next: complex numbers stay within one."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and not value.is_complex()
 
 
 def uses_of_changing(composite: Composite, position: dict[fx.Node, int]) -> list[tuple[int, int]]:
@@ -221,7 +227,7 @@ def cut(
     candidates = []
     for i in range(len(order) - 1):
         live = crossing(i)
-        if any(map(is_numbers, live)) and all(isinstance(n.meta.get("val"), torch.Tensor) for n in live):
+        if any(map(is_numbers, live)) and all(may_cross(n) for n in live):
             candidates.append((i, live))
     whole = uses_of_changing(composite, position)
     if choice == "auto" or choice.startswith("narrow:"):
@@ -259,6 +265,7 @@ def finish(pieces: list[Piece], composite: Composite, gradients: Any | None = No
     needs = dependencies(composite)
     given = derived(composite, needs)
     dense_between(pieces, composite, needs)
+    dense_output(pieces[-1], composite, needs)
     for piece in pieces:
         add_constants(piece, given, needs, composite)
 

@@ -108,6 +108,8 @@ def of_sizes(found: tuple[fx.Node, list[int], str], when: str = "") -> Unlike:
     about_floats = (
         " (x.var(0, correction=0) has another backward than (x - x.mean(0)).square().mean(0))"
         if re.search(r"\d\.\d", what) and "backward" in when
+        else "; give torch.cdist a compute_mode, which else follows from how many rows there are"
+        if "_euclidean_dist" in what
         else ""
     )
     return Unlike(

@@ -156,10 +156,11 @@ class Chooser:
         step = base.args[0] if is_element(base) else base
         if step.op != "call_function" or not may_be_made_again(step) or is_view(step):
             return None
+        # without a gradient of what is dropped, nothing reads the mask
+        if name_of(step) == "native_dropout" and (base.args[1] == 1 or len(self.elements[step]) < 2):
+            return None
         # by then another micro-batch may have changed it again
         if any(owner(n) in self.changed for n in inputs_again(step)):
-            return None
-        if name_of(step) == "native_dropout" and (base.args[1] == 1 or len(self.elements[step]) < 2):
             return None
         return step
 

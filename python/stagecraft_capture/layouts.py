@@ -95,6 +95,17 @@ def dense_between(pieces: list[Piece], composite: Composite, needs: Needs) -> No
                 read_as(piece, value, handed, order, composite, needs)
 
 
+def dense_output(last: Piece, composite: Composite, needs: Needs) -> None:
+    """Of a model without a loss of its own, whose gradient comes in the order of its dimensions."""
+    output = last.outputs[0]
+    if composite.loss is None and not output.meta["val"].is_contiguous():
+        contiguous = {"memory_format": torch.contiguous_format}
+        made = output.meta["val"].contiguous()
+        last.outputs = [
+            append(last, composite, needs, torch.ops.aten.clone.default, (output,), contiguous, made)
+        ]
+
+
 def append(
     piece: Piece,
     composite: Composite,
@@ -186,7 +197,14 @@ def gradients_between(
     wanted = [value for value in crossing if value.requires_grad]
     try:
         made = (
-            torch.autograd.grad(result, wanted, torch.ones_like(result), allow_unused=True) if wanted else ()
+            torch.autograd.grad(
+                result,
+                wanted,
+                torch.ones_like(result, memory_format=torch.contiguous_format),
+                allow_unused=True,
+            )
+            if wanted
+            else ()
         )
     except Exception as error:  # a backward of the user's own may raise any
         place = place_in(error)

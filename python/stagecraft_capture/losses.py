@@ -77,10 +77,11 @@ class WithLoss(torch.nn.Module):
 
     def forward(self, **batch: torch.Tensor) -> Any:
         made = self.wrapped(**{name: batch[name] for name in self.names if name in batch})
-        output = made if self.results is None else self.results.one(made)
+        results = self.results and self.results.of(self.training)
+        output = made if results is None else results.one(made)
         if self.loss is None:
             return output
-        loss = self.loss(made if self.results is None else self.results.again(made, output), Fields(batch))
+        loss = self.loss(made if results is None else results.again(made, output), Fields(batch))
         if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
             shape = f"{list(loss.shape)}" if isinstance(loss, torch.Tensor) else ""
             raise CaptureError(

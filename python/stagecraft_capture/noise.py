@@ -29,8 +29,25 @@ LIBRARY.define("normal(SymInt[] size, ScalarType dtype) -> Tensor")
 
 
 # Those of a graph file that draw.
-DRAWS = ("stagecraft::dropout", "stagecraft::bernoulli", "stagecraft::uniform", "stagecraft::normal")
+DRAWS = (
+    "stagecraft::dropout",
+    "stagecraft::bernoulli",
+    "stagecraft::uniform",
+    "stagecraft::normal",
+)
 NORMAL = ("randn", "randn_like")
+# In place on new memory, and as a trace has them: with their usual parameters alone.
+USUAL = {
+    **dict.fromkeys(("normal_", "normal_functional"), (0.0, 1.0)),
+    **dict.fromkeys(("uniform_", "uniform"), (0.0, 1.0)),
+}
+
+
+def is_usual(node: fx.Node) -> bool:
+    given = [node.kwargs.get(name) for name in ("mean", "std", "from", "to", "lambd") if name in node.kwargs]
+    found = (*node.args[1:], *given)
+    usual = USUAL.get(name_of(node), ())
+    return bool(usual) and all(float(a) == b for a, b in zip(found, usual))
 
 
 def draw_of(node: fx.Node) -> Callable[..., Any]:
@@ -42,7 +59,7 @@ def draw_of(node: fx.Node) -> Callable[..., Any]:
         return lambda sizes: torch.empty(sizes, dtype=made.dtype).bernoulli_(1 - p)
     if op in ("bernoulli", "bernoulli_") and isinstance(p, float):
         return lambda sizes: torch.empty(sizes, dtype=made.dtype).bernoulli_(p)
-    if op in NORMAL and made.is_floating_point():
+    if (op in NORMAL or op.startswith("normal_")) and made.is_floating_point():
         return lambda sizes: torch.empty(sizes, dtype=made.dtype).normal_()
     return lambda sizes: torch.empty(sizes, dtype=made.dtype).uniform_() if made.is_floating_point() else None
 
@@ -68,9 +85,10 @@ def draw_by_name(graph: fx.Graph, node: fx.Node) -> None:
     ):
         target = torch.ops.stagecraft_traced.bernoulli.default
         given: tuple[Any, ...] = (list(made.shape), float(node.args[1]), made.dtype)
-    elif op in ("rand", "rand_like", *NORMAL) and made.is_floating_point():
+    elif (op in ("rand", "rand_like", *NORMAL) or is_usual(node)) and made.is_floating_point():
         of = torch.ops.stagecraft_traced
-        target = of.normal.default if op in NORMAL else of.uniform.default
+        kinds = {"n": of.normal, "r": of.uniform, "u": of.uniform}
+        target = of.normal.default if op in NORMAL else kinds[op[0]].default
         given = (list(made.shape), made.dtype)
     else:
         return

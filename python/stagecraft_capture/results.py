@@ -34,6 +34,11 @@ def _know_dataclasses(made: Any) -> None:
         _know_dataclasses(part)
 
 
+def structure(made: Any) -> list[str]:
+    """Paths of its leaves."""
+    return [path for path, _ in taken_apart(made)[0]]
+
+
 def is_numbers(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
 
@@ -60,12 +65,25 @@ class Results:
     places: list[int] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     whole: bool = True  # whether the loss is a function of the whole result, or of the one tensor
+    # in evaluation, of a module that returns more in training: shapes of one sample, for each tensor that the
+    # loss reads there; which of these the module returns here too
+    shapes: list[torch.Size] = field(default_factory=list)
+    present: list[int] = field(default_factory=list)
+    in_training: Results | None = None  # where that is another than in evaluation
+
+    def of(self, training: bool) -> Results:
+        return self.in_training if training and self.in_training is not None else self
 
     def one(self, made: Any) -> torch.Tensor:
         """The tensor that goes to the loss."""
         if not self.places:
             return made
         leaves = self.leaves(made)
+        if self.shapes:
+            samples, given = _samples(leaves), dict(zip(self.present, leaves))
+            absent = (leaves[0].new_zeros(samples, shape.numel()) for shape in self.shapes)
+            rows = (_row(given[k], samples) if k in given else zeros for k, zeros in enumerate(absent))
+            return torch.cat(list(rows), 1)
         return leaves[0] if len(leaves) == 1 else torch.cat([_row(t, _samples(leaves)) for t in leaves], 1)
 
     def again(self, made: Any, one: torch.Tensor) -> Any:
@@ -73,7 +91,10 @@ class Results:
         if not self.places or not self.whole:
             return one
         leaves = self.leaves(made)
-        if len(leaves) > 1:
+        if self.shapes:
+            rows = one.split([shape.numel() for shape in self.shapes], 1)
+            parts = [rows[k].reshape(t.shape) for k, t in zip(self.present, leaves)]
+        elif len(leaves) > 1:
             samples = _samples(leaves)
             parts = one.split([_row(t, samples).shape[1] for t in leaves], 1)
             parts = [p[0, 0] if t.dim() == 0 else p.reshape(t.shape) for p, t in zip(parts, leaves)]
@@ -84,13 +105,40 @@ class Results:
         return pytree.tree_unflatten([put.get(i, leaf) for i, (_, leaf) in enumerate(everything)], spec)
 
     def leaves(self, made: Any) -> list[torch.Tensor]:
-        found, _ = taken_apart(made)
+        found = [("", made)] if isinstance(made, torch.Tensor) and self.shapes else taken_apart(made)[0]
         if [found[i][0] for i in self.places if i < len(found)] != self.names:
             raise CaptureError(
                 f"the loss reads {', '.join(self.names)} of what the module returns, which is another thing"
                 " in training than in evaluation: return the same of both"
             )
         return [found[i][1] for i in self.places]
+
+
+def by_mode(evaluation: Results, made: Any, training: Results, made_in_training: Any) -> Results:
+    """Of a module that returns more in training than in evaluation, as one with auxiliary heads does. The
+    tensor that goes to the loss is the same: what is absent in evaluation is zeros there, which the loss of
+    that result does not read."""
+    leaves = training.leaves(made_in_training)
+    shapes = [t.shape[1:] for t in leaves]
+    if isinstance(made, torch.Tensor):  # the first of its shape
+        names, own = [""], [made]
+        found = [next((k for k, t in enumerate(leaves) if t.shape == made.shape), None)]
+    else:
+        names, own = evaluation.names, evaluation.leaves(made)
+        found = [training.names.index(n) if n in training.names else None for n in names]
+    fits = len(leaves) > 1 and all(
+        k is not None and leaves[k].dim() > 0 and leaves[k].shape == t.shape for k, t in zip(found, own)
+    )
+    if not fits or any(t.dim() == 0 for t in leaves):
+        raise CaptureError(
+            f"of what the module returns the loss reads {', '.join(training.names) or 'the output'} in"
+            f" training, and {', '.join(evaluation.names) or 'the output'} in evaluation: return the same of"
+            " both, or in evaluation some of what is returned in training"
+        )
+    places = evaluation.places or [0]
+    return Results(
+        places, names, evaluation.whole, shapes, [k for k in found if k is not None], in_training=training
+    )
 
 
 def _samples(leaves: list[torch.Tensor]) -> int:

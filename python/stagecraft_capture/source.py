@@ -20,7 +20,7 @@ from .errors import CaptureError, missing
 from .losses import USUAL, Fields, WithLoss, usual
 from .no_weights import as_on_cpu, parameters_without_numbers
 from .precision import NARROW, narrow_as_asked
-from .results import Results, results_of
+from .results import Results, by_mode, results_of, structure
 from .small_twin import small_config
 from .users_code import first_look, refuse_result, refuse_untrainable, refuse_unusual, running, unwrapped
 
@@ -156,6 +156,10 @@ def load(arguments: argparse.Namespace) -> tuple[Any, Batch, bool]:
     made = first_look(WithLoss(module, None), samples())
     loss = load_loss(arguments.loss) if arguments.loss and arguments.loss not in USUAL else None
     results = results_for(made, module, loss, samples())
+    if loss is not None:
+        again = first_look(WithLoss(module, None), samples(), training=True)
+        if structure(again) != structure(made):
+            results = by_mode(results, made, results_for(again, module, loss, samples()), again)
     example = results.one(made)
     refuse_result(example, module)
     if not arguments.loss and len(fields) == 1 and isinstance(made, torch.Tensor):

@@ -66,8 +66,14 @@ def refuse_unusual(module: torch.nn.Module) -> None:
                 f"{name} is on the device {tensor.device}: return the module on the CPU (for types alone,"
                 " give --no-weights)"
             )
-        if tensor.is_quantized or tensor.layout != torch.strided or tensor.is_complex():
-            kind = "quantized" if tensor.is_quantized else "complex" if tensor.is_complex() else "sparse"
+        if tensor.is_complex() and isinstance(tensor, torch.nn.Parameter):
+            raise CaptureError(
+                f"{name} is complex, and weights are real numbers: hold it as two,"
+                f" torch.nn.Parameter(torch.view_as_real(...)), and read it in forward by"
+                f" torch.view_as_complex(self.{name.rpartition('.')[2]})"
+            )
+        if tensor.is_quantized or tensor.layout != torch.strided:
+            kind = "quantized" if tensor.is_quantized else "sparse"
             raise CaptureError(
                 f"{name} is {kind}, which runs do not know: return a module of dense real numbers"
             )
@@ -119,14 +125,20 @@ def sizes_of(fields: dict[str, torch.Tensor]) -> str:
     )
 
 
-def first_look(called: torch.nn.Module, fields: dict[str, torch.Tensor], what: str = "the model") -> Any:
-    """What a module, with its loss where it has one, returns in evaluation for `fields`, which are two
-    samples."""
+def first_look(
+    called: torch.nn.Module,
+    fields: dict[str, torch.Tensor],
+    what: str = "the model",
+    training: bool = False,
+) -> Any:
+    """What a module, with its loss where it has one, returns in evaluation, or in `training`, for `fields`,
+    which are two samples."""
     with (
         state_kept(called),
+        torch.random.fork_rng(devices=[]),
         running(f"{what} fails on samples of {sizes_of(fields)}{of_types(called)}", called),
     ):
-        return called.eval()(**fields)
+        return called.train(training)(**fields)
 
 
 def refuse_result(made: Any, module: torch.nn.Module) -> None:

@@ -16,6 +16,7 @@ torch.set_num_threads(1)
 
 MODELS = '''
 import dataclasses, torch
+from typing import NamedTuple
 import torch.nn.functional as F
 from torch import nn
 
@@ -60,6 +61,26 @@ class OneOfAll(Two):
     def forward(self, x):
         return self.heads(x)[0], None
 
+class Heads(NamedTuple):
+    logits: torch.Tensor
+    aux: torch.Tensor
+
+class HeadsInTraining(Two):
+    """As GoogLeNet: auxiliary logits in training, and the logits alone in evaluation."""
+    def __init__(self):
+        super().__init__()
+        self.aux = nn.Linear(16, 5)
+
+    def forward(self, x):
+        h = self.body[:2](x)
+        logits = self.actor(self.body[2:](h))
+        return Heads(logits, self.aux(h)) if self.training else logits
+
+class HeadInEvaluation(Two):
+    def forward(self, x):
+        actor, critic, h = self.heads(x)
+        return (actor, critic) if self.training else h
+
 class Positions(nn.Module):
     """Positions are looked up before the input is."""
     def __init__(self):
@@ -79,6 +100,14 @@ class Plain(Two):
 def of_tuple(output, batch):
     actor, critic, _, _ = output
     return F.cross_entropy(actor, batch["a"]) + 0.5 * F.mse_loss(critic, batch["r"])
+
+def of_heads(output, batch):
+    if isinstance(output, torch.Tensor):
+        return F.cross_entropy(output, batch["a"])
+    return F.cross_entropy(output.logits, batch["a"]) + 0.4 * F.cross_entropy(output.aux, batch["a"])
+
+def of_either(output, batch):
+    return (output if isinstance(output, torch.Tensor) else output[0] + output[1]).mean()
 
 def of_dict(output, batch):
     critic = output["more"]["critic"][:, 0]
@@ -121,6 +150,7 @@ CASES = {
     "dict": ("Dict", "of_dict", (A, R)),
     "dataclass": ("Dataclass", "of_dataclass", (A, R)),
     "its_own": ("WithItsLoss", "its_own", (A,)),
+    "heads": ("HeadsInTraining", "of_heads", (A,)),
     "one_of_all": ("OneOfAll", "cross_entropy", ()),
     "positions": ("Positions", "cross_entropy", ()),
     "output_alone": ("Plain", "of_output_alone", ()),
@@ -221,6 +251,11 @@ def test_trains_as_the_loop(models, name):
 REFUSED = {
     "no_loss": ("Tuple", None, "returns 2 tensors of trained numbers"),
     "usual_of_several": ("Dict", "cross_entropy", "say which the loss reads by a function"),
+    "another_in_evaluation": (
+        "HeadInEvaluation",
+        "of_either",
+        "return the same of both, or in evaluation some",
+    ),
     "integers": ("Integers", "of_integers", "the loss reads ['labels'] of what the module returns"),
     "one_number": ("Dataclass", "of_number", "the loss reads no tensor of each sample"),
 }

@@ -6,6 +6,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capture_cases import equal, nn, numbers, refused
+from stagecraft_capture.batch import Field
+from stagecraft_capture.losses import WithLoss
+from stagecraft_capture.results import results_of
 
 F = torch.nn.functional
 LAST = torch.channels_last
@@ -193,3 +196,40 @@ def test_no_number():
 
 def test_random_slopes():
     refused("random slopes", rows(nn.RReLU(inplace=True)), numbers(8), "draws random numbers of a kind")
+
+
+def test_dropped_input():
+    """Nothing reads the mask of an input that is dropped: it has no gradient."""
+    torch.manual_seed(0)
+    equal("an input", nn.Sequential(nn.Dropout(0.5), nn.Linear(8, 8), nn.Tanh()), numbers(8, name="input"), 1)
+
+
+def test_last_in_another_order():
+    """A gradient comes in the order of the output's dimensions, where no loss was captured."""
+    torch.manual_seed(0)
+    turned = Between(lambda x: x.sigmoid().transpose(1, 2), nn.Linear(8, 6), nn.Identity())
+    equal("a transposed output", turned, numbers(5, 8), 1)
+
+
+class Normal(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.last = nn.Linear(8, 8), nn.Linear(4, 4)
+
+    def forward(self, x):
+        mean, width = self.layer(x).chunk(2, 1)
+        known = torch.distributions.Normal(mean, nn.functional.softplus(width) + 0.1)
+        return self.last(known.rsample() if self.training else known.mean), known.scale
+
+
+def test_distributions():
+    """torch.distributions and F.gaussian_nll_loss look at numbers, which no graph can."""
+
+    def loss(output, batch):
+        return nn.functional.gaussian_nll_loss(output[0], batch["y"], output[1])
+
+    torch.manual_seed(0)
+    batch = numbers(8, more=[Field("y", [4], torch.float32)])
+    module = Normal()
+    results = results_of(module.eval()(batch.at(2)["x"]), module, lambda made: loss(made, batch.at(2)), 2)
+    equal("a normal distribution", WithLoss(module, loss, results), batch, 1, has_loss=True)
