@@ -88,6 +88,17 @@ at::Tensor normal_numbers(at::IntArrayRef shape, at::ScalarType dtype, const Ran
   return numbers.view({-1}).narrow(0, 0, size).to(dtype).view(shape);
 }
 
+at::Tensor exponential_numbers(at::IntArrayRef shape, at::ScalarType dtype, const RandomStream& stream,
+                               at::Device device) {
+  const double least = std::ldexp(1.0, dtype == at::kHalf ? -24 : -54);
+  return uniform_numbers(shape, at::kDouble, stream, device)
+      .neg_()
+      .log1p_()
+      .neg_()
+      .clamp_min_(least)
+      .to(dtype);
+}
+
 at::Tensor bernoulli_numbers(at::IntArrayRef shape, at::ScalarType dtype, double probability,
                              const RandomStream& stream, at::Device device) {
   return uniform_numbers(shape, at::kDouble, stream, device).lt(probability).to(dtype);

@@ -23,6 +23,10 @@ namespace stagecraft {
 [[nodiscard]] at::Tensor normal_numbers(at::IntArrayRef shape, at::ScalarType dtype,
                                         const RandomStream& stream, at::Device device);
 
+/// Of the exponential distribution with rate 1. None is 0: who draws by Gumbel's trick takes their logarithm.
+[[nodiscard]] at::Tensor exponential_numbers(at::IntArrayRef shape, at::ScalarType dtype,
+                                             const RandomStream& stream, at::Device device);
+
 /// Ones with `probability`, and zeros.
 [[nodiscard]] at::Tensor bernoulli_numbers(at::IntArrayRef shape, at::ScalarType dtype, double probability,
                                            const RandomStream& stream, at::Device device);

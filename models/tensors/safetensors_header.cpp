@@ -19,11 +19,11 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 
 constexpr std::uint64_t kLongestHeader = 100'000'000;  // the format's own limit
 
-constexpr std::array kDtypes{std::pair{at::kDouble, "F64"}, std::pair{at::kFloat, "F32"},
-                             std::pair{at::kHalf, "F16"},   std::pair{at::kBFloat16, "BF16"},
-                             std::pair{at::kLong, "I64"},   std::pair{at::kInt, "I32"},
-                             std::pair{at::kShort, "I16"},  std::pair{at::kChar, "I8"},
-                             std::pair{at::kByte, "U8"},    std::pair{at::kBool, "BOOL"}};
+constexpr std::array kDtypes{
+    std::pair{at::kDouble, "F64"},    std::pair{at::kFloat, "F32"},       std::pair{at::kHalf, "F16"},
+    std::pair{at::kBFloat16, "BF16"}, std::pair{at::kLong, "I64"},        std::pair{at::kInt, "I32"},
+    std::pair{at::kShort, "I16"},     std::pair{at::kChar, "I8"},         std::pair{at::kByte, "U8"},
+    std::pair{at::kBool, "BOOL"},     std::pair{at::kComplexFloat, "C64"}};
 
 class HeaderReader {
  public:

@@ -18,6 +18,7 @@ from torch import fx
 
 from .as_eager import as_eager
 from .assignments import data_as_detached, returned, written_back
+from .ctc import ctc_by_samples
 from .custom_functions import as_operators
 from .differences import Listed
 from .eager_kernels import eager_kernels
@@ -171,6 +172,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
             as_operators(),
             lstms_by_layers(),
             grus_by_layers(),
+            ctc_by_samples(),
             without_number_checks(),
             with_users_frames(),
             quick(),

@@ -162,7 +162,10 @@ def settle_constants(composites: dict[int, Composite], cuts: dict[int, list[Piec
         for k in range(len(next(iter(read.values())))):
             tensors = [values[b][read[b][k]] for b in few]
             if not all(
-                isinstance(t, torch.Tensor) and t.shape == tensors[0].shape and torch.equal(t, tensors[0])
+                isinstance(t, torch.Tensor)
+                and t.dtype != torch.complex128
+                and t.shape == tensors[0].shape
+                and torch.equal(t, tensors[0])
                 for t in tensors
             ):
                 continue

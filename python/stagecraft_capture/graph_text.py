@@ -31,6 +31,8 @@ TYPES = {
     torch.int64: "i64",
     torch.int32: "i32",
     torch.bool: "bool",
+    torch.complex64: "c64",
+    torch.complex128: "c128",
 }
 
 
@@ -44,10 +46,7 @@ def type_text(tensor: torch.Tensor) -> str:
 
 # Of operators that runs do not execute, what does the same.
 INSTEAD = {
-    "_embedding_bag": "take torch.nn.Embedding, and .sum(1) or .mean(1) of its result",
-    "_embedding_bag_forward_only": "take torch.nn.Embedding, and .sum(1) or .mean(1) of its result",
     "embedding_sparse_backward": "sparse gradients are not known here: sparse=False",
-    "_ctc_loss": "capture the model without its loss",
     "linalg_householder_product": (
         'torch.nn.utils.parametrizations.orthogonal has orthogonal_map="cayley", or train the weight as it is'
     ),
@@ -55,7 +54,6 @@ INSTEAD = {
         "only torchvision has a kernel for it, and runs have none of torchvision's: sample the image with"
         " torch.nn.functional.grid_sample, and multiply what it makes by the weight"
     ),
-    "masked_scatter": "put values at places with torch.where",
 }
 
 
@@ -87,7 +85,7 @@ def argument(value: Any, kind: Any, names: Names) -> Any:
         return value
     if value == 2**63 - 1 and kind.startswith("Optional"):
         return None  # a slice to the end; readers of JSON hold numbers as doubles
-    if isinstance(value, (int, float)):
+    if isinstance(value, (int, float, complex)):
         if kind == "Tensor":
             return {"scalar": number(value)}
         return number(value)
@@ -115,6 +113,8 @@ def argument(value: Any, kind: Any, names: Names) -> Any:
 
 
 def number(value: Any) -> Any:
+    if isinstance(value, complex):
+        return {"complex": [number(value.real), number(value.imag)]}
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
     return value
@@ -213,7 +213,7 @@ def steps(
             name, given = "stagecraft::dropout_apply", [given[0], given[1], round(1 - 1 / given[2], 12)]
         elif name == "stagecraft::bernoulli":
             given = [given[1], streams.setdefault(node, len(streams))]  # how many is in the result's type
-        elif name in ("stagecraft::uniform", "stagecraft::normal"):
+        elif name in ("stagecraft::uniform", "stagecraft::normal", "stagecraft::exponential"):
             given = [streams.setdefault(node, len(streams))]
         if not draws and name in DRAWS:
             raise CaptureError(
@@ -250,6 +250,17 @@ def graph_json(joint: Joint, parts: Parts, evaluation: tuple[Joint, list[fx.Node
     evaluation."""
 
     def ordered(letter: str) -> list[str]:
+        for name in tensors.names[letter]:
+            if letter != "c" and tensors.values[name].is_complex():
+                raise CaptureError(
+                    f"{name} is complex, and what a forward changes is held as real numbers: hold"
+                    " torch.view_as_real of it, and read it by torch.view_as_complex"
+                )
+            if tensors.values[name].dtype == torch.complex128:
+                raise CaptureError(
+                    f"{name} is a constant of torch.complex128, which files do not hold: make it with"
+                    " .to(torch.complex64)"
+                )
         return [type_text(tensors.values[name]) for name in tensors.names[letter]]
 
     names = Names(joint.roles)

@@ -27,6 +27,9 @@ VIEWS = {
     "split_with_sizes",
     "unbind",
     "chunk",
+    "view_as_real",
+    "view_as_complex",
+    "_conj",
 }
 
 

@@ -26,6 +26,7 @@ LIBRARY = torch.library.Library(TRACED, "DEF")
 LIBRARY.define("bernoulli(SymInt[] size, float p, ScalarType dtype) -> Tensor")
 LIBRARY.define("uniform(SymInt[] size, ScalarType dtype) -> Tensor")
 LIBRARY.define("normal(SymInt[] size, ScalarType dtype) -> Tensor")
+LIBRARY.define("exponential(SymInt[] size, ScalarType dtype) -> Tensor")
 
 
 # Those of a graph file that draw.
@@ -34,12 +35,14 @@ DRAWS = (
     "stagecraft::bernoulli",
     "stagecraft::uniform",
     "stagecraft::normal",
+    "stagecraft::exponential",
 )
 NORMAL = ("randn", "randn_like")
 # In place on new memory, and as a trace has them: with their usual parameters alone.
 USUAL = {
     **dict.fromkeys(("normal_", "normal_functional"), (0.0, 1.0)),
     **dict.fromkeys(("uniform_", "uniform"), (0.0, 1.0)),
+    **dict.fromkeys(("exponential_", "exponential"), (1.0,)),
 }
 
 
@@ -61,6 +64,8 @@ def draw_of(node: fx.Node) -> Callable[..., Any]:
         return lambda sizes: torch.empty(sizes, dtype=made.dtype).bernoulli_(p)
     if (op in NORMAL or op.startswith("normal_")) and made.is_floating_point():
         return lambda sizes: torch.empty(sizes, dtype=made.dtype).normal_()
+    if op.startswith("exponential"):
+        return lambda sizes: torch.empty(sizes, dtype=made.dtype).exponential_()
     return lambda sizes: torch.empty(sizes, dtype=made.dtype).uniform_() if made.is_floating_point() else None
 
 
@@ -87,7 +92,7 @@ def draw_by_name(graph: fx.Graph, node: fx.Node) -> None:
         given: tuple[Any, ...] = (list(made.shape), float(node.args[1]), made.dtype)
     elif (op in ("rand", "rand_like", *NORMAL) or is_usual(node)) and made.is_floating_point():
         of = torch.ops.stagecraft_traced
-        kinds = {"n": of.normal, "r": of.uniform, "u": of.uniform}
+        kinds = {"n": of.normal, "r": of.uniform, "u": of.uniform, "e": of.exponential}
         target = of.normal.default if op in NORMAL else kinds[op[0]].default
         given = (list(made.shape), made.dtype)
     else:

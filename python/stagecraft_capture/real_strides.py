@@ -1,5 +1,5 @@
-"""Strides that torch's fake kernels tell wrongly where an input is not contiguous. The real kernels are
-asked, on zeros."""
+"""Strides that torch's fake kernels tell wrongly where an input is not contiguous, or of any input, as those
+of Fourier transforms. The real kernels are asked, on zeros."""
 
 import contextlib
 from collections.abc import Iterator
@@ -30,6 +30,7 @@ OPERATORS = [
     *(ATEN.hardswish_backward.default, ATEN.glu_backward.default, ATEN.native_channel_shuffle.default),
     *(ATEN.roll.default, ATEN.reflection_pad2d.default, ATEN.replication_pad2d.default),
 ]
+ALWAYS = [ATEN._fft_r2c.default, ATEN._fft_c2r.default, ATEN._fft_c2c.default]
 WRITTEN_OUT = [op for op in OPERATORS if op not in meta_table]
 
 
@@ -41,7 +42,7 @@ def in_order(tensor: torch.Tensor) -> bool:
 
 def by_real_kernel(mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
     tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-    if all(map(in_order, tensors)):
+    if operator not in ALWAYS and all(map(in_order, tensors)):
         if operator not in WRITTEN_OUT:
             return NotImplemented
         with mode:
@@ -75,8 +76,8 @@ REMEMBERED = OfOperators()  # while the real kernels are asked: a model's layers
 
 @contextlib.contextmanager
 def real_strides() -> Iterator[None]:
-    before = {op: fake_kernels.get(op) for op in OPERATORS}
-    fake_kernels.update(dict.fromkeys(OPERATORS, by_real_kernel))
+    before = {op: fake_kernels.get(op) for op in (*OPERATORS, *ALWAYS)}
+    fake_kernels.update(dict.fromkeys(before, by_real_kernel))
     # else what they are written out as would be asked first
     meta_table.update(dict.fromkeys(WRITTEN_OUT, by_real_kernel))
     FakeTensorMode.cache, outside = REMEMBERED, FakeTensorMode.cache

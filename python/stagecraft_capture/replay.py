@@ -24,6 +24,8 @@ DTYPES = {
     "i64": torch.int64,
     "i32": torch.int32,
     "bool": torch.bool,
+    "c64": torch.complex64,
+    "c128": torch.complex128,
 }
 
 
@@ -45,6 +47,8 @@ def draw(name: str, result: str, arguments: list[Any], b: int) -> torch.Tensor:
     noise = torch.empty(sizes_at(result, b), dtype=DTYPES[result.split(" ")[1].split("[", maxsplit=1)[0]])
     if name == "stagecraft::bernoulli":
         return noise.bernoulli_(arguments[0])
+    if name == "stagecraft::exponential":
+        return noise.exponential_()
     return noise.normal_() if name == "stagecraft::normal" else noise.uniform_()
 
 
@@ -90,6 +94,8 @@ def value_of(argument: Any, values: Json, b: int) -> Any:
             return value_of(what, values, b)
         if kind == "float":
             return float(what)
+        if kind == "complex":
+            return complex(*(float(value_of(part, values, b)) for part in what))
         if kind == "dtype":
             return DTYPES[what]
         if kind == "layout":

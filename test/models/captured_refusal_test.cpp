@@ -210,6 +210,7 @@ TEST_CASE("graphs of buffers and dropouts that are refused", "[captured_refusals
   CHECK(noise(R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [0.8, 1]])") == "accepted");
   CHECK(noise(R"(["stagecraft::uniform", ["%3 f32[b,1]"], [1]])") == "accepted");
   CHECK(noise(R"(["stagecraft::normal", ["%3 f32[b,1]"], [1]])") == "accepted");
+  CHECK(noise(R"(["stagecraft::exponential", ["%3 f32[b,1]"], [1]])") == "accepted");
   CHECK_THAT(noise(R"(["stagecraft::normal", ["%3 f32[b,1]"], []])"),
              ContainsSubstring("takes 1 argument, found 0"));
   CHECK_THAT(noise(R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [1.5, 1]])"),

@@ -311,6 +311,8 @@ TEST_CASE("captured noise is drawn by name", "[captured]") {
        uniform_numbers({5, 1}, at::kFloat, stream, at::kCPU)},
       {R"(["stagecraft::normal", ["%3 f32[b,1]"], [4]])",
        normal_numbers({5, 1}, at::kFloat, stream, at::kCPU)},
+      {R"(["stagecraft::exponential", ["%3 f32[b,1]"], [4]])",
+       exponential_numbers({5, 1}, at::kFloat, stream, at::kCPU)},
   };
   for (const auto& [step, drawn] : cases) {
     Edits edits;

@@ -101,7 +101,7 @@ class Lines {
 
 // ---- Changes
 
-const std::vector<std::string> kTypes{"f32", "f64", "bf16", "f16", "i64", "i32", "bool"};
+const std::vector<std::string> kTypes{"f32", "f64", "bf16", "f16", "i64", "i32", "bool", "c64", "c128"};
 const std::vector<std::string> kLayouts{"dense",    "transposed",    "sliced",
                                         "expanded", "channels_last", "behind"};
 const std::vector<std::string> kFills{"usual",   "minus one", "bound",       "beyond",

@@ -144,6 +144,10 @@ TEST_CASE("normal numbers have their distribution, and a prefix of a stream is a
   CHECK(at::allclose(normal_numbers({7}, at::kDouble, stream, at::kCPU), filled, 1e-14, 1e-14));
   CHECK(at::allclose(normal.flatten().slice(0, 0, 7), filled, 1e-14, 1e-14));
   CHECK(normal_numbers({3, 1}, at::kBFloat16, stream, at::kCPU).scalar_type() == at::kBFloat16);
+  const at::Tensor exponential = exponential_numbers({200, 501}, at::kDouble, stream, at::kCPU);
+  CHECK(std::abs(exponential.mean().item<double>() - 1) < 0.02);
+  CHECK(std::abs(exponential.std().item<double>() - 1) < 0.03);
+  CHECK(exponential_numbers({1000, 100}, at::kHalf, stream, at::kCPU).min().item<double>() > 0);
 }
 
 TEST_CASE("initial values have their distribution", "[random]") {

@@ -8,7 +8,8 @@ pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models insta
 torchvision = pytest.importorskip("torchvision", reason="scripts/setup.sh --models installs it")
 pytest.importorskip("transformers", reason="scripts/setup.sh --models installs it")
 
-from capture_cases import equal, nn, numbers, refused
+from capture_cases import equal, nn, numbers, refused, tokens
+from stagecraft_capture.batch import Batch, Field
 
 F, LINEAR, SPECIAL = torch.nn.functional, torch.linalg, torch.special
 INFINITY = float("inf")
@@ -136,6 +137,37 @@ def of_eigenvectors(x):
     return values.unsqueeze(1) * vectors**2
 
 
+def spectrum(x):
+    return torch.fft.rfft(x)
+
+
+def short_time(x):
+    return torch.stft(x, 4, 2, window=torch.hann_window(4), return_complex=True)
+
+
+def back_again(x):
+    """A mask on a spectrogram, as speech enhancement has it."""
+    parts = short_time(x)
+    return torch.istft(parts * parts.abs().sigmoid(), 4, 2, window=torch.hann_window(4), length=16)
+
+
+def rotated(x):
+    angles = torch.polar(torch.ones(4), torch.arange(4.0))
+    return torch.view_as_real(torch.view_as_complex(x.view(-1, 2, 4, 2)) * angles)
+
+
+def low_modes(x):
+    whole = spectrum(x)
+    made = torch.zeros_like(whole)
+    made[:, :3] = whole[:, :3] * torch.complex(torch.ones(3), torch.arange(3.0))
+    return torch.fft.irfft(made, n=16)
+
+
+def from_parts(x):
+    whole = spectrum(x)
+    return torch.fft.irfft(torch.polar(whole.abs(), whole.angle()), n=16)
+
+
 GROUPS = {
     "elements": (
         6,
@@ -239,6 +271,8 @@ GROUPS = {
             *(f for reduce in ("sum", "prod", "mean", "amax", "amin") for f in reduced(reduce)),
             lambda x: x.index_fill(1, places(3, 2), 0.5) + x.index_fill(1, places(3, 2), torch.tensor(0.5)),
             lambda x: x.index_copy(1, torch.tensor([1, 3]), x[:, :2] * 2),
+            lambda x: x.masked_scatter(places(2, 6).bool(), 2 * x),
+            lambda x: x * torch.sort(x, stable=True, dim=1)[0] * (x > 0).any((0, 1)) * (x < 9).all((0, 1)),
             lambda x: x * torch.take(torch.arange(8.0), places(6, 6)),
             lambda x: x * torch.put(torch.arange(6.0), places(6, 3), torch.ones(3), accumulate=True),
             lambda x: x.detach().scatter(1, rows(3, x), 2 * x.detach(), reduce="add") * x,
@@ -311,6 +345,26 @@ GROUPS = {
             ),
         ],
     ),
+    "complex numbers": (
+        16,
+        [
+            lambda x: spectrum(x).abs() + spectrum(x).real.square(),
+            lambda x: torch.fft.fft(torch.fft.fft(x.view(-1, 4, 4), dim=-1), dim=-2).real,
+            lambda x: torch.fft.irfft(spectrum(x) * spectrum(x).conj(), n=16),
+            lambda x: torch.fft.irfft2(
+                torch.fft.rfft2(x.view(-1, 4, 4), norm="ortho"), s=(4, 4), norm="ortho"
+            ),
+            lambda x: torch.fft.hfft(torch.fft.ihfft(x), n=16),
+            lambda x: torch.fft.irfft(spectrum(x.view(-1, 4, 4).mT), n=4),
+            lambda x: torch.exp(1j * x).real,
+            lambda x: (torch.fft.fft(x) * 2 * torch.exp(-1j * torch.arange(16) / 16)).real,
+            lambda x: (spectrum(x) / (spectrum(x).abs() + 1)).imag,
+            lambda x: per_sample(spectrum(x).mean(1).abs()),
+            lambda x: (torch.view_as_complex(x.view(-1, 2, 4, 2)) @ torch.ones(4, 2).to(torch.cfloat)).real,
+            lambda x: short_time(x).abs(),
+            *(rotated, low_modes, from_parts, back_again),
+        ],
+    ),
     "equations": (
         9,
         [
@@ -351,6 +405,84 @@ def test_operators(group):
     torch.manual_seed(0)
     width, functions = GROUPS[group]
     equal(group, Of(width, functions), numbers(width), 1)
+
+
+class Bags(nn.Module):
+    def __init__(self, mode, weighted=False, **how):
+        super().__init__()
+        self.bag, self.last = nn.EmbeddingBag(20, 6, mode=mode, **how), nn.Linear(6, 3)
+        self.weights = nn.Embedding(20, 1) if weighted else None
+
+    def forward(self, input_ids):
+        weights = None if self.weights is None else self.weights(input_ids).squeeze(-1)
+        return self.last(self.bag(input_ids, per_sample_weights=weights))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags(mode):
+    torch.manual_seed(0)
+    for how in ({}, {"padding_idx": 0}):
+        equal(mode, Bags(mode, **how), tokens(20, 5), 1)
+    if mode == "sum":
+        equal("weights per sample", Bags(mode, weighted=True), tokens(20, 5), 1)
+
+
+class Speech(nn.Module):
+    def __init__(self, flat=False, **how):
+        super().__init__()
+        self.layer, self.loss, self.flat = nn.Linear(5, 7), nn.CTCLoss(**how), flat
+
+    def forward(self, x, labels, steps, count):
+        scores = self.layer(x).log_softmax(-1)
+        labels = labels.flatten() if self.flat else labels
+        return scores, self.loss(scores.transpose(0, 1), labels, steps, count)
+
+
+def test_classification_of_time():
+    fields = (
+        Field("x", [9, 5], torch.float32),
+        Field("labels", [3], below=6),
+        Field("steps", [], below=10),
+        Field("count", [], below=4),
+    )
+    torch.manual_seed(0)
+    for how in ({"zero_infinity": True}, {"blank": 6, "reduction": "sum", "zero_infinity": True}):
+        equal("ctc", Speech(**how), Batch(list(fields)), 1, has_loss=True)
+    refused(
+        "ctc, one behind the other", Speech(flat=True), Batch(list(fields)), "pad", "--field", has_loss=True
+    )
+
+
+class Complex(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(5, 4)
+        angles = torch.polar(torch.ones(5), torch.arange(5.0))
+        self.register_buffer("turn", angles, persistent=False)
+
+    def forward(self, x):
+        return self.second((torch.fft.rfft(self.first(x)) * self.turn).abs())
+
+
+def test_no_complex_numbers_between_layers():
+    torch.manual_seed(0)
+    for layer in equal("a buffer of complex numbers", Complex(), numbers(8), 2):
+        assert not any("c64" in of for of in layer.graph["inputs"] + layer.graph["outputs"])
+
+
+def test_choices_by_gumbel():
+    class Choice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(8, 6), nn.Linear(6, 4)
+
+        def forward(self, x):
+            z = self.first(x)
+            return self.last(nn.functional.gumbel_softmax(z, hard=True) if self.training else z.softmax(-1))
+
+    torch.manual_seed(0)
+    (layer, *_) = equal("gumbel", Choice(), numbers(8), 1)
+    assert any(step[0] == "stagecraft::exponential" for step in layer.graph["forward"]["steps"])
 
 
 class Cells(nn.Module):

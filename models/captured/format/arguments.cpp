@@ -132,6 +132,10 @@ class ArgumentReader {
   /// `kind`: what it becomes where it depends on b.
   Argument number(const Json& json, const InputPlace& place, Argument::Kind kind) const {
     if (json.is_boolean()) return of(c10::Scalar(json.get<bool>()));
+    if (const Json* parts = object_with(json, "complex")) {
+      if (!parts->is_array() || parts->size() != 2) refuse(json, place, R"({"complex": [real, imaginary]})");
+      return of(c10::Scalar(c10::complex<double>(real((*parts)[0], place), real((*parts)[1], place))));
+    }
     if (!json.is_number_integer() && object_with(json, "size") == nullptr) {
       return of(c10::Scalar(real(json, place)));
     }

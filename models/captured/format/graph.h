@@ -50,7 +50,16 @@ struct Argument {
 struct CompiledRun;
 
 struct Step {
-  enum class Own : std::uint8_t { none, dropout, dropout_apply, bernoulli, uniform, normal, compiled };
+  enum class Own : std::uint8_t {
+    none,
+    dropout,
+    dropout_apply,
+    bernoulli,
+    uniform,
+    normal,
+    exponential,
+    compiled
+  };
 
   std::string name;                       ///< "aten::addmm"
   InputPlace place{};                     ///< in the graph's file; empty for compiled code

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 #include <utility>
 
 namespace stagecraft::captured {
@@ -145,6 +146,9 @@ class GraphReader {
       all.push_back(parse_value_type(texts[i], at(fmt::format("{}/{}", key, i))));
       if (!of_b && all.back().depends_on_b()) {
         refuse(fmt::format("{}/{}", key, i), texts[i], "a type whose sizes do not depend on b");
+      }
+      if (c10::isComplexType(all.back().dtype) && std::string_view(key) != "constants") {
+        refuse(fmt::format("{}/{}", key, i), texts[i], "real numbers: complex ones stay within a layer");
       }
     }
     return all;

@@ -79,7 +79,7 @@ Step StepParser::step(const Json& json, const std::string& pointer) {
   if (step.name == "stagecraft::dropout" || step.name == "stagecraft::dropout_apply") {
     dropout(step, json, pointer);
   } else if (step.name == "stagecraft::bernoulli" || step.name == "stagecraft::uniform" ||
-             step.name == "stagecraft::normal") {
+             step.name == "stagecraft::normal" || step.name == "stagecraft::exponential") {
     noise(step, json, pointer);
   } else {
     listed(step, json, pointer);
@@ -179,12 +179,13 @@ void StepParser::dropout(Step& step, const Json& json, const std::string& pointe
 }
 
 // Stagecraft's own: (p, stream) -> ones with probability p, and (stream) -> numbers from [0, 1), or of the
-// normal distribution. Their result's type says which and how many.
+// normal distribution, or of the exponential one. Their result's type says which and how many.
 void StepParser::noise(Step& step, const Json& json, const std::string& pointer) {
   const bool ones = step.name == "stagecraft::bernoulli";
-  step.own = ones                                 ? Step::Own::bernoulli
-             : step.name == "stagecraft::uniform" ? Step::Own::uniform
-                                                  : Step::Own::normal;
+  step.own = ones                                     ? Step::Own::bernoulli
+             : step.name == "stagecraft::uniform"     ? Step::Own::uniform
+             : step.name == "stagecraft::exponential" ? Step::Own::exponential
+                                                      : Step::Own::normal;
   only_in_forward(pointer);
   require_arguments(step, json[2], ones ? 2 : 1, at(pointer + "/2"));
   if (ones) {

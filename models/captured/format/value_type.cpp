@@ -12,10 +12,10 @@
 namespace stagecraft::captured {
 namespace {
 
-constexpr std::array kDtypes{std::pair{"f32", at::kFloat},     std::pair{"f64", at::kDouble},
-                             std::pair{"bf16", at::kBFloat16}, std::pair{"f16", at::kHalf},
-                             std::pair{"i64", at::kLong},      std::pair{"i32", at::kInt},
-                             std::pair{"bool", at::kBool}};
+constexpr std::array kDtypes{
+    std::pair{"f32", at::kFloat}, std::pair{"f64", at::kDouble},       std::pair{"bf16", at::kBFloat16},
+    std::pair{"f16", at::kHalf},  std::pair{"i64", at::kLong},         std::pair{"i32", at::kInt},
+    std::pair{"bool", at::kBool}, std::pair{"c64", at::kComplexFloat}, std::pair{"c128", at::kComplexDouble}};
 constexpr std::size_t kMostDimensions = 64;  // LibTorch's own limit
 constexpr std::int64_t kMostSize = std::int64_t{1} << 48U;
 

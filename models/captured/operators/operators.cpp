@@ -1,6 +1,7 @@
 #include "models/captured/operators/operators.h"
 
 #include "base/error.h"
+#include "models/captured/operators/ctc_loss.h"
 #include "models/captured/operators/device_kernels.h"
 #include "models/captured/operators/gru.h"
 #include "models/captured/operators/lstm.h"
@@ -48,6 +49,8 @@ constexpr Operator kOperators[] = {
     Operator{"aten::binary_cross_entropy_with_logits", kSame},
     Operator{"aten::soft_margin_loss", kSame},
     Operator{"aten::soft_margin_loss_backward", kSame},
+    Operator{"stagecraft::ctc_loss", kSame},
+    Operator{"stagecraft::ctc_loss_backward", kRefused},
     // Matrix products
     Operator{"aten::addmm", kSet},
     Operator{"aten::mm", kSet},
@@ -304,12 +307,15 @@ constexpr Operator kOperators[] = {
     Operator{"aten::logsumexp", kSame},
     Operator{"aten::any", kSame},
     Operator{"aten::any.dim", kSame},
+    Operator{"aten::any.dims", kSame},
     Operator{"aten::all", kSame},
     Operator{"aten::all.dim", kSame},
+    Operator{"aten::all.dims", kSame},
     Operator{"aten::cumsum", kSet},
     Operator{"aten::cumprod", kSame},
     Operator{"aten::value_selecting_reduction_backward", kSet},
     Operator{"aten::sort", kSame},
+    Operator{"aten::sort.stable", kSame},
     Operator{"aten::topk", kSame},
     Operator{"aten::norm.Scalar", kSame},
     Operator{"aten::norm.ScalarOpt_dim", kSame},
@@ -489,6 +495,11 @@ constexpr Operator kOperators[] = {
     Operator{"aten::index_copy", kSet},
     Operator{"aten::take", kSame},
     Operator{"aten::put", kRefused},
+    Operator{"aten::_embedding_bag", kSame},
+    Operator{"aten::_embedding_bag_backward", kRefused},
+    Operator{"aten::_embedding_bag_per_sample_weights_backward", kSame},
+    Operator{"aten::masked_scatter", kSame},
+    Operator{"aten::masked_scatter_backward", kSame},
     // Special functions
     Operator{"aten::special_entr", kSame},
     Operator{"aten::special_erfcx", kSame},
@@ -549,6 +560,18 @@ constexpr Operator kOperators[] = {
     Operator{"aten::_linalg_svd", kSet},
     Operator{"aten::linalg_matrix_exp", kSet},
     Operator{"aten::linalg_pinv.atol_rtol_tensor", kSet},
+    // Complex numbers, and Fourier transforms
+    Operator{"aten::view_as_real", kSame, kView},
+    Operator{"aten::view_as_complex", kSame, kView},
+    Operator{"aten::_conj", kSame, kView},
+    Operator{"aten::resolve_conj", kSame, kView},
+    Operator{"aten::conj_physical", kSame},
+    Operator{"aten::_conj_physical", kSame},
+    Operator{"aten::complex", kSame},
+    Operator{"aten::polar", kSame},
+    Operator{"aten::_fft_r2c", kSame},
+    Operator{"aten::_fft_c2r", kSame},
+    Operator{"aten::_fft_c2c", kSame},
     // Composites of the above, which graphs of evaluation may have whole
     Operator{"aten::linear", kSet},
     Operator{"aten::matmul", kSet},
@@ -604,6 +627,7 @@ std::string similar_operator(std::string_view name) {
 }
 
 c10::OperatorHandle handle_of(const Operator& op) {
+  register_ctc_loss();
   register_gru();
   register_lstm();
   register_device_kernels();

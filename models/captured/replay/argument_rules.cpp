@@ -349,6 +349,67 @@ std::string margin_loss(const StepView& view) {
                    must_be(view, "is_target", view.sizes("target"))});
 }
 
+/// Kernels read the sizes of `dim` unchecked, and of a half of a spectrum as much as the whole is said to have.
+std::string fourier(const StepView& view) {
+  const Sizes self = view.sizes("self");
+  Sizes dims = view.integers("dim");
+  if (dims.empty()) return "dim is empty";
+  for (const std::int64_t dim : dims) {
+    if (dim < 0 || dim >= static_cast<std::int64_t>(self.size()))
+      return fmt::format("dim has {}, and self is {}", dim, text_of(self));
+    if (self[static_cast<std::size_t>(dim)] < 1) return fmt::format("self is {}", text_of(self));
+  }
+  const std::int64_t last = dims.back(), normalization = view.integers("normalization").at(0);
+  std::ranges::sort(dims);
+  if (std::ranges::adjacent_find(dims) != dims.end()) return "dim has a dimension twice";
+  if (normalization < 0 || normalization > 2)
+    return fmt::format("normalization is {}, expected 0, 1 or 2", normalization);
+  if (!view.position("last_dim_size")) return "";
+  const std::int64_t size = view.integers("last_dim_size").at(0), half = self[static_cast<std::size_t>(last)];
+  return size >= 1 && size / 2 + 1 == half ? "" : fmt::format("last_dim_size is {} for {}", size, half);
+}
+
+/// One row of `weight` per index, and one result per bag.
+std::string embedding_bag(const StepView& view) {
+  const Sizes weight = view.sizes("weight"), indices = view.sizes("indices"), offsets = view.sizes("offsets");
+  if (weight.size() != 2 || indices.size() != 1 || offsets.size() != 1 || offsets[0] < 1) {
+    return fmt::format("weight is {}, indices {}, offsets {}", text_of(weight), text_of(indices),
+                       text_of(offsets));
+  }
+  const std::int64_t mode = view.integers("mode").at(0);
+  if (mode < 0 || mode > 2) return fmt::format("mode is {}, expected 0, 1 or 2", mode);
+  if (view.flag("sparse")) return "sparse is true, expected dense gradients";
+  return must_be(view, "per_sample_weights", indices);
+}
+
+std::string embedding_bag_backward(const StepView& view) {
+  constexpr std::int64_t kMean = 1, kMax = 2;
+  const Sizes grad = view.sizes("grad"), indices = view.sizes("indices"), offsets = view.sizes("offsets");
+  if (grad.size() != 2 || indices.size() != 1 || offsets.size() != 1 || grad[0] < 1) {
+    return fmt::format("grad is {}, indices {}, offsets {}", text_of(grad), text_of(indices),
+                       text_of(offsets));
+  }
+  if (view.flag("sparse")) return "sparse is true, expected dense gradients";
+  const std::int64_t mode = view.integers("mode").at(0);
+  if (mode < 0 || mode > 2) return fmt::format("mode is {}, expected 0, 1 or 2", mode);
+  if (mode == kMean && view.tensor("per_sample_weights")) return "per_sample_weights are for sums";
+  const Sizes places = view.sizes("offset2bag");
+  return first_of(
+      {must_be(view, "offsets", {grad[0]}), places == Sizes{0} ? "" : must_be(view, "offset2bag", indices),
+       must_be(view, "bag_size", {grad[0]}), mode == kMax ? must_be(view, "maximum_indices", grad) : "",
+       must_be(view, "per_sample_weights", indices)});
+}
+
+/// Of weights that sums multiply rows by.
+std::string embedding_bag_weights(const StepView& view) {
+  const Sizes grad = view.sizes("grad"), weight = view.sizes("weight"), indices = view.sizes("indices");
+  if (grad.size() != 2 || weight.size() != 2 || grad[1] != weight[1] || indices.size() != 1) {
+    return fmt::format("grad is {}, weight {}, indices {}", text_of(grad), text_of(weight), text_of(indices));
+  }
+  return first_of({must_be(view, "offsets", {grad[0]}),
+                   view.sizes("offset2bag") == Sizes{0} ? "" : must_be(view, "offset2bag", indices)});
+}
+
 std::string softmax(const StepView& view) { return must_be(view, "grad_output", view.sizes("output")); }
 
 using Rule = std::string (*)(const StepView&);
@@ -394,6 +455,12 @@ const std::unordered_map<std::string_view, Rule>& rules() {
       {"aten::multi_margin_loss_backward", margin_loss},
       {"aten::multilabel_margin_loss_backward", margin_loss},
       {"aten::index.Tensor", indexed},
+      {"aten::_fft_r2c", fourier},
+      {"aten::_fft_c2r", fourier},
+      {"aten::_fft_c2c", fourier},
+      {"aten::_embedding_bag", embedding_bag},
+      {"aten::_embedding_bag_backward", embedding_bag_backward},
+      {"aten::_embedding_bag_per_sample_weights_backward", embedding_bag_weights},
       {"aten::_softmax_backward_data", softmax},
       {"aten::_log_softmax_backward_data", softmax},
   };

@@ -96,6 +96,7 @@ void add_nothings(const StepView& view, std::vector<Precautions::Nothing>& nothi
   const std::string_view name = view.step().name;
   if (std::ranges::find(kBatchNorms, name) != std::end(kBatchNorms)) nothings = {{1, false}, {2, false}};
   if (name == "aten::log_sigmoid_forward") nothings = {{1, false}};
+  if (name == "aten::_embedding_bag") nothings = {{1, false}, {2, false}, {3, false}};
   if (name == "aten::nll_loss2d_forward" && view.integers("reduction").at(0) == 0) nothings = {{1, true}};
   std::erase_if(nothings,
                 [&](const auto& nothing) { return view.step().results[nothing.position] == kNoValue; });
@@ -112,9 +113,13 @@ bool is_mixed(const StepView& view) {
 }
 
 /// They choose their next kernel by numbers that a device has made, or read its error codes.
-constexpr std::string_view kWaitOnDevices[] = {"aten::_linalg_eigh", "aten::_linalg_svd",
+constexpr std::string_view kWaitOnDevices[] = {"aten::_linalg_eigh",
+                                               "aten::_linalg_svd",
                                                "aten::linalg_matrix_exp",
-                                               "aten::linalg_pinv.atol_rtol_tensor"};
+                                               "aten::linalg_pinv.atol_rtol_tensor",
+                                               "aten::masked_scatter_backward",
+                                               "stagecraft::ctc_loss",
+                                               "stagecraft::ctc_loss_backward"};
 
 /// Where nothing reads the code, the model was written with what raises an error (torch.linalg.inv).
 std::optional<std::uint32_t> unread_code(const Step& step) {
@@ -153,6 +158,11 @@ void require_within(const at::Tensor& indices, const Precautions::Indices& range
   std::optional<std::int64_t> beyond;
   if (indices.scalar_type() == at::kLong) beyond = first_beyond<std::int64_t>(indices, range);
   if (indices.scalar_type() == at::kInt) beyond = first_beyond<std::int32_t>(indices, range);
+  if (range.begins_with_zero && indices.numel() > 0 && indices.flatten()[0].item<std::int64_t>() != 0) {
+    throw InputError(step.place,
+                     fmt::format("{}: the first of {} is not 0, expected indices from 0 on", step.name,
+                                 step.op->schema().arguments()[range.position].name()));
+  }
   if (!beyond) return;  // the operator takes no other type
   throw InputError(step.place, fmt::format("{}: {} has {}, expected indices from {} to {}", step.name,
                                            step.op->schema().arguments()[range.position].name(), *beyond,
@@ -258,6 +268,17 @@ Precautions precautions_for(const StepView& view, c10::Device device) {
   if (name == "aten::nll_loss_backward") within("target", self.empty() ? 0 : self.back(), true);
   if (name == "aten::nll_loss2d_backward") within("target", self.size() < 2 ? 0 : self[1], true);
   if (name == "aten::embedding_dense_backward") within("indices", view.integers("num_weights").at(0), false);
+  if (name == "aten::_embedding_bag_backward" || name == "aten::_embedding_bag_per_sample_weights_backward") {
+    const bool of_rows = view.position("num_weights").has_value();
+    const StepView::Sizes weight = view.sizes("weight");
+    const std::int64_t rows = of_rows ? view.integers("num_weights").at(0) : weight.empty() ? 0 : weight[0];
+    const StepView::Sizes bags = view.sizes("grad"), count = view.sizes("indices");
+    within("indices", rows, false);
+    within("offsets", count.empty() ? 0 : count[0] + 1, false);
+    found.indices.back().begins_with_zero = true;
+    within("offset2bag", bags.empty() ? 0 : bags[0], false);
+    if (of_rows && view.integers("mode").at(0) == 2) within("maximum_indices", rows, false);
+  }
   return found;
 }
 

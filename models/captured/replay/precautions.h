@@ -32,6 +32,7 @@ struct Precautions {
     std::int64_t below;
     std::optional<std::int64_t> ignored;
     std::int64_t from = 0;
+    bool begins_with_zero = false;
   };
 
   /// A result that says nothing, which nothing reads: zeros in its place.

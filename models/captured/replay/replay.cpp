@@ -413,6 +413,7 @@ at::Tensor Program::drawn(const Step& step, const ValueType& type, const RandomK
   const std::vector<std::int64_t> shape = type.at(b_);
   if (step.own == Step::Own::uniform) return uniform_numbers(shape, type.dtype, stream, device_);
   if (step.own == Step::Own::normal) return normal_numbers(shape, type.dtype, stream, device_);
+  if (step.own == Step::Own::exponential) return exponential_numbers(shape, type.dtype, stream, device_);
   return bernoulli_numbers(shape, type.dtype, step.probability, stream, device_);
 }
 

@@ -1,0 +1,14 @@
+#pragma once
+
+// `stagecraft::ctc_loss` and `stagecraft::ctc_loss_backward` of captured graphs: connectionist temporal classification
+// by LibTorch's kernel, to the bit, for targets that are padded to one length (Graves et al., ICML 2006). ATen's
+// operator hands a table from forward to backward whose size follows from the longest target of the batch. No graph
+// file can declare that size, so the backward makes the table again. Both check what the kernel trusts: lengths
+// and classes. CPU alone: lengths are read by the host.
+
+namespace stagecraft::captured {
+
+/// Registers both with LibTorch's dispatcher, once.
+void register_ctc_loss();
+
+}  // namespace stagecraft::captured
