@@ -36,7 +36,8 @@ struct Transcripts {
     targets = its_targets.to(at::kLong).contiguous();
     input_lengths = lengths(its_input_lengths, samples, steps, "input_lengths");
     target_lengths = lengths(its_target_lengths, samples, targets.size(1), "target_lengths");
-    const auto* const its = targets.const_data_ptr<std::int64_t>();
+    const Tensor here = targets.cpu();
+    const auto* const its = here.const_data_ptr<std::int64_t>();
     for (std::int64_t n = 0; n < samples; ++n) {
       for (std::int64_t i = 0; i < target_lengths[static_cast<std::size_t>(n)]; ++i) {
         const std::int64_t found = its[n * targets.size(1) + i];
@@ -51,7 +52,7 @@ struct Transcripts {
     TORCH_CHECK(given.dim() == 1 && given.size(0) == samples &&
                     at::isIntegralType(given.scalar_type(), /*includeBool=*/false),
                 "ctc_loss: expected ", samples, " ", name, ", found ", given.scalar_type(), given.sizes());
-    const Tensor dense = given.to(at::kLong).contiguous();
+    const Tensor dense = given.to(at::kCPU, at::kLong).contiguous();
     const auto* const first = dense.const_data_ptr<std::int64_t>();
     std::vector<std::int64_t> made(first, first + samples);
     for (const std::int64_t each : made) {
@@ -99,8 +100,10 @@ void register_ctc_loss() {
     auto* made = new torch::Library(torch::Library::FRAGMENT, "stagecraft", std::nullopt, __FILE__, __LINE__);
     made->def(kCtcForward);
     made->def(kCtcBackward);
-    made->impl("ctc_loss", torch::dispatch(c10::DispatchKey::CPU, TORCH_FN(ctc_loss)));
-    made->impl("ctc_loss_backward", torch::dispatch(c10::DispatchKey::CPU, TORCH_FN(ctc_loss_backward)));
+    for (const c10::DispatchKey key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
+      made->impl("ctc_loss", torch::dispatch(key, TORCH_FN(ctc_loss)));
+      made->impl("ctc_loss_backward", torch::dispatch(key, TORCH_FN(ctc_loss_backward)));
+    }
     return made;
   }();
   (void)library;

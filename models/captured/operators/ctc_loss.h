@@ -4,7 +4,7 @@
 // by LibTorch's kernel, to the bit, for targets that are padded to one length (Graves et al., ICML 2006). ATen's
 // operator hands a table from forward to backward whose size follows from the longest target of the batch. No graph
 // file can declare that size, so the backward makes the table again. Both check what the kernel trusts: lengths
-// and classes. CPU alone: lengths are read by the host.
+// and classes. The host reads them: a device is waited for (kWaitOnDevices).
 
 namespace stagecraft::captured {
 

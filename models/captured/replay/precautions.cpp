@@ -39,7 +39,14 @@ const std::unordered_map<std::string_view, Layouts>& layouts() {
                                  {"value", Order::dense_rows},    {"out", Order::dense_rows},
                                  {"grad_out", Order::dense_rows}, {"attn_mask", Order::dense_rows},
                                  {"logsumexp", Order::dense_rows}};
+  static const Layouts bags{{"grad", Order::dense},       {"weight", Order::dense},
+                            {"indices", Order::dense},    {"offsets", Order::dense},
+                            {"offset2bag", Order::dense}, {"bag_size", Order::dense},
+                            {"maximum_indices", Order::dense}, {"per_sample_weights", Order::dense}};
   static const auto& all = *new std::unordered_map<std::string_view, Layouts>{
+      {"aten::_embedding_bag", bags},
+      {"aten::_embedding_bag_backward", bags},
+      {"aten::_embedding_bag_per_sample_weights_backward", bags},
       {"aten::native_batch_norm", batch_norm},
       {"aten::native_batch_norm_backward", batch_norm},
       {"aten::_native_batch_norm_legit_functional", batch_norm},
