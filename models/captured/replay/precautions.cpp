@@ -39,10 +39,14 @@ const std::unordered_map<std::string_view, Layouts>& layouts() {
                                  {"value", Order::dense_rows},    {"out", Order::dense_rows},
                                  {"grad_out", Order::dense_rows}, {"attn_mask", Order::dense_rows},
                                  {"logsumexp", Order::dense_rows}};
-  static const Layouts bags{{"grad", Order::dense},       {"weight", Order::dense},
-                            {"indices", Order::dense},    {"offsets", Order::dense},
-                            {"offset2bag", Order::dense}, {"bag_size", Order::dense},
-                            {"maximum_indices", Order::dense}, {"per_sample_weights", Order::dense}};
+  static const Layouts bags{{"grad", Order::dense},
+                            {"weight", Order::dense},
+                            {"indices", Order::dense},
+                            {"offsets", Order::dense},
+                            {"offset2bag", Order::dense},
+                            {"bag_size", Order::dense},
+                            {"maximum_indices", Order::dense},
+                            {"per_sample_weights", Order::dense}};
   static const auto& all = *new std::unordered_map<std::string_view, Layouts>{
       {"aten::_embedding_bag", bags},
       {"aten::_embedding_bag_backward", bags},
