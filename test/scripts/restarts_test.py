@@ -199,7 +199,7 @@ def test_ranks_killed_at_random_end_with_the_bits_of_a_run_left_alone(tmp_path, 
     assert job.wait() == 0, job.said()
     assert losses(tmp_path / "run") == losses(whole)
     assert last_checkpoint(tmp_path / "run") == last_checkpoint(whole)
-    assert min(waits) < 5, "ranks end when one of them is gone"
+    assert min(waits) < 20, "ranks end when one of them is gone, not after comms.timeout_s"
 
 
 def test_ranks_that_miss_another_tell_torchrun_what_they_did(tmp_path):
