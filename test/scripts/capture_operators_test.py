@@ -448,9 +448,7 @@ def test_classification_of_time():
     torch.manual_seed(0)
     for how in ({"zero_infinity": True}, {"blank": 6, "reduction": "sum", "zero_infinity": True}):
         equal("ctc", Speech(**how), Batch(list(fields)), 1, has_loss=True)
-    refused(
-        "ctc, one behind the other", Speech(flat=True), Batch(list(fields)), "pad them to", has_loss=True
-    )
+    refused("ctc, one behind the other", Speech(flat=True), Batch(list(fields)), "pad them to", has_loss=True)
 
 
 class Complex(nn.Module):
