@@ -102,6 +102,9 @@ class Cluster:
         self.environment = {
             **os.environ,
             "SLURM_CONF": str(conf),
+            # Slurm's PMIx takes no folder that a killed step of the same number has left in /tmp.
+            "TMPDIR": str(folder),
+            "SLURM_PMIX_TMPDIR": str(folder),
             "PATH": f"{folder}/bin:{os.environ['PATH']}",
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
