@@ -33,7 +33,7 @@ if(STAGECRAFT_ENGINE)
       FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
     install(PROGRAMS scripts/${tool} DESTINATION ${CMAKE_INSTALL_BINDIR})
   endforeach()
-  install(DIRECTORY python/ DESTINATION share/stagecraft/python FILES_MATCHING PATTERN "*.py" PATTERN "torch_versions.txt" PATTERN "wheel" EXCLUDE)
+  install(DIRECTORY python/ DESTINATION share/stagecraft/python FILES_MATCHING PATTERN "*.py" PATTERN "torch_versions.txt" PATTERN "wheel" EXCLUDE PATTERN "__pycache__" EXCLUDE)
 endif()
 
 # The library: static archives, one per room, in two components. `planner` needs no LibTorch, MPI or CUDA; `engine` is all.

@@ -109,6 +109,7 @@ cp "$root/test/data/operators/calls.jsonl" "$bundle/data/operator_calls.jsonl"
 cp -r "$build/test/captured" "$bundle/data/captured"
 cp "$root"/scripts/bench/{gpu,measuring,pipelining}.py "$bundle/scripts/bench/"
 cp "$root"/scripts/{pytorch_data,pytorch_reference,pytorch_models}.py "$bundle/scripts/"
+find "$bundle" -name __pycache__ -prune -exec rm -r {} +  # what Python compiled in passing
 if command -v nvcc > /dev/null || PATH=/usr/local/cuda/bin:$PATH command -v nvcc > /dev/null; then
   gencode=()
   for arch in 80 90; do gencode+=(-gencode "arch=compute_$arch,code=sm_$arch"); done
