@@ -121,7 +121,7 @@ class Cluster:
         ).stdout.strip()
 
     def logs(self):
-        return "\n".join(log.read_text()[-2000:] for log in self.folder.glob("*.log"))
+        return "\n".join(log.read_text()[-4000:] for log in self.folder.glob("*.log"))
 
     def submit(self, *words):
         return self.says("sbatch", "--parsable", "-o", f"{self.folder}/job-%j.txt", *words)
@@ -132,17 +132,19 @@ class Cluster:
         return dict(pair.split("=", 1) for pair in text.split() if "=" in pair)
 
     def await_start(self, number, restarts):
-        """Slurm lets a job that was requeued wait for two minutes; its user need not."""
+        """Slurm lets a job that was requeued wait for two minutes, because slurmd refuses a start in the second
+        in which it killed the one before ("already killed"). Three seconds do."""
 
-        def started():
+        def is_in(*states):
             job = self.job(number)
-            if job.get("Restarts") != str(restarts):
-                return False
-            if job["JobState"] == "PENDING":
-                self.says("scontrol", "update", f"JobId={number}", "StartTime=now")
-            return job["JobState"] in ("RUNNING", "COMPLETED")
+            return job.get("Restarts") == str(restarts) and job["JobState"] in states
 
-        until(started, lambda: f"{self.job(number)}\n{self.output(number)}")
+        until(lambda: is_in("PENDING"), lambda: self.story(number))
+        self.says("scontrol", "update", f"JobId={number}", "StartTime=now+3")
+        until(lambda: is_in("RUNNING"), lambda: self.story(number))
+
+    def story(self, number):
+        return f"{self.job(number)}\n{self.output(number)}\n{self.logs()}"
 
     def output(self, number):
         return (self.folder / f"job-{number}.txt").read_text()
@@ -191,7 +193,8 @@ def test_a_job_that_is_stopped_and_preempted_ends_as_one_left_alone(cluster, tmp
     until(lambda: cluster.job(job)["JobState"] == "COMPLETED", lambda: cluster.output(job))
     said = cluster.output(job)
     assert "stopped by USR1 after step" in said and "stopped by TERM after step" in said
-    assert said.count("exit code 75") == 4  # srun's line, and the script's
+    for start in ("exit code 75: start 0", "exit code 75: start 1"):
+        assert said.count(start) == 1
     assert facts(tmp_path / "run") == facts(tmp_path / "whole")
 
 
