@@ -20,7 +20,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -54,12 +56,35 @@ inline constexpr std::array enum_names<Skips>{"direct", "relay"};
 /// What pipeline.schedule may be, for people.
 [[nodiscard]] const char* schedule_names();
 
+/// How many ranks a run may use, of those that a start has: it is planned for the most that these allow, and the
+/// others wait as spares.
+struct RankBounds {
+  int min = 1;
+  std::optional<int> max;
+  int multiple_of = 1;
+
+  /// The most of `there` ranks that may be used; 0 where none may.
+  [[nodiscard]] int most_of(int there) const {
+    const int most = std::min(there, max.value_or(there)) / multiple_of * multiple_of;
+    return most >= min ? most : 0;
+  }
+};
+template <class V>
+void describe(V& v, RankBounds& b) {
+  v.optional("min", b.min, "with fewer the run does not start", json::at_least(1));
+  v.optional("max", b.max, "absent: all there are", json::at_least(1));
+  v.optional("multiple_of", b.multiple_of, "such as the ranks of one machine", json::at_least(1));
+  v.require(b.most_of(std::numeric_limits<int>::max()) > 0, "max",
+            fmt::format("expected a multiple of {} from {} to max", b.multiple_of, b.min));
+}
+
 /// How the model becomes a pipeline. With a plan (here or --plan) the plan decides; keys given beside it must
 /// agree with it.
 struct PipelineConfig {
   std::optional<std::string> schedule;  ///< absent: the plan's, or 1f1b
   /// Absent: the schedule's number a launched rank, or what the planner finds best.
   std::optional<int> stages;
+  std::optional<RankBounds> ranks;    ///< absent: all, and exactly so many as the stages need
   std::optional<int> virtual_stages;  ///< a rank; absent: the schedule's own number
   std::vector<int> cuts;              ///< first layers of stages 1, 2, ...; empty: the planner's
   std::vector<int> widths;            ///< replicas of each stage (of each round's stages); empty: one each
@@ -77,6 +102,9 @@ void describe(V& v, PipelineConfig& c) {
   v.optional("stages", c.stages,
              "absent: as many a launched rank as the schedule has, or what the planner finds best",
              json::at_least(1));
+  v.optional("ranks", c.ranks,
+             "how many ranks the run may use: each start plans for what it has, and what is left over waits as "
+             "spares; absent: all that were launched");
   v.optional("virtual_stages", c.virtual_stages,
              "stages of one rank, for schedules that go round the ranks; absent: the schedule's own number",
              json::at_least(1));
@@ -101,6 +129,8 @@ void describe(V& v, PipelineConfig& c) {
              "where a value goes that a stage makes for one behind its next: direct, or relay, from stage to "
              "stage; absent: direct where the schedule takes it and it fits");
   v.optional("plan", c.plan, "path of a plan.json to run", json::non_empty());
+  v.require(!c.ranks || (!c.stages && c.cuts.empty() && c.widths.empty() && !c.plan), "ranks",
+            "expected alone: stages, cuts, widths or a plan beside it say how many ranks there are");
 }
 
 /// The measurement behind a plan, where no plan is given.

@@ -19,8 +19,13 @@ class ProcessSession {
 
   /// Rank 0's options, everywhere. Collective.
   [[nodiscard]] virtual TransportOptions share(const TransportOptions& own) = 0;
-  /// Collective: all processes make theirs.
-  [[nodiscard]] virtual std::unique_ptr<Transport> make_transport(const TransportOptions& options) = 0;
+  /// Of the first `ranks` processes, each of which makes its own: collective over them.
+  [[nodiscard]] virtual std::unique_ptr<Transport> make_transport(const TransportOptions& options,
+                                                                  int ranks) = 0;
+  /// Of all.
+  [[nodiscard]] std::unique_ptr<Transport> make_transport(const TransportOptions& options) {
+    return make_transport(options, world());
+  }
 
   /// Whether abort() ends the others too, at once: then the rank whose message counts has to be the first.
   [[nodiscard]] virtual bool ends_others() const { return true; }

@@ -8,8 +8,8 @@
 
 namespace stagecraft {
 
-/// What all ranks do together.
-enum class Phase : std::uint8_t { start_up, step, save };
+/// What all ranks do together; a spare waits for the run's end, however long that takes.
+enum class Phase : std::uint8_t { start_up, step, save, spare };
 
 struct Sign {
   enum class Life : std::uint8_t {

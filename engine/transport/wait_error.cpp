@@ -17,6 +17,8 @@ const char* key_of(Phase phase) {
       return "comms.timeout_s";
     case Phase::save:
       return "comms.save_timeout_s";
+    case Phase::spare:
+      break;  // it has no bound
   }
   return "";
 }
@@ -29,6 +31,8 @@ const char* work_of(Phase phase) {
       return "works on a step";
     case Phase::save:
       return "saves";
+    case Phase::spare:
+      return "waits as a spare";
   }
   return "";
 }

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 namespace stagecraft {
@@ -54,6 +55,8 @@ Seconds Waits::bound() const {
       return std::max(options_.timeout, predicted_ * kSteps);
     case Phase::save:
       return std::max(options_.timeout, options_.save_timeout);
+    case Phase::spare:
+      return Seconds{std::numeric_limits<double>::infinity()};
   }
   return options_.timeout;
 }

@@ -118,6 +118,50 @@ TEST_CASE("under mpirun: the same run as with threads", "[train_mpi]") {
   CHECK(facts(folder.path("run")) == facts(folder.path("mpi")));
 }
 
+TEST_CASE("under mpirun: a run uses the ranks that it may, and the others wait as spares", "[train_mpi]") {
+  if (!has_mpirun()) return;
+  const ScratchFolder folder;
+  Json config = tiny_run(folder);
+  config["pipeline"] = {{"ranks", {{"multiple_of", 2}}}};
+  config["data"]["validation_samples"] = 0;
+  config["train_steps"] = 4;
+  const std::string path = folder.write("mpi.json", config.dump());
+  const auto run = [&](int ranks, const std::string& more) {
+    return shell(folder, fmt::format("{}{} {{}} train {} --resume {}", mpirun(), ranks, path, more));
+  };
+  const CommandResult three = run(3, "");
+  INFO(three.err);
+  CHECK(three.code == 0);
+  CHECK(says(three.err, "2 of 3 ranks are used (pipeline.ranks); the others wait for the run's end"));
+  CHECK(fs::exists(folder.path("run/profile.json")));
+  SECTION("more of them at the next start, with nothing measured twice") {
+    const CommandResult four = run(4, "--set train_steps=8");
+    INFO(four.err);
+    CHECK(four.code == 0);
+    CHECK(says(four.err, "the plan needs 2 ranks, but 4 were launched: the run is planned again"));
+    CHECK(says(four.err, "run/profile.json of an earlier start"));
+    config["train_steps"] = 8;
+    config["run_dir"] = folder.path("alone");
+    REQUIRE(train(folder, config).code == 0);
+    CHECK(facts(folder.path("run")) == facts(folder.path("alone")));
+  }
+  SECTION("fewer than it needs are refused") {
+    check_refused(run(1, ""), 2, "/pipeline/ranks: at least 1 rank, in 2s, but 1 was launched");
+  }
+  SECTION("a signal stops all of them, with 75") {
+    const std::string metrics = folder.path("run/metrics.jsonl");
+    fs::remove_all(folder.path("run"));
+    const CommandResult stopped = shell(
+        folder,
+        fmt::format("{}mpirun -np 3 {{}} train {} --set train_steps=1000000 & p=$!; i=0; while [ ! -s {} ] && "
+                    "[ $i -lt 600 ]; do sleep 0.05; i=$((i+1)); done; sleep 0.3; kill -USR1 $p; wait $p",
+                    kMpirunEnvironment, path, metrics));
+    INFO(stopped.err);
+    CHECK(stopped.code == 75);
+    CHECK(says(stopped.err, "stopped by USR1 after step"));
+  }
+}
+
 TEST_CASE("under mpirun: failures end the job with one message and the right code", "[train_mpi]") {
   if (!has_mpirun()) return;
   const ScratchFolder folder;

@@ -81,6 +81,25 @@ TEST_CASE("c10d transport keeps the contract", "[c10d]") {
   }));
 }
 
+TEST_CASE("c10d: some ranks may have a transport to themselves, and the others wait", "[c10d]") {
+  constexpr int kWorld = 5, kSome = 3;
+  const TransportOptions options{.timeout = Seconds{30}, .text_piece = 1000};
+  FakeGroup group(kWorld);
+  run_sessions(group, kWorld, [&](C10dSession& session) {
+    const auto everybody = session.make_transport(options);
+    if (session.rank().value < kSome) {
+      const auto some = session.make_transport(options, kSome);
+      demand(some->world() == kSome, "it has the ranks that it is of");
+      for (const auto& promise : {tags_match, collectives_agree, agreements_come_late, texts_are_gathered,
+                                  posted_sends_do_not_block}) {
+        promise(*some);
+      }
+    }
+    const InPhase waiting(everybody->waits(), Phase::spare);
+    everybody->barrier();
+  });
+}
+
 TEST_CASE("c10d: phases have bounds, and a wait that nobody answers is named", "[c10d]") {
   CHECK_NOTHROW(
       run_c10d(2, {.timeout = Seconds{0.7}, .start_up_timeout = Seconds{30}, .save_timeout = Seconds{30}},

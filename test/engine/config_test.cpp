@@ -330,6 +330,18 @@ TEST_CASE("an override of the run's length takes the other one's place", "[confi
   CHECK_FALSE(config.train_steps.has_value());
 }
 
+TEST_CASE("the ranks that a run may use leave it some, and stand alone", "[config]") {
+  CHECK(says(config_refusal(minimal(), {"pipeline.ranks.min=3", "pipeline.ranks.max=2"}), "/pipeline/ranks/max"));
+  CHECK(says(config_refusal(minimal(), {"pipeline.ranks={\"min\": 5, \"max\": 7, \"multiple_of\": 4}"}),
+             "expected a multiple of 4 from 5 to max"));
+  CHECK(says(config_refusal(minimal(), {"pipeline.ranks.min=2", "pipeline.stages=2"}), "expected alone"));
+  const RankBounds bounds{.min = 3, .max = 9, .multiple_of = 2};
+  CHECK(bounds.most_of(2) == 0);
+  CHECK(bounds.most_of(3) == 0);
+  CHECK(bounds.most_of(5) == 4);
+  CHECK(bounds.most_of(100) == 8);
+}
+
 TEST_CASE("overrides of keys that do not exist are refused like the file's", "[config]") {
   CHECK(says(config_refusal(minimal(), {"train_step=7"}), "did you mean \"train_steps\"?"));
   CHECK(says(config_refusal(minimal(), {"train_step=7"}), "--set"));

@@ -9,6 +9,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -54,6 +55,7 @@ RUN = {
     "checkpoint": {"every_steps": 10},
 }
 KILLS = 4
+RANKS_OF_MACHINE = 2
 
 
 def rank(folder):
@@ -70,20 +72,28 @@ def rank(folder):
         os._exit(code)
 
 
-def agent(folder, restarts):
-    """torchrun's."""
+def agent(folder, restarts, machines):
+    """torchrun's. `machines`: None for one alone; else the fewest and the most, and where they meet."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     sys.path.insert(0, str(BUILD / "python"))
     from stagecraft.engine import _engine  # noqa: F401 - once, before the forks
 
+    if machines is not None:
+        # Else a machine that comes to others waits forever: they do not tell it their store (torch 2.15).
+        os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+
+    fewest, most, meet = machines or (1, 1, "localhost:0")
     config = LaunchConfig(
-        1,
-        1,
-        RANKS,
+        fewest,
+        most,
+        RANKS if machines is None else RANKS_OF_MACHINE,
+        run_id="job",
         rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
+        rdzv_endpoint=meet,
+        # A machine that was killed is missed after some 3 s.
+        rdzv_configs={"keep_alive_interval": 1, "keep_alive_max_attempt": 3, "last_call_timeout": 2},
         start_method="fork",
         max_restarts=restarts,
         monitor_interval=0.1,
@@ -93,19 +103,20 @@ def agent(folder, restarts):
 
 
 class Agent:
-    def __init__(self, folder, restarts):
+    def __init__(self, folder, restarts, machines=None, name="agent"):
         self.folder, self.code = folder, None
-        self.output = folder / "agent.txt"
+        self.output = folder / f"{name}.txt"
         sys.stdout.flush()
         self.pid = os.fork()
         if self.pid == 0:
             code = 1
             try:
+                os.setpgid(0, 0)  # with its ranks a machine that is killed whole
                 output = os.open(self.output, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
                 os.dup2(output, 1)
                 os.dup2(output, 2)
                 torch.set_num_threads(1)
-                agent(folder, restarts)
+                agent(folder, restarts, machines)
                 code = 0
             except BaseException:
                 traceback.print_exc()
@@ -127,7 +138,9 @@ class Agent:
         return self.code
 
     def said(self):
-        return self.output.read_text()
+        """And all other agents of the job, after it."""
+        others = (path for path in self.folder.glob("*.txt") if path != self.output)
+        return "".join(path.read_text() for path in (self.output, *others))
 
     def until(self, true, seconds=60):
         end = time.monotonic() + seconds
@@ -137,10 +150,14 @@ class Agent:
 
     def ranks(self):
         """Process numbers, by rank and by start."""
+        whole = self.started()
+        return [dict(whole[at : at + RANKS]) for at in range(0, len(whole), RANKS)]
+
+    def started(self):
+        """Rank and process of each that has ever started, in their order."""
         path = self.folder / "started"
         lines = path.read_text().splitlines() if path.exists() else []
-        whole = [tuple(map(int, line.split())) for line in lines]
-        return [dict(whole[at : at + RANKS]) for at in range(0, len(whole), RANKS)]
+        return [tuple(map(int, line.split())) for line in lines]
 
     def lines(self):
         path = self.folder / "run" / "metrics.jsonl"
@@ -151,6 +168,12 @@ def config(folder, name, **more):
     path = folder / f"{name}.json"
     path.write_text(json.dumps({**RUN, **more, "run_dir": str(folder / name)}))
     return path
+
+
+def is_open(address):
+    host, port = address.split(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
 
 
 def losses(run):
@@ -232,3 +255,56 @@ def test_an_agent_that_is_told_to_end_leaves_a_checkpoint(tmp_path):
     assert note["code"] == 75, job.said()
     assert "stopped by TERM after step" in note["message"]
     assert len(job.ranks()) == 1, "nothing was started again"
+
+
+def test_a_spare_waits_for_the_end_and_starts_again_with_the_others(tmp_path):
+    pipeline = {"ranks": {"max": RANKS - 1}}
+    config(tmp_path, "run", pipeline=pipeline)
+    alone = config(tmp_path, "alone", pipeline=pipeline)
+    job = Agent(tmp_path, 1)
+    job.until(lambda: job.lines() > 5)
+    os.kill(job.ranks()[0][1], signal.SIGKILL)
+    assert job.wait() == 0, job.said()
+    assert [set(start) for start in job.ranks()] == [{0, 1, 2}] * 2
+    done = subprocess.run([STAGECRAFT, "train", alone], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert losses(tmp_path / "alone") == losses(tmp_path / "run")
+
+
+def test_a_machine_that_is_lost_and_comes_back_changes_the_plan_and_no_bit(tmp_path):
+    """Two agents with two ranks each: one is killed with its ranks, the other goes on alone, then both again."""
+    pipeline = {"ranks": {"min": 2, "multiple_of": 2}}
+    config(tmp_path, "run", pipeline=pipeline, train_steps=100000)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        machines = (1, 2, f"127.0.0.1:{probe.getsockname()[1]}")
+    stays = Agent(tmp_path, 5, machines, "stays")  # it has the store
+    stays.until(lambda: is_open(machines[2]))
+    lost = Agent(tmp_path, 5, machines, "lost")
+
+    def trains_on(ranks):
+        lines = stays.lines()
+        stays.until(lambda: stays.lines() > lines + 5)
+        stages = json.loads((tmp_path / "run" / "plan.json").read_text())["stages"]
+        assert len(stages) == ranks, stays.said()
+
+    trains_on(4)
+    os.killpg(lost.pid, signal.SIGKILL)
+    killed = time.monotonic()
+    stays.until(lambda: len(stays.started()) == 6)
+    print(f"from the loss to the next start: {time.monotonic() - killed:.1f} s")
+    trains_on(2)
+    assert "the plan needs 4 ranks, but 2 were launched: the run is planned again" in stays.said()
+    assert "profile.json of an earlier start" in stays.said(), "nothing is measured twice"
+    lost.poll()
+    again = Agent(tmp_path, 5, machines, "again")
+    stays.until(lambda: len(stays.started()) == 10)
+    trains_on(4)
+    os.kill(stays.pid, signal.SIGTERM)
+    assert stays.wait() != 0 and again.wait() != 0
+    made = losses(tmp_path / "run")
+    alone = config(tmp_path, "alone", pipeline=pipeline, train_steps=len(made))
+    done = subprocess.run([STAGECRAFT, "train", alone], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert losses(tmp_path / "alone") == made
+    assert last_checkpoint(tmp_path / "alone") == last_checkpoint(tmp_path / "run")

@@ -22,6 +22,7 @@ struct RunPaths {
 
   [[nodiscard]] std::string config() const { return root + "/config.json"; }
   [[nodiscard]] std::string plan() const { return root + "/plan.json"; }
+  [[nodiscard]] std::string profile() const { return root + "/profile.json"; }
   [[nodiscard]] std::string metrics() const { return root + "/metrics.jsonl"; }
   [[nodiscard]] std::string timeline() const { return root + "/timeline.json"; }
   [[nodiscard]] std::string summary() const { return root + "/summary.json"; }

@@ -1,5 +1,6 @@
 #include "engine/run/resolve/find_plan.h"
 
+#include "base/files.h"
 #include "engine/run/resolve/devices.h"
 #include "engine/run/resolve/quick_profile.h"
 #include "partitioner/search/planner.h"
@@ -7,14 +8,22 @@
 namespace stagecraft {
 
 FoundPlan find_plan(const RunConfig& config, const std::string& file, const TrainingInputs& inputs,
-                    const std::string& plan_path, const std::optional<World>& world) {
+                    const std::string& plan_path, const std::optional<World>& world,
+                    const std::string& kept) {
   const std::string path = plan_path.empty() ? config.pipeline.plan.value_or("") : plan_path;
   if (!path.empty()) return {.plan = read_plan(path), .source = path};
   const PlanRequest request = plan_request(config, world);
   check_stages(request, config.pipeline, file, world);
-  const Profile profile = quick_profile(config, file, inputs, rank_threads(config, world),
-                                        prepare_device(config, file, /*machine_rank=*/0));
-  FoundPlan found{.plan = {}, .source = kMadeNow, .threads = profile.threads};
+  const int threads = rank_threads(config, world);
+  const at::Device device = prepare_device(config, file, /*machine_rank=*/0);
+  FoundPlan found{.plan = {}, .source = kMadeNow, .threads = threads};
+  if (is_there(kept)) found.profile = read_profile(kept);
+  if (found.profile && is_of_run(*found.profile, config, inputs, threads, device)) {
+    found.notes.push_back(kept + " of an earlier start has what the plan is made from; remove it to measure again");
+  } else {
+    found.profile = quick_profile(config, file, inputs, threads, device);
+  }
+  const Profile& profile = *found.profile;
   if (std::string links = unmeasured_links(config, profile); !links.empty())
     found.notes.push_back(std::move(links));
   try {

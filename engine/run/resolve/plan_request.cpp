@@ -29,6 +29,22 @@ int stages_per_rank(const PipelineConfig& pipeline) {
   return stagecraft::stages_per_rank(pipeline, schedule_asked(pipeline));
 }
 
+int ranks_of(const std::vector<int>& widths) { return std::accumulate(widths.begin(), widths.end(), 0); }
+
+int ranks_without_launcher(const RunConfig& config) {
+  const PipelineConfig& pipeline = config.pipeline;
+  if (!pipeline.widths.empty()) return ranks_of(pipeline.widths);
+  const std::optional<int> stages =
+      pipeline.cuts.empty() ? pipeline.stages : static_cast<int>(pipeline.cuts.size()) + 1;
+  if (stages) return std::max(1, *stages / stages_per_rank(pipeline));
+  const int cores = transport::count_cores().usable;
+  if (!pipeline.ranks) return cores;
+  // Threads may outnumber cores: the fewest ranks are always there.
+  const RankBounds& bounds = *pipeline.ranks;
+  const int fewest = (bounds.min + bounds.multiple_of - 1) / bounds.multiple_of * bounds.multiple_of;
+  return std::max(fewest, bounds.most_of(cores));
+}
+
 }  // namespace
 
 PlanRequest plan_request(const RunConfig& config, const std::optional<World>& world) {
@@ -49,24 +65,25 @@ PlanRequest plan_request(const RunConfig& config, const std::optional<World>& wo
   if (!asked.stages && asked.cuts.empty()) {
     const int positions = static_cast<int>(asked.widths.size());
     if (positions > 0) request.stages = positions * stages_per_rank(asked);
-    if (world && positions == 0) request.stages = world->ranks * stages_per_rank(asked);
+    if (positions == 0 && (world || asked.ranks))
+      request.stages = (world ? world->ranks : ranks_without_launcher(config)) * stages_per_rank(asked);
   }
   return request;
 }
 
-namespace {
-
-int ranks_of(const std::vector<int>& widths) { return std::accumulate(widths.begin(), widths.end(), 0); }
-
-int ranks_without_launcher(const RunConfig& config) {
-  const PipelineConfig& pipeline = config.pipeline;
-  if (!pipeline.widths.empty()) return ranks_of(pipeline.widths);
-  const std::optional<int> stages =
-      pipeline.cuts.empty() ? pipeline.stages : static_cast<int>(pipeline.cuts.size()) + 1;
-  return stages ? std::max(1, *stages / stages_per_rank(pipeline)) : transport::count_cores().usable;
+std::optional<World> usable_world(const RunConfig& config, const std::string& file,
+                                  const std::optional<World>& launched) {
+  if (!launched || !config.pipeline.ranks) return launched;
+  const RankBounds& bounds = *config.pipeline.ranks;
+  const int ranks = bounds.most_of(launched->ranks);
+  if (ranks == 0) {
+    const std::string of = bounds.multiple_of > 1 ? fmt::format(", in {}s", bounds.multiple_of) : "";
+    throw InputError({file, "/pipeline/ranks"},
+                     fmt::format("at least {}{}, but {} {} launched", plural(bounds.min, "rank"), of,
+                                 launched->ranks, launched->ranks == 1 ? "was" : "were"));
+  }
+  return World{ranks, std::min(ranks, launched->on_this_machine)};
 }
-
-}  // namespace
 
 int threads_for(const RunConfig& config, const std::optional<World>& world, int ranks) {
   if (config.threads_per_rank > 0) return config.threads_per_rank;

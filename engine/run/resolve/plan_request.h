@@ -19,6 +19,11 @@ struct World {
   int on_this_machine = 1;
 };
 
+/// What the run uses of `launched`, as pipeline.ranks says. `file` names the config. Throws InputError where that is
+/// nothing.
+[[nodiscard]] std::optional<World> usable_world(const RunConfig& config, const std::string& file,
+                                                const std::optional<World>& launched);
+
 /// Operator threads of a rank, the same in the profile that a plan is made from and in the run: the config's,
 /// or the cores over the ranks. Without a launcher those are the config's stages, or one per core where it
 /// leaves them open, as plan_cluster offers them.

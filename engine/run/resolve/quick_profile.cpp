@@ -96,6 +96,20 @@ Profile quick_profile(const RunConfig& config, const std::string& file, const Tr
   return profile;
 }
 
+bool is_of_run(const Profile& profile, const RunConfig& config, const TrainingInputs& inputs, int threads,
+               at::Device device) {
+  const auto has = [&](std::int64_t size) {
+    return std::any_of(profile.measurements.begin(), profile.measurements.end(),
+                       [&](const Measurement& m) { return m.micro_batch == size; });
+  };
+  const std::vector<std::int64_t> sizes = sizes_of(config);
+  const bool launched = device.is_cuda() && !config.cuda.graphs;
+  return !profile.estimated_from && profile.model_fingerprint == inputs.model.fingerprint &&
+         profile.dtype == precision_of(config).name() && profile.device == device_name(device) &&
+         (profile.times_of == "launched operators") == launched && profile.threads == threads &&
+         profile.optimizer == config.optimizer.type.name() && std::all_of(sizes.begin(), sizes.end(), has);
+}
+
 Profile estimated_profile(const RunConfig& config, const std::string& file, const TrainingInputs& inputs,
                           const EstimateRates& rates) {
   const Model& model = inputs.model;

@@ -16,6 +16,10 @@ namespace stagecraft {
 [[nodiscard]] Profile quick_profile(const RunConfig& config, const std::string& file,
                                     const TrainingInputs& inputs, int threads, at::Device device);
 
+/// Whether quick_profile() of these would measure the same as `profile` has, times apart.
+[[nodiscard]] bool is_of_run(const Profile& profile, const RunConfig& config, const TrainingInputs& inputs,
+                             int threads, at::Device device);
+
 /// The rates that an estimated profile is made at.
 struct EstimateRates {
   double flops_per_second = 0;

@@ -26,6 +26,7 @@ RunConfig completed(RunConfig config, const Plan& plan, std::int64_t steps) {
   const auto stages_per_rank = static_cast<int>(placement.stages_of(Rank{0}).size());
   if (find_schedule(plan.schedule.name).placement != PlacementKind::straight)
     pipeline.virtual_stages = stages_per_rank;
+  pipeline.ranks.reset();
   pipeline.widths.clear();  // which ranks they are is in the plan of the run directory
   for (int s = 0; placement.replicated() && s < placement.stages() / stages_per_rank; ++s) {
     pipeline.widths.push_back(placement.replicas(StageId{s}));

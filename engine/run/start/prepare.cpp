@@ -20,18 +20,19 @@
 namespace stagecraft {
 namespace {
 
-/// The plan the run directory has, where it still fits this config and number of ranks: a resumed run goes on
-/// with its own plan unless it is asked for another, and measures nothing twice. Also one that was killed before its
-/// first checkpoint.
+/// The plan the run directory has, where it still fits this config and number of ranks; otherwise a note says why it
+/// does not. A resumed run goes on with its own plan unless it is asked for another. Also one that was killed before
+/// its first checkpoint.
 std::optional<FoundPlan> earlier_plan(const RunConfig& config, const std::string& file, const Model& model,
-                                      const std::optional<World>& world) {
+                                      const std::optional<World>& world, std::vector<std::string>& notes) {
   const std::string path = RunPaths{config.run_dir}.plan();
   if (!is_there(path)) return std::nullopt;
   FoundPlan found{.plan = read_plan(path), .source = path};
   if (config.pipeline.skips == Skips::relay && !found.plan.skips.empty()) return std::nullopt;
   try {
     check_plan(found.plan, path, config, file, model, world);
-  } catch (const InputError&) {
+  } catch (const InputError& error) {
+    notes.push_back(fmt::format("{}: the run is planned again", error.what()));
     return std::nullopt;
   }
   return found;
@@ -93,11 +94,16 @@ void check_start(const Manifest& manifest, const std::string& checkpoint, const 
 
 }  // namespace
 
-Prepared prepare(const TrainRequest& request, RunConfig config, const std::optional<World>& world,
+Prepared prepare(const TrainRequest& request, RunConfig config, const std::optional<World>& launched,
                  const std::function<void(const RunPaths&)>& locked) {
   const std::string& file = request.config;
   Prepared prepared;
   check_device(config, file);
+  const std::optional<World> world = usable_world(config, file, launched);
+  if (launched && world->ranks < launched->ranks) {
+    prepared.notes.push_back(fmt::format("{} of {} ranks are used (pipeline.ranks); the others wait for the run's end",
+                                         world->ranks, launched->ranks));
+  }
   if (!request.dry_run && !request.print_config) {
     prepared.directory = std::make_unique<RunDirectory>(config.run_dir, request.resume);
     locked(prepared.directory->paths());
@@ -133,8 +139,12 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
   }
   std::optional<FoundPlan> found;
   const bool asked = !request.plan.empty() || config.pipeline.plan;
-  if (request.resume && !asked) found = earlier_plan(config, file, inputs.model, world);
-  if (!found) found = find_plan(config, file, inputs, request.plan, world);
+  if (request.resume && !asked) found = earlier_plan(config, file, inputs.model, world, prepared.notes);
+  if (!found) {
+    found = find_plan(config, file, inputs, request.plan, world,
+                      request.resume ? RunPaths{config.run_dir}.profile() : "");
+  }
+  prepared.profile = std::move(found->profile);
   const int threads = found->threads.value_or(threads_for(config, world, found->plan.placement().world()));
   Resolution resolution =
       resolve(std::move(config), file, inputs, std::move(*found), std::move(start), world, threads);
@@ -163,7 +173,8 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
   return prepared;
 }
 
-std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& setup) {
+std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& setup,
+                                         const std::optional<Profile>& profile) {
   const StartPoint& start = setup.start();
   for (const std::string& folder : {paths.logs(), paths.checkpoints()}) {
     make_folder(folder);
@@ -174,6 +185,7 @@ std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& 
   for (std::string& stranger : strangers_in(paths.checkpoints())) notes.push_back(std::move(stranger));
   write_json_file(paths.config(), json::write(setup.config()), Links::replace);
   write_json_file(paths.plan(), json::write(setup.plan()), Links::replace);
+  if (profile) write_json_file(paths.profile(), json::write(*profile), Links::replace);
   if (start.checkpoint.empty()) {
     keep_earlier_metrics(paths, notes);
   } else if (is_there(paths.metrics())) {
@@ -191,6 +203,7 @@ std::string setup_text(const RunSetup& setup, const std::string& file, const std
   Json json;
   json["file"] = file;
   json["run_dir"] = run_dir;
+  json["ranks"] = setup.world();
   ResolvedRun run = setup.run();
   // Other ranks may have been started in other folders.
   if (std::string& from = run.start.checkpoint; !from.empty()) from = std::filesystem::absolute(from);
@@ -204,6 +217,8 @@ std::string setup_text(const RunSetup& setup, const std::string& file, const std
 RunPaths paths_from_text(const std::string& text) {
   return {Json::from_msgpack(text).at("run_dir").get<std::string>()};
 }
+
+int ranks_from_text(const std::string& text) { return Json::from_msgpack(text).at("ranks").get<int>(); }
 
 std::unique_ptr<RunSetup> setup_from_text(const std::string& text, Rank rank) {
   const Json json = Json::from_msgpack(text);

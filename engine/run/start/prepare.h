@@ -19,23 +19,27 @@ namespace stagecraft {
 struct Prepared {
   std::unique_ptr<RunDirectory> directory;  ///< rank 0's; null in a dry run
   std::unique_ptr<RunSetup> setup;
+  std::optional<Profile> profile;  ///< that its plan was made from now
   std::vector<std::string> notes;  ///< for people
 };
 
-/// `world`: absent: ranks are threads, as many as the plan wants. `locked` is called as soon as the run
+/// `launched`: absent: ranks are threads, as many as the plan wants. The run uses as many of them as it may. `locked` is called as soon as the run
 /// directory is this run's.
 [[nodiscard]] Prepared prepare(const TrainRequest& request, RunConfig config,
-                               const std::optional<World>& world,
+                               const std::optional<World>& launched,
                                const std::function<void(const RunPaths&)>& locked);
 
-/// Puts the run's own files (config.json, plan.json, folders) into the directory, cuts metrics back to the
+/// Puts the run's own files (config.json, plan.json, profile.json, folders) into the directory, cuts metrics back to the
 /// start and removes what a killed session left half-written. Returns remarks for people.
-std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& setup);
+std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& setup,
+                                         const std::optional<Profile>& profile = std::nullopt);
 
 /// What rank 0 knows, for the others, as bytes; and back.
 [[nodiscard]] std::string setup_text(const RunSetup& setup, const std::string& file,
                                      const std::string& run_dir);
 [[nodiscard]] RunPaths paths_from_text(const std::string& text);
+/// That hold stages, the first ones; the other processes are spares.
+[[nodiscard]] int ranks_from_text(const std::string& text);
 /// On `rank`, which opens the data only where its stages read it.
 [[nodiscard]] std::unique_ptr<RunSetup> setup_from_text(const std::string& text, Rank rank);
 

@@ -17,6 +17,7 @@
 #include "engine/run/show/summary.h"
 #include "engine/run/start/prepare.h"
 #include "engine/run/start/rank_threads.h"
+#include "engine/run/start/spares.h"
 #include "engine/run/train/exit_note.h"
 #include "engine/run/train/signals.h"
 #include "engine/transport/factory.h"
@@ -246,7 +247,7 @@ TrainResult train_locally(const TrainRequest& request, RunConfig config, const T
     say_few_cores({transport::count_cores()}, output);
   }
   const RunPaths& paths = prepared.directory->paths();
-  for (const std::string& remark : write_run_files(paths, *prepared.setup)) output.note(remark);
+  for (const std::string& remark : write_run_files(paths, *prepared.setup, prepared.profile)) output.note(remark);
   result.outcome = LocalRun(*prepared.setup, paths, output).run();
   result.trained = true;
   return result;
@@ -273,6 +274,7 @@ class ProcessRun {
 
  private:
   TrainResult rank();
+  TrainResult spare();
   /// Rank 0's: what the others need, or "" where nothing is to be trained.
   std::string prepare_run(RunConfig config);
   /// Says whether this rank is the one that speaks, and leaves exit.json if so. `second`: it only heard of another's
@@ -294,6 +296,7 @@ class ProcessRun {
   const LaunchInfo& launch_;
   StartUp& start_up_;
   std::unique_ptr<ProcessSession> session_;
+  std::unique_ptr<Transport> everybody_;  ///< of ranks and spares, where there are any
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<RunSetup> received_;
   Prepared prepared_;
@@ -311,7 +314,8 @@ TrainResult ProcessRun::rank() {
     config = read_run_config(request_.config, request_.overrides);
     (void)choose_backend(config.comms.backend, launch_);
   }
-  transport_ = session_->make_transport(session_->share(transport_options(config)));
+  const TransportOptions options = session_->share(transport_options(config));
+  transport_ = session_->make_transport(options);
   transport_->waits().enter(Phase::start_up);
   std::string text;  // empty: nothing to train
   if (first) text = prepare_run(std::move(config));
@@ -323,6 +327,13 @@ TrainResult ProcessRun::rank() {
     result = result_without_training(*setup_);
     result.over = setup_->over();
     return result;
+  }
+  const int ranks = ranks_from_text(text);
+  if (session_->rank().value >= ranks) return spare();
+  if (ranks < session_->world()) {
+    everybody_ = std::move(transport_);
+    transport_ = session_->make_transport(options, ranks);
+    transport_->waits().enter(Phase::start_up);
   }
   if (!first) {
     paths_ = paths_from_text(text);
@@ -346,6 +357,19 @@ TrainResult ProcessRun::rank() {
   result.is_reporter = session_->rank() == setup_->reporter();
   result.trained = true;
   transport_.reset();
+  if (everybody_ && first) dismiss_spares(*everybody_, ranks, result.outcome.stopped_by);
+  everybody_.reset();
+  return result;
+}
+
+TrainResult ProcessRun::spare() {
+  doing_.what = "waiting as a spare";
+  StopSignals::training_begins();  // a signal is for the ranks, whose end is awaited
+  TrainResult result;
+  result.is_reporter = false;
+  result.outcome.stopped_by = await_end(*transport_);
+  result.trained = true;
+  transport_.reset();
   return result;
 }
 
@@ -366,7 +390,7 @@ std::string ProcessRun::prepare_run(RunConfig config) {
     return "";
   }
   paths_ = prepared_.directory->paths();
-  for (const std::string& remark : write_run_files(paths_, *setup_)) output_.note(remark);
+  for (const std::string& remark : write_run_files(paths_, *setup_, prepared_.profile)) output_.note(remark);
   return setup_text(*setup_, request_.config, paths_.root);
 }
 
@@ -425,8 +449,9 @@ void ProcessRun::give_up(const std::exception_ptr& error) {
   if (!first_) claim(error, failure.secondary || heard_of_failure());
   const Rank rank = session_->rank();
   const bool first = *first_;
-  if (transport_) {
-    transport_->fail(fmt::format("rank {} failed during {}: {}", rank.value, doing_.what, failure.message));
+  for (const auto& transport : {&transport_, &everybody_}) {
+    if (!*transport) continue;
+    (*transport)->fail(fmt::format("rank {} failed during {}: {}", rank.value, doing_.what, failure.message));
   }
   leave_job(doing_.what, error, first, doing_.unfinished);
 }

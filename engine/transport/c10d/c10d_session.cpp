@@ -27,7 +27,7 @@ C10dSession::C10dSession(std::unique_ptr<transport::Wire> wire, Seconds patience
   lines_->start();
   try {
     talk_ = std::make_unique<transport::C10dTransport>(
-        *this, TransportOptions{.timeout = patience, .start_up_timeout = patience});
+        *this, TransportOptions{.timeout = patience, .start_up_timeout = patience}, world());
     talk_->waits().enter(Phase::start_up);
     const auto gather = [&](const std::string& mine) { return talk_->all_gather_text(mine); };
     const auto broadcast = [&](const std::string& text) { return talk_->broadcast(text); };
@@ -67,8 +67,8 @@ TransportOptions C10dSession::share(const TransportOptions& own) {
   return transport::options_from(transport::numbers_in(text), own);
 }
 
-std::unique_ptr<Transport> C10dSession::make_transport(const TransportOptions& options) {
-  return std::make_unique<transport::C10dTransport>(*this, options);
+std::unique_ptr<Transport> C10dSession::make_transport(const TransportOptions& options, int ranks) {
+  return std::make_unique<transport::C10dTransport>(*this, options, ranks);
 }
 
 Mailbox& C10dSession::next_mailbox() { return mailbox(next_++); }

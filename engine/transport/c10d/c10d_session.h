@@ -44,7 +44,9 @@ class C10dSession final : public ProcessSession {
   /// Null where there can be none.
   [[nodiscard]] std::shared_ptr<Signs> heartbeats() const;
   [[nodiscard]] TransportOptions share(const TransportOptions& own) override;
-  [[nodiscard]] std::unique_ptr<Transport> make_transport(const TransportOptions& options) override;
+  using ProcessSession::make_transport;
+  [[nodiscard]] std::unique_ptr<Transport> make_transport(const TransportOptions& options,
+                                                          int ranks) override;
   /// torchrun ends them, and waits for them to end by themselves.
   [[nodiscard]] bool ends_others() const override { return false; }
   /// There is a processor for each rank of this machine, and one for its threads.

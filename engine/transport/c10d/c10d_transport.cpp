@@ -46,11 +46,14 @@ struct C10dTransport::C10dRequest final : Request {
   std::shared_ptr<C10dHalf> half;
 };
 
-C10dTransport::C10dTransport(C10dSession& session, const TransportOptions& options)
+C10dTransport::C10dTransport(C10dSession& session, const TransportOptions& options, int ranks)
     : session_(session),
+      world_(ranks),
       options_(options),
       mailbox_(session.next_mailbox()),
-      waits_(session.rank(), options, session.heartbeats()) {}
+      waits_(session.rank(), options, session.heartbeats()) {
+  mailbox_.meet(ranks);
+}
 
 RequestPtr C10dTransport::begin(bool send, bool texts, Rank peer, const Tag& tag, const at::Tensor& tensor) {
   check_transfer(*this, send, tag, peer, tensor);

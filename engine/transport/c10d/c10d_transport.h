@@ -20,10 +20,10 @@ namespace stagecraft::transport {
 class C10dTransport final : public Transport {
  public:
   /// All ranks make theirs in the same order; none waits for the others here.
-  C10dTransport(C10dSession& session, const TransportOptions& options);
+  C10dTransport(C10dSession& session, const TransportOptions& options, int ranks);
 
   [[nodiscard]] Rank rank() const override { return session_.rank(); }
-  [[nodiscard]] int world() const override { return session_.world(); }
+  [[nodiscard]] int world() const override { return world_; }
   [[nodiscard]] std::string name() const override { return "c10d"; }
 
   [[nodiscard]] RequestPtr post_receive(Rank from, const Tag& tag, const at::Tensor& into) override;
@@ -49,7 +49,7 @@ class C10dTransport final : public Transport {
   void fail(const std::string& reason) noexcept override { alarm(reason, /*meets=*/false); }
   void call_off(const std::string& reason) noexcept override { alarm(reason, /*meets=*/true); }
   [[nodiscard]] std::unique_ptr<Transport> meeting_place(const TransportOptions& options) override {
-    return std::make_unique<C10dTransport>(session_, options);
+    return std::make_unique<C10dTransport>(session_, options, world_);
   }
 
  private:
@@ -69,6 +69,7 @@ class C10dTransport final : public Transport {
   void alarm(const std::string& reason, bool meets) noexcept;
 
   C10dSession& session_;
+  const int world_;
   const TransportOptions options_;
   Mailbox& mailbox_;
   Waits waits_;

@@ -45,7 +45,12 @@ constexpr char kParts = 'p', kDiffer = 'd';
 }  // namespace
 
 Mailbox::Mailbox(std::int32_t number, Rank rank, int world, Lines& lines)
-    : number_(number), rank_(rank), world_(world), lines_(lines) {}
+    : number_(number), rank_(rank), lines_(lines), world_(world) {}
+
+void Mailbox::meet(int ranks) {
+  const std::lock_guard lock(mutex_);
+  world_ = ranks;
+}
 
 Message Mailbox::message(Message::Kind kind) const {
   Message message;

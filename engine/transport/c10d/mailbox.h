@@ -51,6 +51,9 @@ class Mailbox {
 
   // The rank's own calls. None of them waits for another rank.
 
+  /// Before all others: so many ranks come to its collectives, the first ones; all, if it is not called.
+  void meet(int ranks);
+
   void begin(const std::shared_ptr<C10dHalf>& half);
   /// To collective `number`, which `what` names.
   void bring(std::uint32_t number, const std::string& what, const std::string& mine);
@@ -99,13 +102,13 @@ class Mailbox {
 
   const std::int32_t number_;
   const Rank rank_;
-  const int world_;
   Lines& lines_;
   std::atomic<std::uint64_t> events_ = 0;
   std::atomic<bool> failed_ = false;  ///< failure_ is there
 
   mutable std::mutex mutex_;  ///< of what follows
   std::condition_variable woken_;
+  int world_;
   Matching<Half> matching_;
   std::unordered_map<std::uint32_t, Half> receives_;  ///< by place
   std::map<std::uint32_t, Round> rounds_;             ///< rank 0's

@@ -84,7 +84,7 @@ std::uint8_t beat_of(Phase phase, bool waits) {
 }
 
 void read_beat(std::uint8_t beat, Sign& sign) {
-  sign.phase = static_cast<Phase>(std::min<unsigned>(beat / 2, static_cast<unsigned>(Phase::save)));
+  sign.phase = static_cast<Phase>(std::min<unsigned>(beat / 2, static_cast<unsigned>(Phase::spare)));
   sign.waits = beat % 2 != 0;
 }
 

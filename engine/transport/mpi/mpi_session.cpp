@@ -117,8 +117,8 @@ TransportOptions MpiSession::share(const TransportOptions& own) {
   return transport::options_from(numbers, own);
 }
 
-std::unique_ptr<Transport> MpiSession::make_transport(const TransportOptions& options) {
-  return std::make_unique<transport::MpiTransport>(*this, options);
+std::unique_ptr<Transport> MpiSession::make_transport(const TransportOptions& options, int ranks) {
+  return std::make_unique<transport::MpiTransport>(*this, options, ranks);
 }
 
 std::shared_ptr<Signs> MpiSession::heartbeats() const { return heartbeats_; }

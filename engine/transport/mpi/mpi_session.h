@@ -43,7 +43,9 @@ class MpiSession final : public ProcessSession {
 
   /// Before there is a transport: a rank that fails instead aborts.
   [[nodiscard]] TransportOptions share(const TransportOptions& own) override;
-  [[nodiscard]] std::unique_ptr<Transport> make_transport(const TransportOptions& options) override;
+  using ProcessSession::make_transport;
+  [[nodiscard]] std::unique_ptr<Transport> make_transport(const TransportOptions& options,
+                                                          int ranks) override;
 
   /// Wakes `peer` where it may be asleep on this machine: there is something for it to take in or to be done
   /// with.

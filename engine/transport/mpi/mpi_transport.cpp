@@ -10,15 +10,34 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstring>
 #include <exception>
 
 namespace stagecraft::transport {
 namespace {
 
-MPI_Comm duplicate_world() {
+/// Of the first `ranks` processes, which all call it.
+MPI_Comm some_of_world(int ranks) {
+  MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
+  MPI_Comm made = MPI_COMM_NULL;
+  mpi_check(MPI_Comm_group(MPI_COMM_WORLD, &all), "MPI_Comm_group");
+  std::array<std::array<int, 3>, 1> range{{{0, ranks - 1, 1}}};  // first, last, stride
+  mpi_check(MPI_Group_range_incl(all, 1, reinterpret_cast<int(*)[3]>(range.data()), &some),
+            "MPI_Group_range_incl");
+  mpi_check(MPI_Comm_create_group(MPI_COMM_WORLD, some, /*tag=*/0, &made), "MPI_Comm_create_group");
+  MPI_Group_free(&some);
+  MPI_Group_free(&all);
+  return made;
+}
+
+MPI_Comm make_communicator(int ranks, int world) {
   MPI_Comm copy = MPI_COMM_NULL;
-  mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");
+  if (ranks < world) {
+    copy = some_of_world(ranks);
+  } else {
+    mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");
+  }
   mpi_check(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   return copy;
 }
@@ -70,16 +89,17 @@ struct MpiTransport::MpiRequest final : Request {
   }
 };
 
-MpiTransport::MpiTransport(MpiSession& session, const TransportOptions& options)
+MpiTransport::MpiTransport(MpiSession& session, const TransportOptions& options, int ranks)
     : session_(session),
+      world_(ranks),
       options_(options),
       waits_(session.rank(), options, session.heartbeats()),
       takes_device_memory_(mpi_takes_device_memory()),
       tags_(tag_upper_bound()),
-      data_(duplicate_world()),
-      texts_(duplicate_world()),
-      agreements_(duplicate_world()),
-      alarm_(duplicate_world()),
+      data_(make_communicator(ranks, session.world())),
+      texts_(make_communicator(ranks, session.world())),
+      agreements_(make_communicator(ranks, session.world())),
+      alarm_(make_communicator(ranks, session.world())),
       alarm_text_(std::make_shared<std::array<char, 1024>>()) {
   mpi_check(MPI_Irecv(alarm_text_->data(), static_cast<int>(alarm_text_->size()), MPI_CHAR, MPI_ANY_SOURCE, 0,
                       alarm_, &alarm_request_),

@@ -22,14 +22,14 @@ namespace stagecraft::transport {
 
 class MpiTransport final : public Transport {
  public:
-  /// Collective over the session's world.
-  MpiTransport(MpiSession& session, const TransportOptions& options);
+  /// Collective over the first `ranks` of the session's world.
+  MpiTransport(MpiSession& session, const TransportOptions& options, int ranks);
   ~MpiTransport() override;
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
 
   [[nodiscard]] Rank rank() const override { return session_.rank(); }
-  [[nodiscard]] int world() const override { return session_.world(); }
+  [[nodiscard]] int world() const override { return world_; }
   [[nodiscard]] std::string name() const override { return "mpi"; }
   [[nodiscard]] bool takes_device_memory() const override { return takes_device_memory_; }
 
@@ -55,7 +55,7 @@ class MpiTransport final : public Transport {
   void fail(const std::string& reason) noexcept override { alarm(kEnds + reason); }
   void call_off(const std::string& reason) noexcept override { alarm(kMeets + reason); }
   [[nodiscard]] std::unique_ptr<Transport> meeting_place(const TransportOptions& options) override {
-    return std::make_unique<MpiTransport>(session_, options);
+    return std::make_unique<MpiTransport>(session_, options, world_);
   }
 
  private:
@@ -84,6 +84,7 @@ class MpiTransport final : public Transport {
   void listen(const std::function<std::string()>& what);
 
   MpiSession& session_;
+  const int world_;
   const TransportOptions options_;
   Waits waits_;
   const bool takes_device_memory_;
