@@ -171,6 +171,7 @@ struct CheckpointConfig {
   std::int64_t every_steps = 0;
   std::int64_t keep = 2;
   bool at_start = false;
+  bool in_background = false;
   OnFailedSave on_failure = OnFailedSave::go_on;
 };
 template <class V>
@@ -178,6 +179,9 @@ void describe(V& v, CheckpointConfig& c) {
   v.optional("every_steps", c.every_steps, "0: only after the last step", json::at_least(0));
   v.optional("keep", c.keep, "the newest so many are kept; 0: all", json::at_least(0));
   v.optional("at_start", c.at_start, "one before the first step: the initial weights, for another framework");
+  v.optional("in_background", c.in_background,
+             "steps go on while it is written, from a copy: each rank needs memory for its weights and optimizer "
+             "state once more");
   v.optional("on_failure", c.on_failure,
              "go_on: warn where one cannot be written, and try again at the next; the last one of a run, and "
              "one that "

@@ -79,7 +79,7 @@ std::vector<Json> facts(const std::string& run_dir) {
   std::ifstream in(run_dir + "/metrics.jsonl");
   for (std::string line; std::getline(in, line);) {
     Json record = Json::parse(line);
-    for (const char* key : {"ms", "samples_per_second"}) record.erase(key);
+    for (const char* key : {"unix_time", "ms", "samples_per_second"}) record.erase(key);
     records.push_back(record);
   }
   return records;

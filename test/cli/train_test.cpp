@@ -115,6 +115,16 @@ TEST_CASE("activation checkpointing recomputes and changes no loss; beside a pla
                 "/activation_checkpointing/recompute: all_but_last, but the plan");
 }
 
+TEST_CASE("a run of hours that saves nothing before its end says so", "[train]") {
+  const ScratchFolder folder;
+  Json config = tiny_run(folder);
+  config["train_steps"] = 1'000'000'000;
+  const CommandResult late = train(folder, config, {"--dry-run"});
+  CHECK(says(late.err, "checkpoint.every_steps is 0: nothing is saved before the run's end in some "));
+  CHECK_FALSE(says(train(folder, config, {"--dry-run", "--set", "checkpoint.every_steps=100"}).err, "is 0"));
+  CHECK_FALSE(says(train(folder, config, {"--dry-run", "--set", "train_steps=10"}).err, "is 0"));
+}
+
 TEST_CASE("report of what is no run exits 2", "[train]") {
   const ScratchFolder folder;
   check_refused(stagecraft({"report", folder.path("none")}), 2, "no such run directory");

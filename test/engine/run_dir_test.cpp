@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "engine/records/metrics/manifest.h"
 #include "engine/records/metrics/metrics.h"
+#include "engine/run/show/printing.h"
 #include "engine/run/show/progress.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
@@ -382,4 +383,8 @@ TEST_CASE("progress shows the share and what is left", "[progress]") {
   // After a resume only this session's steps tell the speed.
   CHECK(says(progress_text(50, 75, 100, Seconds{5}), "5.0 s left"));
   CHECK_FALSE(says(progress_text(0, 100, 100, Seconds{10}), "left"));
+  MetricsRecord record;
+  record.step = 50;
+  CHECK(says(step_line(record, 100, Seconds{90}), "samples/s   1 min 30 s left"));
+  CHECK_FALSE(says(step_line(record, 100, Seconds{59}), "left"));
 }

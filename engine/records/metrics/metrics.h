@@ -25,7 +25,8 @@ struct MetricsRecord {
   std::optional<double> loss_scale;     ///< float16
   bool skipped = false;                 ///< the gradient was not finite, the weights stayed
   std::optional<double> learning_rate;
-  double ms = 0;  ///< of the step, or of the whole validation
+  std::optional<double> unix_time;  ///< seconds, when it was over; absent in runs of earlier versions
+  double ms = 0;                    ///< of the step, or of the whole validation
   double samples_per_second = 0;
   std::optional<double> tokens_per_second;
 };
@@ -47,6 +48,7 @@ void describe(V& v, MetricsRecord& r) {
   v.optional("loss_scale", r.loss_scale, "float16: what the loss was multiplied by");
   v.optional("skipped", r.skipped, "the gradient was not finite, the weights stayed");
   v.optional("learning_rate", r.learning_rate, "of the step");
+  v.optional("unix_time", r.unix_time, "seconds since 1970 (UTC) when it was over");
   v.required("ms", r.ms, "wall time");
   v.required("samples_per_second", r.samples_per_second, "throughput");
   v.optional("tokens_per_second", r.tokens_per_second, "throughput, text");

@@ -17,7 +17,7 @@ FoundPlan find_plan(const RunConfig& config, const std::string& file, const Trai
   const int threads = rank_threads(config, world);
   const at::Device device = prepare_device(config, file, /*machine_rank=*/0);
   FoundPlan found{.plan = {}, .source = kMadeNow, .threads = threads};
-  if (is_there(kept)) found.profile = read_profile(kept);
+  if (!kept.empty() && is_there(kept)) found.profile = read_profile(kept);
   if (found.profile && is_of_run(*found.profile, config, inputs, threads, device)) {
     found.notes.push_back(kept + " of an earlier start has what the plan is made from; remove it to measure again");
   } else {

@@ -198,6 +198,13 @@ transport::NcclWiring possible_wiring(const RunSetup& setup) {
   return setup.nccl_wiring();
 }
 
+/// What is written in the background is a copy, which the hosts' memory holds.
+void add_snapshot(const RunSetup& setup, Bytes saved, RankNeed& need) {
+  if (!setup.config().checkpoint.in_background || setup.config().device != DeviceKind::cpu) return;
+  need.bytes += saved;
+  need.made_of += "; and a copy to save (checkpoint.in_background) of " + format_bytes(saved);
+}
+
 /// On a GPU, what `need` takes beside its tensors.
 void add_reserve(const RunSetup& setup, Rank rank, Bytes transient, const transport::NcclWiring& wiring,
                  RankNeed& need) {
@@ -228,6 +235,7 @@ std::vector<RankNeed> memory_needs(const RunSetup& setup) {
     const std::string largest = largest_layer(model, ranges);
     if (setup.programs().memory_proofs().empty()) {
       needs.push_back({setup.rank_name(rank), least.sum(), "at least " + least.text() + largest});
+      add_snapshot(setup, least.weights + least.optimizer_state, needs.back());
       add_reserve(setup, rank, {}, wiring, needs.back());
       continue;
     }
@@ -240,6 +248,7 @@ std::vector<RankNeed> memory_needs(const RunSetup& setup) {
                                           {"slots and sends", proof.transfers},
                                           {fmt::format("operators ({})", proof.at), proof.transient}});
     needs.push_back({setup.rank_name(rank), proof.peak, parts + largest});
+    add_snapshot(setup, proof.weights + proof.optimizer_state, needs.back());
     add_reserve(setup, rank, proof.transient, wiring, needs.back());
   }
   return needs;

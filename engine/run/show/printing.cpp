@@ -168,16 +168,18 @@ std::string start_up_tables(const RunSetup& setup) {
          memory_table(setup) + batch_lines(setup);
 }
 
-std::string step_line(const MetricsRecord& record, std::int64_t steps) {
+std::string step_line(const MetricsRecord& record, std::int64_t steps, std::optional<Seconds> left) {
   std::string line = fmt::format("{}   loss {:<9.6g}", prefix("step ", record, steps), record.loss);
   if (record.gradient_norm) line += fmt::format("   norm {:<7.4g}", *record.gradient_norm);
   if (record.loss_scale) line += fmt::format("   scale {:<6.4g}", *record.loss_scale);
   if (record.skipped) line += "   overflow, step left out";
   if (record.learning_rate) line += fmt::format("   lr {:.2e}", *record.learning_rate);
   line += fmt::format("   {:>9}", format_duration(Seconds{record.ms / 1e3}));
-  return line + (record.tokens_per_second
-                     ? fmt::format("   {:>8} tokens/s", format_count(*record.tokens_per_second))
-                     : fmt::format("   {:>8} samples/s", format_count(record.samples_per_second)));
+  line += record.tokens_per_second
+              ? fmt::format("   {:>8} tokens/s", format_count(*record.tokens_per_second))
+              : fmt::format("   {:>8} samples/s", format_count(record.samples_per_second));
+  constexpr Seconds kWorthSaying{60};
+  return left && *left >= kWorthSaying ? line + fmt::format("   {} left", format_duration(*left)) : line;
 }
 
 std::string validation_line(const MetricsRecord& record, std::int64_t steps, const Loss& loss) {

@@ -5,6 +5,7 @@
 #include "engine/records/metrics/metrics.h"
 #include "engine/run/resolve/setup.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,9 @@ namespace stagecraft {
 [[nodiscard]] std::string start_up_tables(const RunSetup& setup);
 
 /// "step    100/5000   loss 2.34123   norm 1.234   lr 1.00e-03   12.3 ms   12.5 k tokens/s"
-[[nodiscard]] std::string step_line(const MetricsRecord& record, std::int64_t steps);
+/// `left`: until the run's end, as it goes now; said where it is a minute or more.
+[[nodiscard]] std::string step_line(const MetricsRecord& record, std::int64_t steps,
+                                    std::optional<Seconds> left = std::nullopt);
 /// "valid   100/5000   loss 2.31 nats/token   accuracy 40.1 %   123 ms"
 [[nodiscard]] std::string validation_line(const MetricsRecord& record, std::int64_t steps, const Loss& loss);
 

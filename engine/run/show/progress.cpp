@@ -9,6 +9,11 @@
 
 namespace stagecraft {
 
+std::optional<Seconds> time_left(std::int64_t first, std::int64_t step, std::int64_t steps, Seconds elapsed) {
+  if (step <= first || step >= steps) return std::nullopt;
+  return elapsed * (static_cast<double>(steps - step) / static_cast<double>(step - first));
+}
+
 std::string progress_text(std::int64_t first, std::int64_t step, std::int64_t steps, Seconds elapsed) {
   constexpr std::int64_t kWidth = 30;
   const double share = steps > 0 ? static_cast<double>(step) / static_cast<double>(steps) : 1.0;
@@ -17,10 +22,8 @@ std::string progress_text(std::int64_t first, std::int64_t step, std::int64_t st
   if (full < kWidth) bar += '>';
   bar.resize(kWidth, ' ');
   std::string text = fmt::format("[{}] {}/{}  {}", bar, step, steps, format_percent(share));
-  if (step > first && step < steps) {
-    const Seconds left = elapsed * (static_cast<double>(steps - step) / static_cast<double>(step - first));
-    text += fmt::format("  {} left", format_duration(left));
-  }
+  if (const auto left = time_left(first, step, steps, elapsed))
+    text += fmt::format("  {} left", format_duration(*left));
   return text;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace stagecraft {
@@ -39,6 +40,11 @@ class ProgressBar {
 };
 
 /// "[=====>    ] 120/300  40.0 %  1 min 2 s left", `elapsed` since step `first`. Pure.
+/// Until step `steps`, where `elapsed` has brought a session from `first` to `step`; none before its first step and at the
+/// end.
+[[nodiscard]] std::optional<Seconds> time_left(std::int64_t first, std::int64_t step, std::int64_t steps,
+                                               Seconds elapsed);
+
 [[nodiscard]] std::string progress_text(std::int64_t first, std::int64_t step, std::int64_t steps,
                                         Seconds elapsed);
 

@@ -35,6 +35,8 @@ void RunReporter::fill_rates(MetricsRecord& record, const StepReport& report, Se
   const auto per_second = [&](std::int64_t count) {
     return time.value > 0 ? static_cast<double>(count) / time.value : 0;
   };
+  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+  record.unix_time = std::chrono::duration<double>(since_1970).count();
   record.ms = time.value * 1e3;
   record.samples_per_second = per_second(report.samples);
   if (report.tokens > 0) record.tokens_per_second = per_second(report.tokens);
@@ -77,13 +79,13 @@ void RunReporter::step(const StepReport& report) {
                          /*skip_helps=*/true);
   }
   write(record);
+  const Seconds elapsed{std::chrono::duration<double>(mark_ - began_).count()};
   const std::int64_t every = setup_.config().steps_per_print;
   if (every > 0 && (record.step % every == 0 || record.step == setup_.shape().steps)) {
-    show(step_line(record, setup_.shape().steps));
+    show(step_line(record, setup_.shape().steps,
+                   time_left(setup_.start().step, record.step, setup_.shape().steps, elapsed)));
   }
-  if (progress_) {
-    progress_->update(record.step, Seconds{std::chrono::duration<double>(mark_ - began_).count()});
-  }
+  if (progress_) progress_->update(record.step, elapsed);
   last_step_ = record;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "base/table.h"
 #include "engine/records/metrics/metrics.h"
 #include "engine/run/resolve/devices.h"
 #include "engine/run/resolve/find_plan.h"
@@ -63,6 +64,17 @@ void keep_earlier_metrics(const RunPaths& paths, std::vector<std::string>& notes
       fmt::format("{} holds no complete checkpoint: the run starts at step 0, and the lines of the session "
                   "before are in {}",
                   paths.root, earlier()));
+}
+
+/// Said of a run of hours that would lose them all; empty: it saves before its end, or is short.
+std::string saves_late(const ResolvedRun& run) {
+  constexpr Seconds kMuch{600};
+  if (run.config.checkpoint.every_steps > 0 || !run.plan.predicted) return "";
+  const auto steps = static_cast<double>(*run.config.train_steps - run.start.step);
+  const Seconds predicted = run.plan.predicted->step * steps;
+  if (predicted < kMuch) return "";
+  return fmt::format("checkpoint.every_steps is 0: nothing is saved before the run's end in some {}",
+                     format_duration(predicted));
 }
 
 /// Nothing is trained from weights that are not there.
@@ -156,6 +168,7 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
                     "validation is made",
                     run.config.validation.every_steps));
   }
+  if (std::string remark = saves_late(run); !remark.empty()) prepared.notes.push_back(std::move(remark));
   if (inputs.loss->is_of_whole_batch() && run.config.micro_batches() > 1) {
     prepared.notes.push_back(fmt::format(
         "the loss of a batch is another than what its micro-batches' add up to (it compares samples with "
@@ -184,8 +197,9 @@ std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& 
       sweep_checkpoints(paths.checkpoints());  // first: it may be what fills the disk
   for (std::string& stranger : strangers_in(paths.checkpoints())) notes.push_back(std::move(stranger));
   write_json_file(paths.config(), json::write(setup.config()), Links::replace);
-  write_json_file(paths.plan(), json::write(setup.plan()), Links::replace);
+  // First: where there is a plan, a start measures nothing.
   if (profile) write_json_file(paths.profile(), json::write(*profile), Links::replace);
+  write_json_file(paths.plan(), json::write(setup.plan()), Links::replace);
   if (start.checkpoint.empty()) {
     keep_earlier_metrics(paths, notes);
   } else if (is_there(paths.metrics())) {

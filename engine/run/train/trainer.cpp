@@ -8,6 +8,7 @@
 #include "base/table.h"
 #include "base/text.h"
 #include "engine/run/resolve/worker_options.h"
+#include "engine/run/save/background_save.h"
 #include "engine/run/save/checkpoint.h"
 #include "engine/run/save/checkpoint_folder.h"
 #include "engine/run/save/finite_state.h"
@@ -125,9 +126,14 @@ class Trainer {
       if (goes_on) ask_for_signal();
       const bool whole = carry_out(segment, more ? &next : nullptr);
       const bool trained = segment.kind == SegmentKind::train;
-      int signal = goes_on ? transport_.finish_agreement() : agreed_signal();
+      int signal = goes_on ? heard_signal() : agreed_signal();
+      if (nobody_writes_ && background_.begun()) background_.hand_over(transport_);
       const bool due = trained && (segment.checkpoint_after || !more);
-      if (due || (signal != 0 && outcome_.steps != saved_step_)) {
+      if (background_.begun() && (due || signal != 0)) end_background_save();
+      const bool goes_on_training = more && next.kind == segment.kind;
+      if (due && whole && signal == 0 && goes_on_training && setup_.config().checkpoint.in_background) {
+        begin_background_save();
+      } else if (due || (signal != 0 && outcome_.steps != saved_step_)) {
         const Saved saved = save(!whole || (trained && more && next.kind == SegmentKind::validate));
         // What came during the save does not wait for another segment: everything is on disk.
         signal = agreed_signal();
@@ -160,9 +166,16 @@ class Trainer {
   /// makes again from its beginning.
   [[nodiscard]] bool carry_out(const Segment& segment, const Segment* next);
   Saved save(bool validation_owed);
+  /// With the steps that follow. No validation does, which a resumed run would owe.
+  void begin_background_save();
+  /// Waits for it.
+  void end_background_save();
+  /// A checkpoint that is in its place.
+  void take_saved(const Saved& saved, std::int64_t step);
   /// Behind a checkpoint that could not be written. Throws InputError, on the rank whose write failed, and PeerError on
   /// the others, where the run must not go on. `last`: there is no next one.
-  void go_on_without(const Saved::Failure& failure, bool last);
+  void go_on_without(const Saved::Failure& failure, bool last) { go_on_without(failure, last, outcome_.steps); }
+  void go_on_without(const Saved::Failure& failure, bool last, std::int64_t step);
   /// Where its line or its note cannot be written, a resumed run makes the validation again.
   void note_validation_made();
   void finish();
@@ -175,12 +188,22 @@ class Trainer {
   }
   /// Launchers may give their own exit code for a run that was stopped: exit.json says the run's.
   void leave_stop_note() const;
-  /// Brings the signal that this rank got, if any, to the others.
-  void ask_for_signal() { transport_.begin_agreement(StopSignals::received()); }
-  /// The signal that any rank got, the same answer on all of them, which wait for each other.
+  /// Brings the signal that this rank got, if any, to the others, or whether it still writes a checkpoint: they hear
+  /// the greatest number.
+  void ask_for_signal() {
+    const int signal = StopSignals::received();
+    transport_.begin_agreement(signal != 0 ? signal + kStillWrites : background_.writing() ? kStillWrites : 0);
+  }
+  /// What the others brought: the signal that any rank got, 0 if none did.
+  [[nodiscard]] int heard_signal() {
+    const int heard = transport_.finish_agreement();
+    nobody_writes_ = heard == 0;
+    return std::max(0, heard - kStillWrites);
+  }
+  /// The same at once, where all ranks wait for each other.
   [[nodiscard]] int agreed_signal() {
     ask_for_signal();
-    return transport_.finish_agreement();
+    return heard_signal();
   }
 
   const RunSetup& setup_;
@@ -200,6 +223,9 @@ class Trainer {
   /// The step after which the segment validates, or the one that follows; -1: neither does.
   std::int64_t validation_after_ = -1;
   std::int64_t saved_step_ = -1;
+  static constexpr int kStillWrites = 1;
+  BackgroundSave background_{setup_, paths_};
+  bool nobody_writes_ = false;  ///< as all ranks last heard
   bool several_machines_ = false;
   ClockMeetings meetings_;  ///< of several machines' clocks
 };
@@ -317,18 +343,47 @@ Saved Trainer::save(bool validation_owed) {
   Saved saved = save_checkpoint(
       setup_, paths_, worker_, transport_,
       {.step = outcome_.steps, .validation_owed = validation_owed, .first = sync_history}, doing_.unfinished);
-  for (const std::string& note : saved.notes) log_->warn("{}", note);
   meet();
-  if (!saved.failure) {
-    outcome_.last_checkpoint = saved.folder;
-    saved_step_ = outcome_.steps;
-    log_->info("{} written", outcome_.last_checkpoint);
-  }
+  take_saved(saved, outcome_.steps);
   if (reporter_) reporter_->restart_clock();
   return saved;
 }
 
-void Trainer::go_on_without(const Saved::Failure& failure, bool last) {
+void Trainer::take_saved(const Saved& saved, std::int64_t step) {
+  for (const std::string& note : saved.notes) log_->warn("{}", note);
+  if (saved.failure) return;
+  outcome_.last_checkpoint = saved.folder;
+  saved_step_ = step;
+  log_->info("{} written", outcome_.last_checkpoint);
+}
+
+void Trainer::begin_background_save() {
+  doing_.what = fmt::format("copying the state after step {}", outcome_.steps);
+  worker_.settle();
+  const InPhase saving(transport_.waits(), Phase::save);
+  const auto watch = watch_disk(setup_, paths_, transport_, doing_.what, tell_);
+  check_session(paths_);
+  require_finite_state(worker_, transport_, outcome_.steps);
+  const auto sync_history = [this] {
+    if (reporter_) reporter_->sync();
+  };
+  const Saved saved =
+      background_.begin(worker_, transport_, {.step = outcome_.steps, .first = sync_history});
+  for (const std::string& note : saved.notes) log_->warn("{}", note);
+  if (saved.failure) go_on_without(*saved.failure, /*last=*/false);
+}
+
+void Trainer::end_background_save() {
+  doing_.what = fmt::format("checkpoint after step {}", background_.step());
+  const InPhase saving(transport_.waits(), Phase::save);
+  const auto watch = watch_disk(setup_, paths_, transport_, doing_.what, tell_);
+  const std::int64_t step = background_.step();
+  const Saved saved = background_.finish(transport_);
+  take_saved(saved, step);
+  if (saved.failure) go_on_without(*saved.failure, /*last=*/false, step);
+}
+
+void Trainer::go_on_without(const Saved::Failure& failure, bool last, std::int64_t step) {
   if (last || setup_.config().checkpoint.on_failure == OnFailedSave::stop) {
     if (transport_.rank() == failure.rank) throw InputError(failure.what);
     transport_.barrier();  // hears it from there
@@ -336,7 +391,7 @@ void Trainer::go_on_without(const Saved::Failure& failure, bool last) {
   const std::string text = fmt::format(
       "The checkpoint after step {} could not be written: {}. The run goes on, and tries again at the next "
       "one; {}",
-      outcome_.steps, failure.what,
+      step, failure.what,
       saved_step_ < 0 ? "there is none so far" : fmt::format("the newest is that of step {}", saved_step_));
   log_->warn("{}", text);
   if (reporter_) reporter_->show(text);
@@ -353,6 +408,7 @@ void Trainer::note_validation_made() {
 }
 
 std::string Trainer::save_last_state(Transport& meeting, bool not_finite) {
+  background_.abandon();
   // A step's report may fail when the step is made, before the validation that follows it.
   const std::optional<std::int64_t> step = worker_.whole_state();
   LastState state{.step = step,
