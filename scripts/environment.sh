@@ -46,6 +46,12 @@ stagecraft_notebooks=(nbclient==0.11.0 ipykernel==7.4.0)
 # What scripts/build_wheels.sh asks about a wheel.
 stagecraft_auditwheel=6.8.2
 
+# What runs are followed to (docs/guides/following.md), for the test of that, in an environment of its own: together they are large, and
+# other packages' versions are not theirs to choose.
+stagecraft_follow=(tensorboard==2.21.0 wandb==0.31.0 trackio==0.43.0 mlflow-skinny==3.17.2 sqlalchemy==2.1.9 alembic==1.20.1
+  prometheus-client==0.26.0 opentelemetry-exporter-otlp-proto-http==1.45.2)
+stagecraft_follow_venv=$stagecraft_cache/venv-follow
+
 # What adapters are tried with.
 stagecraft_peft=0.21.2
 

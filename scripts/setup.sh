@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
 # Installs what building and running Stagecraft needs and is missing, on Debian 12 or 13; elsewhere it says what it looks for.
 #
-#   scripts/setup.sh [--planner-only] [--lint] [--models] [--gpu] [--quiet]
+#   scripts/setup.sh [--planner-only] [--lint] [--models] [--gpu] [--follow] [--quiet]
 #
 # Distribution packages come by apt (with sudo only where needed and possible; without it, what PyPI has comes from there and
 # the rest is listed). LibTorch comes by pip into a virtual environment in the cache folder, shared by every clone, unless
 # STAGECRAFT_LIBTORCH points at one. --lint adds what scripts/lint.sh asks, from PyPI, and Google Benchmark; --models what
 # scripts/stagecraft-capture reads models with: safetensors, transformers, peft and the torchvision of that torch, and what runs
-# notebooks; --gpu the Open MPI that scripts/gpu_bundle.sh brings to machines with GPUs. A second run takes seconds. Writes nothing into the checkout.
+# notebooks; --gpu the Open MPI that scripts/gpu_bundle.sh brings to machines with GPUs; --follow the clients of what
+# scripts/stagecraft-follow sends runs to, for its test. A second run takes seconds. Writes nothing into the checkout.
 set -euo pipefail
 
 planner_only=0
 lint=0
 models=0
 gpu=0
+follow=0
 quiet=0
 for argument in "$@"; do
   case "$argument" in
@@ -21,9 +23,10 @@ for argument in "$@"; do
     --lint) lint=1 ;;
     --models) models=1 ;;
     --gpu) gpu=1 ;;
+    --follow) follow=1 ;;
     --quiet) quiet=1 ;;
-    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "setup.sh: unknown argument $argument (--planner-only, --lint, --models, --gpu, --quiet)" >&2; exit 2 ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "setup.sh: unknown argument $argument (--planner-only, --lint, --models, --gpu, --follow, --quiet)" >&2; exit 2 ;;
   esac
 done
 
@@ -155,6 +158,14 @@ if [ "$models" = 1 ] && [ -x "$stagecraft_venv/bin/pip" ] && ! [ -e "$stagecraft
   say "installing ${stagecraft_notebooks[*]} into $stagecraft_venv (seconds)"
   "$stagecraft_venv/bin/pip" install -q --no-compile "${stagecraft_notebooks[@]}"
   touch "$stagecraft_venv/${stagecraft_notebooks[0]}"
+fi
+clients="${stagecraft_follow[*]} pytest==$stagecraft_pytest"
+if [ "$follow" = 1 ] && [ "$(cat "$stagecraft_follow_venv/ready" 2> /dev/null)" != "$clients" ]; then
+  say "installing ${stagecraft_follow[*]} into $stagecraft_follow_venv (1 to 2 minutes, 350 MB)"
+  [ -x "$stagecraft_follow_venv/bin/pip" ] || python3 -m venv "$stagecraft_follow_venv"
+  # shellcheck disable=SC2086  # names, none of which has a blank
+  "$stagecraft_follow_venv/bin/pip" install -q --no-compile $clients
+  echo "$clients" > "$stagecraft_follow_venv/ready"
 fi
 if [ "$gpu" = 1 ]; then
   mkdir -p "$stagecraft_cache"

@@ -21,6 +21,11 @@ def words(given: list[str]) -> list[str]:
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["follow"]:  # needs no engine, and no torch
+        from stagecraft_follow.command import program
+
+        del sys.argv[1]
+        return program()
     try:
         from .engine import _engine
 

@@ -59,7 +59,14 @@ def dynamic_metadata(_settings: Mapping[str, Any], _project: Mapping[str, Any]) 
     return {
         "dependencies": [f"torch=={version.minor}.*", "numpy", "safetensors"],
         "optional-dependencies": {
-            "models": ["transformers", "tokenizers", "pillow", f"torchvision=={torchvision}.*"]
+            "models": ["transformers", "tokenizers", "pillow", f"torchvision=={torchvision}.*"],
+            # What stagecraft-follow sends runs to, each by its own client.
+            "tensorboard": ["tensorboard"],
+            "wandb": ["wandb"],
+            "trackio": ["trackio"],
+            "mlflow": ["mlflow-skinny"],
+            "prometheus": ["prometheus-client"],
+            "otlp": ["opentelemetry-exporter-otlp-proto-http"],
         },
     }
 

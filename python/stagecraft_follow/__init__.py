@@ -1,0 +1,1 @@
+"""stagecraft-follow: a run's figures, in the tool that people already have open."""
