@@ -3,6 +3,7 @@ themselves."""
 
 import collections
 import dataclasses
+import fcntl
 import json
 import math
 import os
@@ -26,7 +27,7 @@ from stagecraft_follow import command, follower
 from stagecraft_follow.figures import point_of_line
 from stagecraft_follow.metrics_file import MetricsFile
 from stagecraft_follow.place import Place
-from stagecraft_follow.run_directory import RunDirectory
+from stagecraft_follow.run_directory import RunDirectory, numbers_here
 from stagecraft_follow.target import Target
 
 CONFIG = {
@@ -268,6 +269,27 @@ def test_a_follower_that_is_left_goes_on_where_it_was(half, finished):
     assert made[1].about.id == "kept" and made[1].steps() == list(range(16, 31))
 
 
+def test_a_follower_that_is_killed_while_it_sends_sends_nothing_twice(half, finished):
+    class Killed(BaseException):
+        pass
+
+    def killed(points):
+        (state,) = (half / "follow").glob("*.json")
+        assert json.loads(state.read_text())["step"] == points[-1].step
+        raise Killed
+
+    made = []
+    complete(half, finished)
+    with pytest.raises(Killed), followed(half, made) as first:
+        first.place = place = Place(str(half / "follow"), "otlp", first.options.where)
+        target = first.begin(place)
+        target.send = killed
+        first.send_new(MetricsFile(str(half / "metrics.jsonl")), place, target)
+    with followed(half, made) as second:
+        second.follow()
+    assert made[1].steps() == [] and made[1].reports == 1
+
+
 def test_another_run_in_the_same_folder_is_sent_as_another(half, finished):
     made = []
     with followed(half, made) as first:
@@ -302,6 +324,24 @@ def test_a_target_that_does_not_answer_is_asked_again(finished, scratch, monkeyp
     with followed("run", made) as again:
         again.follow()
     assert made[1].steps() == [31]
+
+
+def test_whether_a_process_of_the_run_lives(half):
+    """One that has its number by now is another one: it has no lock."""
+    directory = RunDirectory(half)
+    mark = (half / ".lock").read_text().splitlines()[0]
+    for process, numbers, held in [
+        (os.getpid(), numbers_here(), False),
+        (2**22 + 1, numbers_here(), False),
+        (os.getpid(), "another-kernel/pid:[1]", None),
+    ]:
+        (half / ".lock").write_text(f"{mark}\n{process} machine {numbers} session.1\n")
+        assert directory.is_held() is held
+    (half / ".lock").write_text(f"{mark}\n{os.getpid()} machine {numbers_here()} session.1\n")
+    with open(half / ".lock") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert directory.is_held() is True
+    assert directory.is_held() is False
 
 
 def test_two_followers_of_one_place(half):
@@ -564,6 +604,7 @@ def test_otlp(half, finished):
         follow_in_parts(half, finished, "otlp", "--at", f"http://127.0.0.1:{server.server_port}")
         server.shutdown()
     series = collections.defaultdict(list)  # of each name and attributes
+    times = []
     units = {}
     for body in bodies:
         document = MessageToDict(ExportMetricsServiceRequest.FromString(body))
@@ -579,8 +620,11 @@ def test_otlp(half, finished):
                     )
                     number = point.get("asDouble", point.get("asInt"))
                     series[(metric["name"], *labels)].append(float(number))
+                    if metric["name"] == "stagecraft.train.loss":
+                        times.append(int(point["timeUnixNano"]) / 1e9)
     losses = [found["loss"] for found in lines_of(finished) if not found["validation"]]
     assert series[("stagecraft.train.loss",)] == losses
+    assert times == sorted(times) and abs(times[-1] - time.time()) < 60 and times[0] < times[-1]
     assert series[("stagecraft.step",)] == [f["step"] for f in lines_of(finished)] + [30]
     assert series[("stagecraft.stage.forward_ms", ("rank", "1"), ("stage", "1"))]
     assert units["stagecraft.time.step_ms"] == "ms" and units["stagecraft.memory.proved_bytes"] == "By"
