@@ -25,6 +25,8 @@ from .prepared import Prepared, merged, prepared_of, rates_of
 if TYPE_CHECKING:
     import torch
 
+    from stagecraft_follow.step_log import StepLog
+
     Batch = tuple[torch.Tensor, torch.Tensor] | Mapping[str, torch.Tensor]
 
 ENDLESS = 1_000_000_000  # steps of a run whose length nobody says
@@ -81,6 +83,7 @@ class Pipeline:
 
         self._reader, self._folder, self._rates = reader, folder, rates
         self._lr: float | None = None
+        self._logs: list[StepLog] = []
         self._aliases, self._others = dict(aliases or {}), dict(others or {})
         self._ranks = ranks_of_this_start()
         try:
@@ -113,14 +116,20 @@ class Pipeline:
         """
         fields, sizes = self._fields(batch)
         rate = self._lr if self._rates is None else float(self._rates(self.steps))
-        return _step_of(self._session.step(fields, sizes, rate))
+        made = _step_of(self._session.step(fields, sizes, rate))
+        for log in self._logs:
+            log.step(made)
+        return made
 
     def evaluate(self, batch: Batch | list[Batch]) -> Step:
         """The loss of a batch in evaluation mode, without gradients. Changes nothing.
 
         batch: as for a step. Throws InputError for a batch that does not fit."""
         fields, sizes = self._fields(batch)
-        return _step_of(self._session.evaluate(fields, sizes))
+        made = _step_of(self._session.evaluate(fields, sizes))
+        for log in self._logs:
+            log.evaluation(made)
+        return made
 
     def _fields(self, batch: Any) -> tuple[dict[str, torch.Tensor], list[int]]:
         if is_micro_batches(batch):
@@ -130,6 +139,9 @@ class Pipeline:
     def close(self, why: str = "") -> None:
         """Ends the ranks and frees what they hold, at once. Later calls throw
         InputError. `why`: of several processes, the reason why the others must not wait for this one."""
+        logs, self._logs = self._logs, []
+        for log in logs:
+            log.close()
         self._session.close(why)
         self._ranks.close()
 
@@ -231,6 +243,28 @@ class Pipeline:
         if not lr >= 0:
             raise InputError(f"set_lr: expected a rate of 0 or more, found {lr!r}")
         self._lr, self._rates = float(lr), None
+
+    def log_to(self, to: str, at: str = "", *, project: str = "stagecraft", name: str = "pipeline") -> None:
+        """Sends each step and evaluation from now on to a tool, by its own client, once a second.
+
+        to: "tensorboard", "wandb", "trackio", "mlflow", "prometheus" or "otlp", as `stagecraft follow` has
+            them; by the same names, and each rank's time.
+        at: tensorboard's folder, mlflow's tracking URI, prometheus' HOST:PORT, otlp's collector.
+        project, name: the run's.
+
+        Of several processes the first one sends. Throws InputError where the client is missing or refuses to
+        begin; what it refuses later is a warning. It ends with `close()`."""
+        if not self.is_first:
+            return
+        from stagecraft_follow.step_log import StepLog
+        from stagecraft_tools.refusal import Refused
+
+        plan = json.loads(self._session.plan())
+        try:
+            log = StepLog(to, os.fspath(at), project, name, self.config, plan, self.steps)
+        except Refused as error:
+            raise InputError(str(error)) from error
+        self._logs.append(log)
 
     def save(self, path: str | os.PathLike[str]) -> str:
         """Writes a checkpoint into the run directory `path`, as `stagecraft train` does, and returns its

@@ -78,6 +78,22 @@ def target_class(name: str) -> type[Target]:
     return found
 
 
+def make_target(name: str, about: About) -> Target:
+    """Throws Refused where the client is missing or refuses to begin."""
+    target = target_class(name)
+    try:
+        return target(about)
+    except ModuleNotFoundError as error:
+        raise Refused(
+            f"there is no Python module {error.name} here: {sys.executable} -m pip install {target.modules}"
+        ) from error
+    except Refused:
+        raise
+    except Exception as error:
+        where = f"{name} at {about.at}" if about.at else name
+        raise Refused(f"{where}: {first_line(error)}") from error
+
+
 def where_of(target: type[Target], at: str, project: str) -> str:
     """The same for the same place: how far it came is remembered by it."""
     found = [part for part in (at, *(os.environ.get(name, "") for name in target.variables)) if part]
@@ -95,24 +111,10 @@ def options_of(given: argparse.Namespace) -> Options:
     if given.to == "tensorboard":
         at = os.path.abspath(at)
 
-    def make(about: About) -> Target:
-        """Throws Refused where the client is missing or refuses to begin."""
-        try:
-            return target(about)
-        except ModuleNotFoundError as error:
-            raise Refused(
-                f"there is no Python module {error.name} here: {sys.executable} -m pip install"
-                f" {target.modules}"
-            ) from error
-        except (Refused, Stopped):
-            raise
-        except Exception as error:
-            raise Refused(f"{given.to}{' at ' + at if at else ''}: {first_line(error)}") from error
-
     return Options(
         run_dir=run_dir,
         to=given.to,
-        make=make,
+        make=lambda about: make_target(given.to, about),
         at=at,
         where=where_of(target, at, given.project),
         keeps=target.keeps,

@@ -14,8 +14,10 @@ import sys
 import threading
 import time
 import urllib.request
+import warnings
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,7 +25,7 @@ from places import BUILD, ENVIRONMENT, SOURCE, STAGECRAFT
 
 os.environ["STAGECRAFT_PLANNER"] = str(BUILD / "planner/stagecraft")
 
-from stagecraft_follow import command, follower
+from stagecraft_follow import command, follower, step_log
 from stagecraft_follow.figures import point_of_line
 from stagecraft_follow.metrics_file import MetricsFile
 from stagecraft_follow.place import Place
@@ -280,11 +282,13 @@ def test_a_follower_that_is_killed_while_it_sends_sends_nothing_twice(half, fini
 
     made = []
     complete(half, finished)
-    with pytest.raises(Killed), followed(half, made) as first:
+    with followed(half, made) as first:
         first.place = place = Place(str(half / "follow"), "otlp", first.options.where)
         target = first.begin(place)
         target.send = killed
-        first.send_new(MetricsFile(str(half / "metrics.jsonl")), place, target)
+        metrics = MetricsFile(str(half / "metrics.jsonl"))
+        with pytest.raises(Killed):
+            first.send_new(metrics, place, target)
     with followed(half, made) as second:
         second.follow()
     assert made[1].steps() == [] and made[1].reports == 1
@@ -456,6 +460,56 @@ def log_records(data):
         if kind in (1, 4):  # whole, or its last part
             yield record
             record = b""
+
+
+def test_steps_of_a_pipeline(scratch):
+    """In TensorBoard, as `step.log_to` sends them."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.util.tensor_util import make_ndarray
+
+    rank = SimpleNamespace(rank=1, compute=0.03, wait=0.01, collective=0.0, other=0.0)
+    made = {"norm": 0.5, "learning_rate": 0.1, "seconds": 0.04, "samples": 8, "tokens": 0}
+    made |= {"skipped": False, "loss_scale": None, "ranks": (rank,)}
+    log = step_log.StepLog(
+        "tensorboard", "tb", "ours", "mine", {"seed": 3}, {"predicted": {"step_ms": 38.0}}, 100
+    )
+    log.evaluation(SimpleNamespace(loss=2.5, seconds=0.01))
+    for step in range(100, 103):
+        log.step(SimpleNamespace(step=step, loss=2.0 - step / 100, **made))
+    log.close()
+    reader = EventAccumulator("tb", size_guidance={"tensors": 0})
+    reader.Reload()
+
+    def read(name):
+        events = reader.Tensors(name)
+        return [(event.step, round(float(make_ndarray(event.tensor_proto)), 4)) for event in events]
+
+    assert read("train/loss") == [(101, 1.0), (102, 0.99), (103, 0.98)]
+    assert read("validation/loss") == [(100, 2.5)]
+    assert read("time/step_predicted_ms")[0] == (101, 38.0)
+    assert read("rank_1/time_compute_ms")[2] == (103, 30.0)
+    assert "train/loss_scale" not in reader.Tags()["tensors"]
+
+
+def test_a_tool_that_fails_ends_no_training():
+    with pytest.raises(Exception, match="log_to: 'visdom' is not one of tensorboard, wandb"):
+        step_log.StepLog("visdom", "", "", "", {}, {}, 0)
+    with pytest.raises(Exception, match="tensorboard needs a folder"):
+        step_log.StepLog("tensorboard", "", "", "", {}, {}, 0)
+    log = step_log.StepLog("prometheus", "127.0.0.1:0", "", "mine", {}, {}, 0)
+
+    def fail(points):
+        raise ConnectionError("down")
+
+    log.target.send = fail
+    made = SimpleNamespace(loss=1.0, seconds=1.0)
+    with pytest.warns(UserWarning, match="prometheus: ConnectionError: down; the training goes on"):
+        log.evaluation(made)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        log.sent = 0.0
+        log.evaluation(made)
+    log.target.close(None)
 
 
 def test_wandb(half, finished, monkeypatch):

@@ -833,3 +833,42 @@ def test_bfloat16():
     losses = [step(batch).loss for batch in pairs()]
     assert losses[0] == pytest.approx(pipeline()(pairs()[0]).loss, rel=0.05)
     assert all(tensor.dtype == torch.float32 for tensor in step.state_dict().values())
+
+
+def test_steps_are_sent_to_a_tool(monkeypatch):
+    """Steps and evaluations, as they were made, until the end."""
+    from stagecraft_follow import command, step_log
+    from stagecraft_follow.target import Target
+
+    kept = []
+
+    class Recorder(Target):
+        def __init__(self, about):
+            self.about, self.id = about, "mine"
+            kept.append(self)
+            self.points, self.end = [], None
+
+        def send(self, points):
+            self.points += points
+
+        def close(self, end):
+            self.end = end.word
+
+    step = pipeline()
+    with pytest.raises(sc.InputError, match="no_such_tool"):
+        step.log_to("no_such_tool")
+    for module in (command, step_log):
+        monkeypatch.setattr(module, "target_class", lambda name: Recorder)
+    step.log_to("otlp", name="net")
+    first, second = pairs(2)
+    made = step(first)
+    evaluated = step.evaluate(second)
+    after = step(second)
+    step.close()
+    (recorder,) = kept
+    assert recorder.end == "finished" and recorder.about.name == "net" and recorder.about.config["seed"] == 0
+    found = {(p.step, f.flat): f.number for p in recorder.points for f in p.figures}
+    assert found[1, "train/loss"] == made.loss and found[2, "train/loss"] == after.loss
+    assert found[1, "validation/loss"] == evaluated.loss
+    assert found[2, "rank_1/time_compute_ms"] == after.ranks[1].compute * 1e3
+    assert found[2, "time/step_predicted_ms"] == recorder.about.plan["predicted"]["step_ms"]
