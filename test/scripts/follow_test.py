@@ -408,6 +408,32 @@ def test_it_is_left_by_a_signal(half):
     assert said.endswith("left at step 15; the same command goes on from there\n")
 
 
+def test_the_command_starts_the_tool(finished, scratch):
+    """The one beside it, or on the PATH, with all that it was given; and so does the package."""
+    planner = BUILD / "planner/stagecraft"
+    (scratch / "stagecraft-follow").write_text('#!/bin/sh\nprintf "%s|" "$STAGECRAFT_PLANNER" "$@"\nexit 7\n')
+    (scratch / "stagecraft-follow").chmod(0o755)
+    words = ["a b", "--to", "x", "--help", "-v"]
+
+    def ask(program, path, *given):
+        environment = {"PATH": f"{path}:/usr/bin:/bin", "STAGECRAFT_PYTHON": sys.executable}
+        return subprocess.run(
+            [*program, "follow", *given], capture_output=True, text=True, env=environment, check=False
+        )
+
+    done = ask([planner], scratch, *words)
+    assert (done.returncode, done.stdout) == (7, "|".join([str(planner.resolve()), *words, ""]))
+    done = ask([planner], "/none", *words)
+    assert done.returncode == 2 and "there is no stagecraft-follow beside this program" in done.stderr
+    given = [finished, "--to", "visdom"]
+    said = ask([STAGECRAFT], "/none", *given)
+    assert said.returncode == 2 and "stagecraft-follow: error: argument --to: invalid choice" in said.stderr
+    package = [sys.executable, "-c", f"import runpy, sys; sys.path.insert(0, {str(SOURCE / 'python')!r});"]
+    package[-1] += " runpy.run_module('stagecraft', run_name='__main__', alter_sys=True)"
+    of_package = ask(package, "/none", *given)
+    assert (of_package.returncode, of_package.stderr) == (2, said.stderr)
+
+
 def test_each_target_is_an_extra_of_the_wheel():
     text = (SOURCE / "python/wheel/torch_here.py").read_text()
     for name in command.TARGETS:
