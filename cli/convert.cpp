@@ -6,6 +6,9 @@
 #include "cli/number_ranges.h"
 #include "cli/output.h"
 #include "cli/output_file.h"
+#include "partitioner/plan/decoder_parts.h"
+#include "partitioner/plan/one_pipeline.h"
+#include "partitioner/plan/profile.h"
 #include "schedules/program/program_json.h"
 #include "schedules/program/program_text.h"
 
@@ -14,24 +17,29 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace stagecraft::cli {
 namespace {
 
-enum class Form { text, json, csv, csv_comms, csv_comms_2_11 };
+enum class Form { text, json, csv, csv_comms, csv_comms_2_11, megatron, torchtitan };
 
 Form form_named(const std::string& name) {
   if (name == "json") return Form::json;
   if (name == "csv") return Form::csv;
   if (name == "csv-comms") return Form::csv_comms;
-  return name == "csv-comms-2.11" ? Form::csv_comms_2_11 : Form::text;
+  if (name == "csv-comms-2.11") return Form::csv_comms_2_11;
+  if (name == "megatron") return Form::megatron;
+  return name == "torchtitan" ? Form::torchtitan : Form::text;
 }
 
 struct ConvertOptions {
   std::string path;
   std::string out;
   InputRequest request;
-  std::string form;  ///< empty: by the output's name
+  std::string form;     ///< empty: by the output's name
+  std::string profile;  ///< which has the names of a plan's layers
 };
 
 Form form_of(const PytorchSchedule& schedule) {
@@ -47,7 +55,46 @@ Form form_of(const ConvertOptions& options, const InputProgram& input) {
   return input.pytorch ? form_of(*input.pytorch) : Form::csv;
 }
 
-std::string converted(const InputProgram& input, Form form) {
+bool is_csv(Form form) {
+  return form == Form::csv || form == Form::csv_comms || form == Form::csv_comms_2_11;
+}
+
+/// Which layers make the stages; which order they run in is the other framework's.
+bool is_layout(Form form) { return form == Form::megatron || form == Form::torchtitan; }
+
+std::string layout(const ConvertOptions& options, const InputProgram& input, Form form) {
+  const InputPlace place{options.path, ""};
+  if (!input.plan) throw InputError(place, "is a schedule; which layers its stages have is in the plan");
+  if (options.profile.empty()) {
+    throw InputError(
+        fmt::format("convert: --to {} needs --profile, which has the names of the layers", options.form));
+  }
+  const Profile profile = read_profile(options.profile);
+  std::vector<std::string> names;
+  for (const LayerProfile& layer : profile.measurements.front().layers) names.push_back(layer.name);
+  const DecoderParts parts = decoder_parts(*input.plan, names, place);
+  return (form == Form::megatron ? megatron_layout(parts, place) : torchtitan_parts(parts)) + "\n";
+}
+
+/// Of a plan whose stages have replicas, the schedule of one pipeline: PyTorch replicates it as a whole.
+InputProgram one_of_equal(const ConvertOptions& options, InputProgram input) {
+  if (!input.plan || input.plan->stages.front().ranks.size() == 1 || input.plan->program) return input;
+  const int replicas = static_cast<int>(input.plan->stages.front().ranks.size());
+  Plan plan = one_pipeline(*input.plan, {"", ""});
+  if (plan.micro_batches % replicas != 0) {
+    throw InputError(fmt::format(
+        "PyTorch replicates whole pipelines, and {} micro-batches per step are not the same number for "
+        "each of {}: give another --micro-batches",
+        plan.micro_batches, replicas));
+  }
+  plan.micro_batches /= replicas;
+  note(fmt::format("{}: the schedule of one of {} equal pipelines, each with {} micro-batches per step",
+                   options.path, replicas, plan.micro_batches));
+  return plan_input(options.path, std::move(plan), {});
+}
+
+std::string converted(const ConvertOptions& options, InputProgram input, Form form) {
+  if (is_csv(form)) input = one_of_equal(options, std::move(input));
   if (input.pytorch && form_of(*input.pytorch) == form) return to_csv(*input.pytorch);
   switch (form) {
     case Form::text:
@@ -60,15 +107,22 @@ std::string converted(const InputProgram& input, Form form) {
       return to_csv(pytorch_schedule_with_communication(input.program));
     case Form::csv_comms_2_11:
       return to_csv(pytorch_schedule_with_communication(input.program, SendWaits::left_out));
+    case Form::megatron:
+    case Form::torchtitan:
+      break;  // above
   }
   return {};
 }
 
 void run(const ConvertOptions& options) {
   const InputProgram input = read_input(options.path, options.request);
+  const Form form = form_of(options, input);
+  if (!options.profile.empty() && !is_layout(form))
+    throw InputError("convert: --profile is for --to megatron and --to torchtitan");
   const std::string text = [&] {
+    if (is_layout(form)) return layout(options, input, form);
     try {
-      return converted(input, form_of(options, input));
+      return converted(options, input, form);
     } catch (const InputError& error) {
       throw InputError({options.path, ""}, error.what());
     } catch (const RefusedError& error) {
@@ -87,7 +141,9 @@ void run(const ConvertOptions& options) {
 void add_convert(CLI::App& app) {
   const auto options = std::make_shared<ConvertOptions>();
   CLI::App* verb =
-      app.add_subcommand("convert", "write a schedule in another form: text, JSON, PyTorch's CSV");
+      app.add_subcommand("convert",
+                         "write a schedule in another form: text, JSON, PyTorch's CSV; or a plan's cuts for "
+                         "Megatron-LM and torchtitan");
   verb->add_option(
           "FILE", options->path,
           "plan.json, run.json for the plan that train would make of it, or a schedule as text, JSON or "
@@ -101,12 +157,17 @@ void add_convert(CLI::App& app) {
       ->group("The step");
   only(verb->add_option(
                "--to", options->form,
-               "text, json, csv (PyTorch's, compute only), csv-comms (with sends, receives and waits) or "
-               "csv-comms-2.11 (without waits, which torch 2.11 does not know) "
+               "text, json, csv (PyTorch's, compute only), csv-comms (with sends, receives and waits), "
+               "csv-comms-2.11 (without waits, which torch 2.11 does not know); of a plan of a decoder: "
+               "megatron "
+               "(--pipeline-model-parallel-layout) or torchtitan (module_fqns_per_model_part) "
                "(default: by the output's name, or text)")
            ->type_name("FORM")
            ->group("Output"),
-       {"text", "json", "csv", "csv-comms", "csv-comms-2.11"});
+       {"text", "json", "csv", "csv-comms", "csv-comms-2.11", "megatron", "torchtitan"});
+  verb->add_option("--profile", options->profile, "profile.json of the plan's model: megatron and torchtitan")
+      ->type_name("FILE")
+      ->group("Output");
   verb->add_option("-o,--output", options->out, "where it goes (default: standard output)")
       ->type_name("FILE")
       ->group("Output");

@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 using stagecraft::Json;
+using stagecraft::test::changed_plan;
 using stagecraft::test::CommandResult;
 using stagecraft::test::kPlan;
 using stagecraft::test::read_text_file;
@@ -143,4 +145,80 @@ TEST_CASE("check judges the transfers of the file, not others that would do", "[
   CHECK(json["findings"][0]["kind"] == "deadlock");
   CHECK(json["findings"][0]["cycle"].size() == 2);
   CHECK(run("check", {folder.write("compute.csv", run("convert", {crossed, "--to", "csv"}).out)}).code == 0);
+}
+
+namespace {
+
+/// A decoder of eight blocks.
+std::string decoder_profile(const ScratchFolder& folder) {
+  std::vector<std::string> names{"embedding"};
+  for (int i = 0; i < 8; ++i) names.push_back("h." + std::to_string(i));
+  names.insert(names.end(), {"head"});
+  Json layers = Json::array();
+  for (const std::string& name : names) {
+    layers.push_back({{"name", name},
+                      {"forward", {{"median_ms", 1}}},
+                      {"backward_input", {{"median_ms", 1}}},
+                      {"backward_weight", {{"median_ms", 1}}},
+                      {"parameter_bytes", 4},
+                      {"output_bytes", name == "head" ? 0 : 64}});
+  }
+  const Json profile{
+      {"model", "toy"},
+      {"optimizer_bytes_per_parameter_byte", 2},
+      {"measurements",
+       {{{"micro_batch", 4}, {"input_bytes", 64}, {"targets_bytes", 64}, {"layers", layers}}}}};
+  return folder.write("profile.json", profile.dump());
+}
+
+}  // namespace
+
+TEST_CASE("a plan's cuts for Megatron-LM and torchtitan", "[convert]") {
+  const ScratchFolder folder;
+  const std::string profile = decoder_profile(folder);
+  CommandResult result = run("convert", {kPlan, "--to", "megatron", "--profile", profile});
+  CHECK(result.code == 0);
+  CHECK(result.out == "Ett|tt|tttt|L\n");
+  result =
+      run("convert", {kPlan, "--to", "torchtitan", "--profile", profile, "-o", folder.path("parts.json")});
+  CHECK(result.code == 0);
+  CHECK(Json::parse(read_text_file(folder.path("parts.json")))[3] == Json::array({"norm", "lm_head"}));
+  const std::string text = folder.write("a.txt", kText);
+  for (const auto& [arguments, expected] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{kPlan, "--to", "megatron"}, "convert: --to megatron needs --profile"},
+           {{kPlan, "--to", "csv", "--profile", profile}, "convert: --profile is for --to megatron"},
+           {{text, "--to", "torchtitan", "--profile", profile}, "a.txt: is a schedule; which layers"},
+           {{kPlan, "--to", "megatron", "--profile", folder.path("none")}, "none"},
+       }) {
+    result = run("convert", arguments);
+    INFO(result.err);
+    CHECK(result.code == 2);
+    CHECK(says(result.err, expected));
+  }
+}
+
+TEST_CASE("of equal replicas PyTorch's CSV has one pipeline", "[convert]") {
+  const ScratchFolder folder;
+  const std::string twice = changed_plan(folder, [](Json& plan) {
+    for (int s = 0; s < 4; ++s) plan["stages"][s]["ranks"] = {2 * s, 2 * s + 1};
+    plan["costs"]["network"]["levels"][0]["count"] = 8;
+  });
+  for (const char* form : {"csv", "csv-comms"}) {
+    const CommandResult one = run("convert", {kPlan, "--to", form, "--micro-batches", "4"});
+    const CommandResult of_two = run("convert", {twice, "--to", form});
+    INFO(of_two.err);
+    CHECK(of_two.code == 0);
+    CHECK(one.out == of_two.out);
+    CHECK(says(of_two.err, "the schedule of one of 2 equal pipelines, each with 4 micro-batches per step"));
+  }
+  CommandResult result = run("convert", {twice, "--to", "csv", "--micro-batches", "5"});
+  CHECK(result.code == 2);
+  CHECK(says(result.err, "5 micro-batches per step are not the same number for each of 2"));
+  const std::string unequal = changed_plan(folder, [](Json& plan) {
+    plan["stages"][3]["ranks"] = {3, 4};
+    plan["costs"]["network"]["levels"][0]["count"] = 5;
+  });
+  result = run("convert", {unequal, "--to", "csv"});
+  CHECK(result.code != 0);
+  CHECK(says(result.err, "replicas"));
 }
