@@ -23,7 +23,7 @@ class TensorBoard(Target):
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self.event, self.scalar_pb, self.text_pb = event_pb2.Event, scalar_pb, text_pb
-        self.writer = EventFileWriter(about.at)
+        self.writer = EventFileWriter(about.at, max_queue_size=1000)  # a thread of its own writes
         self.step, self.time = 0, 0.0
         self.id = os.path.abspath(about.at)
         if not about.id:
