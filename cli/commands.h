@@ -21,6 +21,7 @@ void add_check(CLI::App& app);
 void add_simulate(CLI::App& app);
 void add_follow(CLI::App& app);
 void add_report(CLI::App& app);
+void add_watch(CLI::App& app);
 void add_convert(CLI::App& app);
 void add_schema(CLI::App& app);
 

@@ -8,11 +8,15 @@
 #include "cli/output.h"
 #include "cli/output_file.h"
 #include "engine/records/metrics/run_paths.h"
+#include "engine/records/view/page.h"
+#include "engine/records/view/run_view.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 namespace stagecraft::cli {
 namespace {
@@ -23,6 +27,15 @@ struct ReportOptions {
   bool json = false;
 };
 
+/// The page of `watch`, with the run's data inside.
+std::string page(const std::string& run_dir) {
+  constexpr std::size_t kPiece = std::size_t{64} << 20U;
+  std::vector<RunView> runs;
+  runs.emplace_back(run_dir);
+  while (!runs.front().follow(kPiece)) continue;
+  return page_of(document_of(runs, /*live=*/false));
+}
+
 void run(const ReportOptions& options) {
   const RunFiles files = read_run(options.run_dir);
   if (!files.broken_lines.empty()) {
@@ -31,7 +44,7 @@ void run(const ReportOptions& options) {
                      files.broken_lines.front()));
   }
   const RunReport report = make_report(files);
-  if (!options.html.empty()) write_output(options.html, report_html(report, files));
+  if (!options.html.empty()) write_output(options.html, page(options.run_dir));
   if (!options.svg.empty()) write_output(options.svg, report_svg(report, files));
   if (options.json) {
     print_json(json::write(report));
@@ -51,7 +64,8 @@ void add_report(CLI::App& app) {
   verb->add_option("RUN_DIR", options->run_dir, "directory of a run that has ended")
       ->type_name("DIR")
       ->required();
-  verb->add_option("--html", options->html, "also write a page with the timeline drawn (default: none)")
+  verb->add_option("--html", options->html,
+                   "also write the page that `watch` serves, with the run's data inside (default: none)")
       ->type_name("FILE.html")
       ->group("Output");
   verb->add_option("--svg", options->svg, "also write the picture of the last steps alone (default: none)")

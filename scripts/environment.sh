@@ -40,6 +40,9 @@ stagecraft_lint_tools=(clang-format==14.0.6 clang-tidy==23.1.4 ruff==0.17.6 mypy
 # What Python's tests run with, beside torch.
 stagecraft_pytest=9.2.0
 
+# What drives Debian's Chromium in the tests of the page.
+stagecraft_playwright=1.65.2
+
 # What runs notebooks.
 stagecraft_notebooks=(nbclient==0.11.0 ipykernel==7.4.0)
 

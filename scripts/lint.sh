@@ -35,7 +35,7 @@ needed() { stagecraft_tool "$1" || { echo "lint.sh: no $1 of the version in scri
 sealed=$stagecraft_cache/tidy
 mkdir -p "$sealed"
 format=$(needed clang-format)
-mapfile -t sources < <(git ls-files '*.h' '*.cpp' | while read -r f; do [ -e "$f" ] && echo "$f"; done)
+mapfile -t sources < <(git ls-files '*.h' '*.cpp' ':!third_party' | while read -r f; do [ -e "$f" ] && echo "$f"; done)
 if [ "$fix" = 1 ]; then
   "$format" -i "${sources[@]}"
 else
@@ -96,7 +96,7 @@ if [ "$includes" = 1 ]; then
   done
   compile=$(grep -s -o '"command": "[^"]* -o [^"]*/precompiled_plain.cpp"' "$build/compile_commands.json" | sed 's/^"command": "//; s/ -o .*//') ||
     { echo "lint.sh: --includes needs what a build has made of the headers: cmake --preset planner && cmake --build --preset planner" >&2; exit 2; }
-  compile+=" -I$PWD -fsyntax-only"
+  compile+=" -I$PWD -isystem $PWD/third_party -fsyntax-only"
   export compile
   alone() {
     local seal words
@@ -141,7 +141,7 @@ tidy() {
   printf '#include "%s"\n' "$@" > "$unit"
   read -ra include <<< "$system"
   if said=$("$clang_tidy" --quiet --config-file=.clang-tidy --checks=-bugprone-suspicious-include --warnings-as-errors='*' \
-    "$unit" -- -std=c++20 -fbracket-depth=1024 -I"$PWD" "${include[@]}" -DSTAGECRAFT_VERSION='""' -DOMPI_SKIP_MPICXX -DFMT_CONSTEVAL= 2>&1); then
+    "$unit" -- -std=c++20 -fbracket-depth=1024 -I"$PWD" -isystem "$PWD/third_party" "${include[@]}" -DSTAGECRAFT_VERSION='""' -DOMPI_SKIP_MPICXX -DFMT_CONSTEVAL= 2>&1); then
     touch "$seal"
   elif [ $# -gt 1 ] && [[ $said == *clang-diagnostic-error* ]]; then
     tidy "${@:1:half}" || worst=1

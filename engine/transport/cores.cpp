@@ -1,10 +1,10 @@
 #include "engine/transport/cores.h"
 
+#include "base/boot_id.h"
 #include "base/cgroups.h"
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <sched.h>
 #include <unistd.h>
 
@@ -32,10 +32,6 @@ CoreCounts count_cores() {
   return cores;
 }
 
-std::string boot_id() {
-  std::string id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-  return id;
-}
+std::string boot_id() { return stagecraft::boot_id(); }
 
 }  // namespace stagecraft::transport

@@ -25,8 +25,7 @@ TEST_CASE("train runs, and report compares", "[train]") {
   CHECK(says(report.out, "wait activation"));
   CHECK(says(report.out, "step, median ms"));
   const std::string page = read_text_file(html);
-  CHECK(says(page, "<svg"));
-  CHECK_FALSE(says(page, "http://cdn"));
+  CHECK(says(page, "\"phase\":\"finished\""));
   CHECK(says(read_text_file(svg), "the last 2 steps, measured"));
   const CommandResult json = stagecraft({"report", folder.path("run"), "--json"});
   CHECK(Json::parse(json.out)["stage_times"].size() == 2);

@@ -2,6 +2,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "engine/records/view/drawn_timeline.h"
+#include "engine/records/view/page.h"
 #include "schedules/pictures/text.h"
 
 namespace stagecraft::fuzz {
@@ -22,7 +24,8 @@ void judge(const RunFiles& run) {
   const RunReport report = make_report(run);
   require(json::read<RunReport>(json::write(report), {"x", ""}).stages == report.stages, "JSON reads back");
   require(!report_text(report).empty(), "a report says something");
-  require(report_html(report, run).ends_with("</html>\n"), "a page ends");
+  const Json view{{"timeline", drawn_timeline(run.timeline)}, {"shares", rank_shares(run.timeline)}};
+  require(page_of(view).ends_with("</html>\n"), "a page ends");
   try {
     (void)report_svg(report, run);
   } catch (const InputError&) {

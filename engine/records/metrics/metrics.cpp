@@ -133,6 +133,14 @@ std::vector<MetricsRecord> read_metrics(const std::string& path, std::vector<int
   return records;
 }
 
+std::optional<MetricsRecord> read_metrics_line(std::string_view line) {
+  try {
+    return record_of(line, {"", ""});
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
 std::int64_t cut_metrics_back(const std::string& path, std::int64_t step, bool validation_owed) {
   const auto stays = [&](const LineSubject& line) {
     return line.step < step || (line.step == step && !(line.validation && validation_owed));

@@ -10,6 +10,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace stagecraft {
@@ -81,6 +82,9 @@ class MetricsWriter {
 /// what cannot be read.
 [[nodiscard]] std::vector<MetricsRecord> read_metrics(const std::string& path,
                                                       std::vector<int>* left_out = nullptr);
+
+/// One line without its newline; nothing for one that is broken.
+[[nodiscard]] std::optional<MetricsRecord> read_metrics_line(std::string_view line);
 
 /// Keeps the lines of the first `step` steps: what a resumed run will write again goes, and with it lines
 /// that a power cut left broken. `validation_owed`: so does the validation after `step`. Looks at no line

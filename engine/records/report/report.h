@@ -150,8 +150,6 @@ struct RunFiles {
 
 /// Aligned tables, for a terminal.
 [[nodiscard]] std::string report_text(const RunReport& report);
-/// One page without references to anything outside: tables, the loss over steps, the last steps' timeline.
-[[nodiscard]] std::string report_html(const RunReport& report, const RunFiles& run);
 
 /// Steps drawn: more would be too narrow to read.
 constexpr int kDrawnSteps = 2;

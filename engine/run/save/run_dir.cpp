@@ -3,86 +3,53 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "engine/records/metrics/manifest.h"
+#include "engine/records/metrics/run_holder.h"
 #include "engine/run/save/checkpoint_folder.h"
-#include "engine/transport/cores.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <csignal>
 #include <filesystem>
-#include <sstream>
 #include <string_view>
 #include <unistd.h>
 
 namespace stagecraft {
 namespace {
 
-/// The first line of `.lock`: "Stagecraft <identity of the run>".
-constexpr std::string_view kMark = "Stagecraft ";
-constexpr std::uint64_t kMostLockBytes = 4096;
-
 /// The identity in `.lock`; "" where no run wrote it.
 std::string run_in(std::string_view lock) {
   const std::size_t end = lock.find('\n');
-  if (!lock.starts_with(kMark) || end == std::string_view::npos) return "";
-  return std::string(lock.substr(kMark.size(), end - kMark.size()));
+  if (!lock.starts_with(kRunMark) || end == std::string_view::npos) return "";
+  return std::string(lock.substr(kRunMark.size(), end - kRunMark.size()));
 }
 
 /// Whether a power cut may have left no more of a first line.
 bool broken_off(std::string_view lock) {
   return lock.find_first_not_of('\0') == std::string_view::npos ||
          (lock.find('\n') == std::string_view::npos &&
-          lock.substr(0, kMark.size()) == kMark.substr(0, lock.size()));
+          lock.substr(0, kRunMark.size()) == kRunMark.substr(0, lock.size()));
 }
 
-/// Who holds a directory, as `.lock` and `.owner` have it: "<process> <machine> <processes> <session>".
-struct Holder {
-  long process = 0;
-  std::string machine;    ///< name, for people
-  std::string processes;  ///< which numbers of processes are meant: the running kernel and the container
-  std::string session;
-};
-
-std::string numbers_here() {
-  std::string container;
-  (void)storage().read_link("/proc/self/ns/pid", container);
-  return transport::boot_id() + "/" + container;
-}
-
-Holder this_process(const std::string& session) {
+RunHolder this_process(const std::string& session) {
   std::string machine(256, '\0');
   if (::gethostname(machine.data(), machine.size() - 1) != 0) machine = "?";
-  return {static_cast<long>(::getpid()), machine.c_str(), numbers_here(), session};
+  return {static_cast<long>(::getpid()), machine.c_str(), process_numbers_here(), session};
 }
 
-std::string text_of(const Holder& holder) {
+std::string text_of(const RunHolder& holder) {
   return fmt::format("{} {} {} {}\n", holder.process, holder.machine, holder.processes, holder.session);
 }
 
-Holder holder_of(const std::string& path) {
-  Holder holder;
-  std::string text = read_file(path, kMostLockBytes);
-  if (text.starts_with(kMark)) text.erase(0, text.find('\n'));
-  std::istringstream(text) >> holder.process >> holder.machine >> holder.processes >> holder.session;
-  return holder;
-}
-
-std::string name_of(const Holder& holder) {
+std::string name_of(const RunHolder& holder) {
   if (holder.process == 0) return "another run";
   return fmt::format("another run, process {}{}", holder.process,
                      holder.machine.empty() ? "" : " on " + holder.machine);
 }
 
-bool gone(const Holder& holder) {
-  if (holder.processes != numbers_here()) return false;
-  return holder.process > 0 && ::kill(static_cast<pid_t>(holder.process), 0) != 0 && errno == ESRCH;
-}
-
 /// Throws InputError where it is in use: flock is held by somebody else.
 [[noreturn]] void refuse_held(const RunPaths& paths) {
-  const Holder holder = holder_of(paths.lock());
-  if (gone(holder)) {
+  const RunHolder holder = read_holder(paths.lock());
+  if (has_ended(holder)) {
     throw InputError(
         {paths.root, ""},
         fmt::format("its .lock is held by some process, but not by the run that it names (process {}, "
@@ -207,11 +174,11 @@ void RunDirectory::sign() {
     paths_.run = run_of_checkpoints(paths_);
     if (paths_.run.empty()) paths_.run = unique_name("run");
     error = lock_->cut(0);
-    if (!error) error = write_all(*lock_, fmt::format("{}{}\n", kMark, paths_.run));
+    if (!error) error = write_all(*lock_, fmt::format("{}{}\n", kRunMark, paths_.run));
     if (!error) error = lock_->sync();
     if (!error) sync_folder(paths_.root);
   } else {
-    std::string first(kMark.size() + paths_.run.size() + 1, '\0');
+    std::string first(kRunMark.size() + paths_.run.size() + 1, '\0');
     std::size_t got = 0;
     error = lock_->read(first.data(), first.size(), got);  // moves to its end
     if (!error && got != first.size()) error = std::make_error_code(std::errc::io_error);
@@ -224,8 +191,8 @@ void RunDirectory::sign() {
 void RunDirectory::claim() {
   const std::string mine = text_of(this_process(paths_.session));
   if (is_there(paths_.owner())) {
-    const Holder holder = holder_of(paths_.owner());
-    if (!gone(holder)) {
+    const RunHolder holder = read_holder(paths_.owner());
+    if (!has_ended(holder)) {
       throw InputError(
           {paths_.root, ""},
           fmt::format("is in use by {}, or that run was killed: this file system has no locks that "
@@ -244,7 +211,7 @@ RunDirectory::~RunDirectory() {
 
 void check_session(const RunPaths& paths) {
   if (paths.session.empty()) return;
-  const Holder holder = holder_of(paths.lock());
+  const RunHolder holder = read_holder(paths.lock());
   if (holder.session == paths.session) return;
   throw InputError(
       {paths.root, ""},

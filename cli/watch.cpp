@@ -1,0 +1,78 @@
+// `stagecraft watch RUN_DIR...`: a page of runs that go, or went.
+
+#include "base/error.h"
+#include "base/files.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "engine/records/view/run_view.h"
+#include "engine/records/watch/server.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <csignal>
+#include <memory>
+#include <pthread.h>
+#include <string>
+#include <vector>
+
+namespace stagecraft::cli {
+namespace {
+
+struct WatchOptions {
+  std::vector<std::string> run_dirs;
+  int port = 0;
+  bool json = false;
+};
+
+std::vector<RunView> views_of(const std::vector<std::string>& run_dirs) {
+  std::vector<RunView> runs;
+  for (const std::string& run_dir : run_dirs) {
+    if (is_there(run_dir) && !is_folder(run_dir))
+      throw InputError({run_dir, ""}, "is no folder, and so no run's");
+    runs.emplace_back(run_dir);
+  }
+  return runs;
+}
+
+void print_document(const WatchOptions& options) {
+  constexpr std::size_t kPiece = std::size_t{64} << 20U;
+  std::vector<RunView> runs = views_of(options.run_dirs);
+  for (RunView& run : runs) {
+    while (!run.follow(kPiece)) continue;
+  }
+  print_json(document_of(runs, /*live=*/false));
+}
+
+void serve(const WatchOptions& options) {
+  // Before any thread is made, so that all have them blocked and they come here.
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const WatchServer server(views_of(options.run_dirs), options.port);
+  print(fmt::format(
+      "{}\nThe address is for this machine alone, and a key: whoever has it sees the runs. Ctrl-C ends.\n",
+      server.address()));
+  finish_output();
+  int signal = 0;
+  sigwait(&signals, &signal);
+}
+
+}  // namespace
+
+void add_watch(CLI::App& app) {
+  const auto options = std::make_shared<WatchOptions>();
+  CLI::App* verb = app.add_subcommand("watch", "serve a page of runs, while they go and afterwards");
+  verb->add_option("RUN_DIR", options->run_dirs,
+                   "directories of runs; one that is not there yet is waited for")
+      ->type_name("DIR")
+      ->required();
+  verb->add_option("--port", options->port, "of 127.0.0.1 (default: any that is free)")
+      ->type_name("N")
+      ->check(CLI::Range(0, 65535));
+  verb->add_flag("--json", options->json, "print what the page is told, once, and end")->group("Output");
+  verb->callback([options] { options->json ? print_document(*options) : serve(*options); });
+}
+
+}  // namespace stagecraft::cli

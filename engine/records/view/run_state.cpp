@@ -1,0 +1,66 @@
+#include "engine/records/view/run_state.h"
+
+#include "base/error.h"
+#include "base/failure.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "engine/records/metrics/run_holder.h"
+#include "engine/records/metrics/run_summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace stagecraft {
+namespace {
+
+bool there(const std::string& path) {
+  try {
+    return is_there(path);
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+RunState of_exit(const std::string& file) {
+  const Json record = json::parse_file(file);
+  const std::string message = record.value("message", "");
+  if (record.value("code", 1) == exit_code::kStopped) return {RunPhase::stopped, message};
+  return {RunPhase::failed,
+          fmt::format("rank {}, {}: {}", record.value("rank", 0), record.value("action", ""), message)};
+}
+
+RunState of_summary(const std::string& file) {
+  const auto summary = json::read_file<RunSummary>(file);
+  if (summary.stopped_by_signal == 0) return {RunPhase::finished, ""};
+  return {RunPhase::stopped, fmt::format("by signal {}", summary.stopped_by_signal)};
+}
+
+}  // namespace
+
+RunState state_of(const RunPaths& paths, double quiet, double step_seconds) {
+  try {
+    const bool held = there(paths.lock());
+    const RunHolder holder = held ? read_holder(paths.lock()) : RunHolder{};
+    const bool alive = is_alive(holder);
+    if (!there(paths.plan()))
+      return {alive ? RunPhase::starting : RunPhase::not_begun, alive ? "no plan yet" : ""};
+    const bool over = there(paths.summary());  // a session removes it behind its first step
+    if (!alive && there(paths.exit_record())) return of_exit(paths.exit_record());
+    if (over) {
+      RunState state = of_summary(paths.summary());
+      // A process may stay behind its run; one that goes on with a stopped run has its first step before it.
+      if (!alive || state.phase == RunPhase::finished) return state;
+    }
+    if (alive) return {over || !there(paths.metrics()) ? RunPhase::starting : RunPhase::running, ""};
+    if (has_ended(holder)) return {RunPhase::killed, "its process is gone, and it left no word"};
+    constexpr double kPatience = 60;
+    const double bound = std::max(kPatience, 20 * step_seconds);
+    const std::string where = holder.machine.empty() ? "" : "on " + holder.machine;
+    return {quiet > bound ? RunPhase::silent : RunPhase::running, where};
+  } catch (const std::exception& error) {
+    return {RunPhase::silent, error.what()};
+  }
+}
+
+}  // namespace stagecraft

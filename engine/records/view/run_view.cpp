@@ -1,0 +1,281 @@
+#include "engine/records/view/run_view.h"
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/printable.h"
+#include "base/statistics.h"
+#include "engine/records/report/report.h"
+#include "engine/records/view/drawn_timeline.h"
+#include "schedules/generators/registry.h"
+#include "schedules/interchange/chrome_trace.h"
+#include "schedules/lowering/lowering.h"
+#include "schedules/simulator/simulator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <exception>
+
+namespace stagecraft {
+namespace {
+
+/// Seconds since 1970, as files have them.
+double now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+/// JSON has no number for what is not finite.
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+Json number(const std::optional<double>& value) { return value ? number(*value) : Json(nullptr); }
+
+Json stages_of(const Plan& plan) {
+  Json stages = Json::array();
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const StagePlan& stage = plan.stages[s];
+    Json ranks = Json::array();
+    for (const Rank rank : stage.ranks) ranks.push_back(rank.value);
+    Json row{{"first_layer", stage.first_layer},
+             {"last_layer", stage.last_layer},
+             {"ranks", std::move(ranks)},
+             {"recompute", enum_name(stage.recompute)}};
+    if (plan.costs && s < plan.costs->stages.size()) {
+      const StageCosts& costs = plan.costs->stages[s];
+      row["forward_ms"] = costs.forward.value * 1e3;
+      row["backward_ms"] = (costs.backward_input + costs.backward_weight).value * 1e3;
+      row["parameter_bytes"] = costs.parameters.value;
+    }
+    stages.push_back(std::move(row));
+  }
+  return stages;
+}
+
+}  // namespace
+
+RunView::RunView(const std::string& run_dir) : paths_{run_dir}, metrics_(paths_.metrics()), marks_(paths_) {}
+
+RunView::Seen RunView::look(const std::string& path) {
+  FileFacts facts;
+  if (storage().facts(path, /*follow=*/true, facts)) return {};
+  return {facts.identity, facts.bytes};
+}
+
+bool RunView::follow(std::size_t most_bytes) {
+  const auto line = [this](std::string_view text) {
+    if (const auto record = read_metrics_line(text)) {
+      history_.add(*record);
+    } else {
+      ++broken_lines_;
+    }
+  };
+  TailedFile::Found found = metrics_.read(most_bytes, line);
+  if (found == TailedFile::Found::other) {
+    history_ = RunHistory();
+    broken_lines_ = 0;
+    found = metrics_.read(most_bytes, line);
+  }
+  all_read_ = found != TailedFile::Found::part;
+  marks_.follow(most_bytes);
+  follow_results();
+  return all_read_;
+}
+
+/// What the plan says, priced once.
+void RunView::read_plan() {
+  plan_ = predicted_ = predicted_shares_ = report_ = nullptr;
+  predicted_step_ms_ = 0;
+  if (look(paths_.plan()) == Seen{}) return;
+  RunFiles run;
+  run.plan = stagecraft::read_plan(paths_.plan());
+  const Plan& plan = run.plan;
+  plan_ = {{"model", plan.model},
+           {"dtype", plan.dtype},
+           {"schedule", plan.schedule.name},
+           {"micro_batches", plan.micro_batches},
+           {"micro_batch_size", plan.micro_batch_size},
+           {"stages", stages_of(plan)}};
+  if (plan.predicted) predicted_step_ms_ = plan.predicted->step.value * 1e3;
+  if (look(paths_.summary()) != Seen{}) {
+    run.summary = json::read_file<RunSummary>(paths_.summary());
+  } else if (plan.predicted) {
+    run.summary.proved_peak = plan.predicted->memory;
+  }
+  if (look(paths_.timeline()) != Seen{}) {
+    run.timeline = timeline_from_chrome_trace(json::parse_file(paths_.timeline()), paths_.timeline());
+  }
+  timeline_ = drawn_timeline(run.timeline);
+  shares_ = rank_shares(run.timeline);
+  report_ = json::write(make_report(run));
+  if (!plan.costs) return;
+  const std::vector<int> groups = segment_groups(find_schedule(plan.schedule.name),
+                                                 static_cast<int>(plan.stages.size()), plan.micro_batches);
+  const LoweredProgram program = lower(plan_program(plan, groups));
+  Timeline timeline;
+  (void)simulate(program, *plan.costs, &timeline);
+  predicted_ = drawn_timeline(timeline);
+  predicted_shares_ = rank_shares(timeline);
+}
+
+void RunView::follow_results() {
+  const std::vector<Seen> seen{look(paths_.plan()), look(paths_.summary()), look(paths_.timeline()),
+                               look(paths_.config())};
+  if (seen == results_seen_) return;
+  results_seen_ = seen;
+  ++version_;
+  result_remarks_.clear();
+  timeline_ = shares_ = nullptr;
+  total_steps_ = 0;
+  const auto with_remark = [this](const auto& read) {
+    try {
+      read();
+    } catch (const std::exception& error) {
+      result_remarks_.emplace_back(error.what());
+    }
+  };
+  with_remark([this] { read_plan(); });
+  with_remark([this] {
+    if (look(paths_.config()) == Seen{}) return;
+    const Json config = json::parse_file(paths_.config());
+    if (config.is_object() && config.contains("train_steps") && config["train_steps"].is_number_integer())
+      total_steps_ = config["train_steps"].get<std::int64_t>();
+  });
+}
+
+Json RunView::progress() {
+  const std::vector<double>& recent = history_.recent_ms();
+  double sum = 0;
+  for (const double ms : recent) sum += ms;
+  const double mean = recent.empty() ? 0 : sum / static_cast<double>(recent.size());
+  const double modified = metrics_.modified();
+  const double quiet = modified > 0 ? std::max(0.0, now() - modified) : 0;
+  const RunState state = state_of(paths_, quiet, mean / 1e3);
+  Json progress{{"phase", enum_name(state.phase)},
+                {"words", state.words},
+                {"step", history_.steps()},
+                {"steps", total_steps_ > 0 ? Json(total_steps_) : Json(nullptr)},
+                {"quiet_s", modified > 0 ? number(quiet) : Json(nullptr)},
+                {"all_read", all_read_},
+                {"left_s", nullptr}};
+  if (!all_read_ && metrics_.bytes() > 0) {
+    progress["read"] = static_cast<double>(metrics_.position()) / static_cast<double>(metrics_.bytes());
+  }
+  const bool goes = state.phase == RunPhase::running || state.phase == RunPhase::starting;
+  if (goes && total_steps_ > history_.steps() && mean > 0) {
+    progress["left_s"] = mean / 1e3 * static_cast<double>(total_steps_ - history_.steps());
+  }
+  Json step{{"measured_steps", recent.size()},
+            {"predicted_ms", predicted_step_ms_ > 0 ? Json(predicted_step_ms_) : Json(nullptr)}};
+  if (!recent.empty()) {
+    step["median_ms"] = number(quantile(recent, 0.5));
+    step["low_ms"] = number(quantile(recent, 0.1));
+    step["high_ms"] = number(quantile(recent, 0.9));
+  }
+  progress["step_time"] = std::move(step);
+  if (const auto& newest = history_.newest()) {
+    progress["loss"] = number(newest->loss);
+    progress["learning_rate"] = number(newest->learning_rate);
+    progress["gradient_norm"] = number(newest->gradient_norm);
+    progress["samples_per_second"] = number(newest->samples_per_second);
+    progress["tokens_per_second"] = number(newest->tokens_per_second);
+  }
+  return progress;
+}
+
+Json RunView::series() const {
+  Json step = Json::array(), loss = Json::array(), loss_low = Json::array(), loss_high = Json::array(),
+       rate = Json::array(), norm = Json::array(), ms = Json::array(), ms_low = Json::array(),
+       ms_high = Json::array();
+  Json skipped = Json::array();
+  const bool ranges = history_.width() > 1;
+  for (const RunHistory::Point& point : history_.points()) {
+    step.push_back(point.step);
+    loss.push_back(number(point.loss.mean()));
+    rate.push_back(number(point.learning_rate));
+    norm.push_back(number(point.norm.mean()));
+    ms.push_back(number(point.ms.mean()));
+    if (ranges) {
+      loss_low.push_back(number(point.loss.low));
+      loss_high.push_back(number(point.loss.high));
+      ms_low.push_back(number(point.ms.low));
+      ms_high.push_back(number(point.ms.high));
+    }
+    if (point.skipped > 0) skipped.push_back(Json::array({point.step, point.skipped}));
+  }
+  Json validation_step = Json::array(), validation_loss = Json::array(), accuracy = Json::array();
+  for (const RunHistory::Validation& validation : history_.validations()) {
+    validation_step.push_back(validation.step);
+    validation_loss.push_back(number(validation.loss));
+    accuracy.push_back(number(validation.accuracy));
+  }
+  return {{"width", history_.width()},
+          {"step", std::move(step)},
+          {"loss", std::move(loss)},
+          {"loss_low", std::move(loss_low)},
+          {"loss_high", std::move(loss_high)},
+          {"learning_rate", std::move(rate)},
+          {"gradient_norm", std::move(norm)},
+          {"ms", std::move(ms)},
+          {"ms_low", std::move(ms_low)},
+          {"ms_high", std::move(ms_high)},
+          {"skipped", std::move(skipped)},
+          {"validation",
+           {{"step", std::move(validation_step)},
+            {"loss", std::move(validation_loss)},
+            {"accuracy", std::move(accuracy)}}}};
+}
+
+Json RunView::document(std::int64_t have) {
+  remarks_ = result_remarks_;
+  if (broken_lines_ > 0) {
+    remark(fmt::format("{}: {} broken lines are left out", paths_.metrics(), broken_lines_));
+  }
+  Json checkpoints = Json::array();
+  for (const RunMarks::Checkpoint& checkpoint : marks_.checkpoints()) {
+    checkpoints.push_back(Json::array({checkpoint.step, checkpoint.kept}));
+  }
+  Json document{{"name", paths_.root},
+                {"version", version_},
+                {"progress", progress()},
+                {"series", series()},
+                {"marks",
+                 {{"checkpoints", std::move(checkpoints)},
+                  {"restarts", marks_.restarts()},
+                  {"skipped_steps", history_.skipped()}}},
+                {"remarks", remarks_}};
+  if (have == version_) return document;
+  document["plan"] = plan_;
+  document["report"] = report_;
+  document["predicted"] = {{"timeline", predicted_}, {"shares", predicted_shares_}};
+  document["measured"] = {{"timeline", timeline_}, {"shares", shares_}};
+  return document;
+}
+
+namespace {
+
+/// Names come from files that others wrote: characters that turn text around or obey are written out.
+void make_printable(Json& json) {
+  if (json.is_string()) {
+    json = printable(json.get_ref<const std::string&>());
+  } else if (json.is_structured() && !(json.is_array() && (json.empty() || json.front().is_number()))) {
+    for (Json& child : json) make_printable(child);
+  }
+}
+
+}  // namespace
+
+Json document_of(std::vector<RunView>& runs, bool live, const std::vector<std::int64_t>& have) {
+  Json documents = Json::array();
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    Json run = runs[i].document(i < have.size() ? have[i] : -1);
+    make_printable(run);
+    documents.push_back(std::move(run));
+  }
+  return {{"format", "stagecraft view 1"},
+          {"live", live},
+          {"made", std::floor(now())},
+          {"styles", style_table()},
+          {"runs", std::move(documents)}};
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,235 @@
+// What the page is told of run directories: histories that grow, shrink and are long, and how a run is.
+
+#include "base/files.h"
+#include "engine/records/metrics/run_holder.h"
+#include "engine/records/view/page.h"
+#include "engine/records/view/run_view.h"
+#include "test/support/catch.h"
+#include "test/support/command.h"
+#include "test/support/scratch_folder.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <unistd.h>
+
+namespace stagecraft {
+namespace {
+
+constexpr std::size_t kAll = std::size_t{1} << 30U;
+
+std::string line(std::int64_t step, double ms = 10, bool skipped = false) {
+  return fmt::format(
+      "{{\"step\":{},\"validation\":false,\"loss\":{},\"gradient_norm\":1.5,\"skipped\":{},\"learning_rate\":"
+      "0.1,"
+      "\"ms\":{},\"samples_per_second\":100}}\n",
+      step, 1.0 / static_cast<double>(step), skipped, ms);
+}
+
+std::string lines(std::int64_t first, std::int64_t last, double ms = 10) {
+  std::string text;
+  for (std::int64_t step = first; step <= last; ++step) text += line(step, ms);
+  return text;
+}
+
+/// A run directory made by hand.
+struct Made {
+  test::ScratchFolder folder;
+  std::string root = folder.path("run");
+  RunView view{root};
+
+  explicit Made(bool exists = true) {
+    if (exists) std::filesystem::create_directories(root + "/logs");
+  }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(root + "/" + name, std::ios::binary) << text;
+  }
+  void append(const std::string& name, const std::string& text) const {
+    std::ofstream(root + "/" + name, std::ios::binary | std::ios::app) << text;
+  }
+  void copy_plan() const {
+    std::filesystem::copy_file(STAGECRAFT_TEST_DATA "/run/plan.json", root + "/plan.json");
+    write("config.json", "{\"train_steps\": 100}");
+  }
+  /// As a run of this machine that is at work leaves it: `process` 0 is this one.
+  void hold(long process = 0) const {
+    write(".lock", fmt::format("Stagecraft run.0\n{} here {} session.0\n",
+                               process == 0 ? ::getpid() : process, process_numbers_here()));
+  }
+  Json look() {
+    while (!view.follow(kAll)) continue;
+    return view.document();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a history is read as it grows, and a line that is being written waits", "[view]") {
+  Made run;
+  run.write("metrics.jsonl", lines(1, 3) + "{\"step\":4,\"vali");
+  CHECK(run.look()["progress"]["step"] == 3);
+  run.append("metrics.jsonl", line(4).substr(15));
+  const Json all = run.look();
+  CHECK(all["series"]["step"] == Json({1, 2, 3, 4}));
+  CHECK(all["series"]["loss"][3] == 0.25);
+  CHECK(all["remarks"].empty());
+  run.append("metrics.jsonl", "no JSON\n" + line(5));
+  CHECK(run.look()["progress"]["step"] == 5);
+  CHECK(run.look()["remarks"].size() == 1);
+}
+
+TEST_CASE("a history that was cut back is read anew, also where it has grown beyond its old end", "[view]") {
+  Made run;
+  run.write("metrics.jsonl", lines(1, 50));
+  CHECK(run.look()["series"]["step"].size() == 50);
+  SECTION("shorter") { run.write("metrics.jsonl", lines(1, 20)); }
+  SECTION("longer, by another session's times") {
+    run.write("metrics.jsonl", lines(1, 20) + lines(21, 90, 12));
+    CHECK(run.look()["series"]["step"].size() == 90);
+    CHECK(run.look()["series"]["ms"][89] == 12);
+    return;
+  }
+  SECTION("gone") {
+    std::filesystem::remove(run.root + "/metrics.jsonl");
+    CHECK(run.look()["series"]["step"].empty());
+    return;
+  }
+  CHECK(run.look()["series"]["step"].size() == 20);
+}
+
+TEST_CASE("a long history is told in stretches, and its skipped steps are counted", "[view]") {
+  Made run;
+  constexpr std::int64_t kSteps = 9'000;
+  std::string text = lines(1, kSteps / 2) + line(kSteps / 2 + 1, 500, true) + lines(kSteps / 2 + 2, kSteps);
+  run.write("metrics.jsonl", text);
+  const Json series = run.look()["series"];
+  CHECK(series["width"] == 8);
+  CHECK(series["step"].size() == kSteps / 8);
+  CHECK(series["step"].back() == kSteps);
+  CHECK(series["ms_high"][kSteps / 16] == 500);
+  CHECK(series["ms_low"][kSteps / 16] == 10);
+  CHECK(series["skipped"] == Json::array({Json::array({kSteps / 2 + 8 - kSteps / 2 % 8, 1})}));
+  CHECK(document_text(run.look()).size() < 500'000);
+}
+
+TEST_CASE("a history of a million steps comes in pieces, within its time and memory", "[.view_long]") {
+  Made run;
+  {
+    std::ofstream out(run.root + "/metrics.jsonl");
+    for (std::int64_t step = 1; step <= 1'000'000; ++step) out << line(step);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  int pieces = 1;
+  while (!run.view.follow(std::size_t{8} << 20U)) ++pieces;
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  const Json document = run.view.document();
+  CHECK(document["progress"]["step"] == 1'000'000);
+  CHECK(document["series"]["step"].size() <= RunHistory::kMostPoints);
+  CHECK(pieces >= 10);
+  WARN(fmt::format("{} pieces in {:.1f} s, {} bytes of JSON", pieces, took.count(),
+                   document_text(document).size()));
+}
+
+TEST_CASE("how a run is follows from what it left", "[view]") {
+  const auto phase = [](Made& run) { return run.look()["progress"]["phase"]; };
+  SECTION("no folder, and one without a plan") {
+    Made none(false);
+    CHECK(phase(none) == "not begun");
+    Made empty;
+    CHECK(phase(empty) == "not begun");
+  }
+  Made run;
+  run.copy_plan();
+  run.write("metrics.jsonl", lines(1, 40));
+  SECTION("running") {
+    run.hold();
+    const Json progress = run.look()["progress"];
+    CHECK(progress["phase"] == "running");
+    CHECK(progress["steps"] == 100);
+    CHECK(progress["left_s"].get<double>() == Approx(0.6));
+    CHECK(progress["step_time"]["predicted_ms"].get<double>() == Approx(161.684).epsilon(1e-3));
+  }
+  SECTION("killed, failed, stopped, finished") {
+    constexpr long kNobody = 99'999'999;  // above any kernel's
+    run.hold(kNobody);
+    CHECK(phase(run) == "killed");
+    run.write("exit.json", R"({"rank": 1, "action": "step 41", "message": "no room", "code": 1})");
+    const Json failed = run.look()["progress"];
+    CHECK(failed["phase"] == "failed");
+    CHECK(failed["words"] == "rank 1, step 41: no room");
+    run.write("exit.json", R"({"rank": 1, "action": "", "message": "by TERM", "code": 75})");
+    CHECK(phase(run) == "stopped");
+    std::filesystem::remove(run.root + "/exit.json");
+    std::filesystem::copy_file(STAGECRAFT_TEST_DATA "/run/summary.json", run.root + "/summary.json");
+    CHECK(phase(run) == "finished");
+  }
+  SECTION("of another machine: by when it last wrote") {
+    run.write(".lock", "Stagecraft run.0\n1 there other/pid session.0\n");
+    CHECK(phase(run) == "running");
+    std::filesystem::last_write_time(run.root + "/metrics.jsonl",
+                                     std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+    CHECK(phase(run) == "silent");
+  }
+}
+
+TEST_CASE("sessions and checkpoints come from the log of rank 0", "[view]") {
+  Made run;
+  const std::string who = "[2026-11-28 20:34:50.740] [rank 0: stage 0] [info] ";
+  run.write("logs/rank-0.log", who + "rank 0: stage 0 of 2 over local, 1 threads\n" + who +
+                                   "/a/checkpoints/step-00000020 written\n" + who +
+                                   "rank 0: stage 0 of 2 over local, 1 threads\n" + who +
+                                   "state of step 20 from /a/checkpoints/step-00000020\n");
+  std::filesystem::create_directories(run.root + "/checkpoints/step-00000040");
+  const Json marks = run.look()["marks"];
+  CHECK(marks["restarts"] == Json({20}));
+  CHECK(marks["checkpoints"] == Json::array({Json::array({20, false}), Json::array({40, true})}));
+}
+
+TEST_CASE("plan, report and timelines are told once per version", "[view]") {
+  RunView view(STAGECRAFT_TEST_DATA "/run");
+  (void)view.follow(kAll);
+  const Json document = view.document();
+  CHECK(document["plan"]["stages"].size() == 2);
+  CHECK(document["report"]["stage_times"].size() == 2);
+  CHECK(document["measured"]["timeline"]["last_step"] == 6);
+  const Json shares = document["measured"]["shares"];
+  for (std::size_t step = 0; step < 2; ++step) {
+    for (const Json& rank : shares["ms"][step]) {
+      double sum = 0;
+      for (const Json& part : rank) sum += part.get<double>();
+      CHECK(sum == Approx(shares["window_ms"][step].get<double>()).epsilon(1e-3));
+    }
+  }
+  CHECK(document["predicted"]["timeline"]["ranks"].size() == 2);
+  CHECK_FALSE(view.document(document["version"].get<std::int64_t>()).contains("report"));
+}
+
+TEST_CASE("a broken file is a remark, and the rest is shown", "[view]") {
+  Made run;
+  run.copy_plan();
+  run.write("metrics.jsonl", lines(1, 3));
+  run.write("timeline.json", "{\"traceEvents\": [");
+  const Json document = run.look();
+  CHECK(document["progress"]["step"] == 3);
+  CHECK(document["plan"]["schedule"] == "1f1b");
+  REQUIRE(document["remarks"].size() == 1);
+  CHECK(test::says(document["remarks"][0].get<std::string>(), "timeline.json"));
+}
+
+TEST_CASE("names that turn text around are written out", "[view]") {
+  std::vector<RunView> runs;
+  runs.emplace_back("a\u202eb");
+  CHECK(document_of(runs, false)["runs"][0]["name"] == "a\\u202eb");
+}
+
+TEST_CASE("nothing in the data ends the page's data early", "[view]") {
+  const std::string page = page_of({{"name", "</script><!--<script>\xff"}});
+  CHECK(test::says(page, R"(\u003c/script>\u003c!--\u003cscript>)"));
+  CHECK(test::says(page, "default-src 'none'"));
+  CHECK_FALSE(test::says(page, "connect-src"));
+  CHECK(test::says(page_of({{"live", true}}), "connect-src 'self'"));
+}
+
+}  // namespace stagecraft
