@@ -9,24 +9,27 @@
 namespace stagecraft::pictures {
 namespace {
 
+// Told apart by people who see no red, no green or no blue: of the fills of work any two differ by a dE of 10
+// at least (CIEDE2000, test/schedules/colors_test.cpp), those of a darker shade by 6. Letters, and hatching
+// for waits, tell the rest.
 constexpr std::array<Style, kLooks> kStyles{{
-    {"forward", "#a9cbea", "#5f97cc", "#12304d", 'F', '-', 153, 110},
-    {"recompute", "#cdc7ec", "#9b8fd6", "#2b2357", 'R', '-', 183, 140},
-    {"backward", "#a8d5ab", "#5fae6b", "#153d1e", 'B', '=', 151, 108},
-    {"input gradient", "#93d3c8", "#4aa697", "#0f3a33", 'I', '=', 116, 73},
-    {"weight gradient", "#dbe39b", "#b3bd55", "#3d4210", 'W', '~', 186, 143},
-    {"optimizer step", "#f4c56d", "#f4c56d", "#573d05", 'S', 's', 222, 222},
-    {"reduction, norm", "#e8a49c", "#e8a49c", "#5c1f18", 'A', 'a', 217, 217},
-    {"load, report", "#d8d2c6", "#d8d2c6", "#4d4536", 'L', 'l', 187, 187},
-    {"tied weights summed", "#ee9fcb", "#ee9fcb", "#5a1840", 'T', 't', 218, 218},
-    {"wait for activation", "#dfe7f0", "#dfe7f0", "#5b6b7c", '.', '.', 0, 0},
-    {"wait for gradient", "#dfecdf", "#dfecdf", "#5a6e5c", '.', '.', 0, 0},
-    {"wait for loss", "#eadff0", "#eadff0", "#6a5a72", '.', '.', 0, 0},
-    {"wait to send", "#f4e6cf", "#f4e6cf", "#7a6844", '.', '.', 0, 0},
-    {"activation sent", "#4f86bd", "#4f86bd", "#12304d", '>', '>', 0, 0},
-    {"gradient sent", "#559e61", "#559e61", "#153d1e", '<', '<', 0, 0},
-    {"loss sent", "#a77bba", "#a77bba", "#45285a", '<', '<', 0, 0},
-    {"sent past stages", "#d9730d", "#d9730d", "#4d2a06", '>', '>', 0, 0},
+    {"forward", "#a3bee4", "#7c9bc4", "#0d2238", 'F', '-', 153, 110},
+    {"recompute", "#9694e7", "#7375cc", "#0c0a33", 'R', '-', 183, 140},
+    {"backward", "#63b990", "#3a9d71", "#04230f", 'B', '=', 151, 108},
+    {"input gradient", "#95f1f0", "#6dd6d5", "#07312f", 'I', '=', 116, 73},
+    {"weight gradient", "#deedad", "#bbcc88", "#30380a", 'W', '~', 186, 143},
+    {"optimizer step", "#cca151", "#cca151", "#2f1f00", 'S', 's', 222, 222},
+    {"reduction, norm", "#8f402d", "#8f402d", "#ffffff", 'A', 'a', 217, 217},
+    {"load, report", "#dcccc3", "#dcccc3", "#4a3a31", 'L', 'l', 187, 187},
+    {"tied weights summed", "#a66592", "#a66592", "#12000c", 'T', 't', 218, 218},
+    {"wait for activation", "#e4eaf1", "#1b6aae", "#46525e", '.', '.', 0, 0},
+    {"wait for gradient", "#e6efea", "#6ab391", "#46544c", '.', '.', 0, 0},
+    {"wait for loss", "#ebe8f1", "#ad9bce", "#534d5e", '.', '.', 0, 0},
+    {"wait to send", "#efece3", "#5f512a", "#565040", '.', '.', 0, 0},
+    {"activation sent", "#1b6aae", "#1b6aae", "#ffffff", '>', '>', 0, 0},
+    {"gradient sent", "#6ab391", "#6ab391", "#04230f", '<', '<', 0, 0},
+    {"loss sent", "#ad9bce", "#ad9bce", "#1d1330", '<', '<', 0, 0},
+    {"sent past stages", "#da7a3a", "#da7a3a", "#2b1400", '>', '>', 0, 0},
 }};
 
 /// The style of the payload, of three that begin with the activation's.
@@ -81,8 +84,8 @@ std::string wait_patterns() {
     patterns += fmt::format(
         "<pattern id=\"{}\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
         "patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"{}\"/><rect width=\"1.4\" "
-        "height=\"6\" fill=\"#ffffff\" fill-opacity=\"0.55\"/></pattern>\n",
-        pattern_of(event_style), style_of(event_style).fill);
+        "height=\"6\" fill=\"{}\"/></pattern>\n",
+        pattern_of(event_style), style_of(event_style).fill, style_of(event_style).deep);
   }
   return "<defs>\n" + patterns + "</defs>\n";
 }

@@ -46,7 +46,7 @@ inline constexpr std::size_t kLooks = 17;
 struct Style {
   const char* label;
   const char* fill;
-  const char* deep;   ///< the shade of a rank's last stage, where it holds several
+  const char* deep;   ///< the shade of a rank's last stage, where it holds several; of a wait its hatching
   const char* ink;    ///< for text on either
   char letter;        ///< in text
   char filling;       ///< of the rest of a box in text

@@ -107,10 +107,10 @@ class FrontDrawing {
   /// With so much memory this is the best there is: level until the next point, then down.
   void line() {
     if (front_.empty()) return;
-    svg_.add("<path fill=\"none\" stroke=\"#2f6fb3\" stroke-width=\"1.5\" d=\"M{} {}", x(front_[0]), kTop);
+    svg_.add("<path fill=\"none\" stroke=\"#1b6aae\" stroke-width=\"1.5\" d=\"M{} {}", x(front_[0]), kTop);
     for (const FrontPoint& point : front_) svg_.add("H{}V{}", x(point), y(point));
     svg_.add("H{}\"/>\n", kLeft + kWidth);
-    for (const FrontPoint& point : front_) dot(point, 4.5, "#2f6fb3");
+    for (const FrontPoint& point : front_) dot(point, 4.5, "#1b6aae");
   }
 
   /// Beside their points, above the line; one that would cover another is left to its tooltip.
