@@ -4,13 +4,16 @@
 #include "base/files.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/terminal.h"
 #include "engine/records/view/run_view.h"
+#include "engine/records/watch/screen_text.h"
 #include "engine/records/watch/server.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <csignal>
+#include <ctime>
 #include <memory>
 #include <pthread.h>
 #include <string>
@@ -22,7 +25,7 @@ namespace {
 struct WatchOptions {
   std::vector<std::string> run_dirs;
   int port = 0;
-  bool json = false;
+  bool json = false, tui = false;
 };
 
 std::vector<RunView> views_of(const std::vector<std::string>& run_dirs) {
@@ -35,6 +38,15 @@ std::vector<RunView> views_of(const std::vector<std::string>& run_dirs) {
   return runs;
 }
 
+/// Those that end a process: they wait for who asks for them.
+sigset_t block_end_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
 void print_document(const WatchOptions& options) {
   constexpr std::size_t kPiece = std::size_t{64} << 20U;
   std::vector<RunView> runs = views_of(options.run_dirs);
@@ -44,12 +56,27 @@ void print_document(const WatchOptions& options) {
   print_json(document_of(runs, /*live=*/false));
 }
 
+/// Drawn over itself every second; once where nobody sees it change.
+void draw(const WatchOptions& options) {
+  constexpr std::size_t kPiece = std::size_t{4} << 20U;
+  constexpr timespec kEvery{1, 0};
+  const Terminal terminal = standard_output();
+  sigset_t signals = block_end_signals();
+  std::vector<RunView> runs = views_of(options.run_dirs);
+  for (;;) {
+    bool all = true;
+    for (RunView& run : runs) all = run.follow(kPiece) && all;
+    if (!terminal.present && !all) continue;
+    if (terminal.present) print_drawing("\x1b[H\x1b[2J");
+    print(screen_text(document_of(runs, /*live=*/false), terminal.columns));
+    if (terminal.present) print("Ctrl-C ends.\n");
+    finish_output();
+    if (!terminal.present || sigtimedwait(&signals, nullptr, &kEvery) > 0) return;
+  }
+}
+
 void serve(const WatchOptions& options) {
-  // Before any thread is made, so that all have them blocked and they come here.
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  sigset_t signals = block_end_signals();  // before any thread is made, so that none gets them
   const WatchServer server(views_of(options.run_dirs), options.port);
   print(fmt::format(
       "{}\nThe address is for this machine alone, and a key: whoever has it sees the runs. Ctrl-C ends.\n",
@@ -72,7 +99,12 @@ void add_watch(CLI::App& app) {
       ->type_name("N")
       ->check(CLI::Range(0, 65535));
   verb->add_flag("--json", options->json, "print what the page is told, once, and end")->group("Output");
-  verb->callback([options] { options->json ? print_document(*options) : serve(*options); });
+  verb->add_flag("--tui", options->tui, "the essentials in this terminal, drawn anew every second")
+      ->group("Output");
+  verb->callback([options] {
+    if (options->json) return print_document(*options);
+    options->tui ? draw(*options) : serve(*options);
+  });
 }
 
 }  // namespace stagecraft::cli

@@ -75,7 +75,7 @@ TEST_CASE("a history is read as it grows, and a line that is being written waits
   CHECK(all["series"]["step"] == Json({1, 2, 3, 4}));
   CHECK(all["series"]["loss"][3] == 0.25);
   CHECK(all["remarks"].empty());
-  run.append("metrics.jsonl", "no JSON\n" + line(5));
+  run.append("metrics.jsonl", "no JSON\n{\"newer\":1," + line(5).substr(1));
   CHECK(run.look()["progress"]["step"] == 5);
   CHECK(run.look()["remarks"].size() == 1);
 }
@@ -216,6 +216,7 @@ TEST_CASE("a broken file is a remark, and the rest is shown", "[view]") {
   CHECK(document["plan"]["schedule"] == "1f1b");
   REQUIRE(document["remarks"].size() == 1);
   CHECK(test::says(document["remarks"][0].get<std::string>(), "timeline.json"));
+  CHECK(document["predicted"]["timeline"]["ranks"].size() == 2);
 }
 
 TEST_CASE("names that turn text around are written out", "[view]") {

@@ -272,7 +272,7 @@ def test_watching_for_long_holds_no_more_memory(tmp_path, watch, opened):
     expect(figure(page, "Step")).to_have_text("500 of 100")
     held = []
     session = page.context.new_cdp_session(page)
-    for _ in range(2):
+    for _ in range(3):
         page.evaluate("for (let i = 0; i < 80; ++i) { merge(structuredClone(shown)); show(i % 10 === 0); }")
         session.send("HeapProfiler.collectGarbage")
         counts = session.send("Memory.getDOMCounters")
@@ -336,6 +336,27 @@ def test_bad_input_is_told(tmp_path):
         code, text = said(tmp_path, "--port", port)
         assert code == 2 and f"--port {port}: cannot be used on 127.0.0.1" in text
         taken.terminate()
+
+
+def test_the_terminal_is_drawn_anew_until_a_signal(tmp_path):
+    run = Run(tmp_path / "run")
+    run.steps(1, 3)
+    once = subprocess.run(
+        [STAGECRAFT, "watch", run.root, "--tui"], check=True, capture_output=True, text=True
+    )
+    assert "step 3 of 100" in once.stdout and "\x1b" not in once.stdout
+    ours, theirs = os.openpty()
+    with subprocess.Popen([STAGECRAFT, "watch", run.root, "--tui"], stdout=theirs) as process:
+        os.close(theirs)
+        seen = b""
+        while b"step 3 of 100" not in seen:
+            seen += os.read(ours, 4096)
+        run.steps(4, 5)
+        while b"step 5 of 100" not in seen:
+            seen += os.read(ours, 4096)
+        process.send_signal(signal.SIGINT)
+    os.close(ours)
+    assert process.returncode == 0
 
 
 def test_a_run_that_trains_is_followed(tmp_path, watch, opened):

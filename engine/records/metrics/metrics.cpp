@@ -134,8 +134,15 @@ std::vector<MetricsRecord> read_metrics(const std::string& path, std::vector<int
 }
 
 std::optional<MetricsRecord> read_metrics_line(std::string_view line) {
+  if (line.size() > kLongestLine) return std::nullopt;
+  static const Json known = json::schema_of<MetricsRecord>()["properties"];
   try {
-    return record_of(line, {"", ""});
+    Json record = json::parse_text(std::string(line), "");
+    if (!record.is_object()) return std::nullopt;
+    for (auto key = record.begin(); key != record.end();) {
+      key = known.contains(key.key()) ? std::next(key) : record.erase(key);
+    }
+    return json::read<MetricsRecord>(record, {"", ""});
   } catch (const InputError&) {
     return std::nullopt;
   }

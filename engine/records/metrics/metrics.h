@@ -83,7 +83,8 @@ class MetricsWriter {
 [[nodiscard]] std::vector<MetricsRecord> read_metrics(const std::string& path,
                                                       std::vector<int>* left_out = nullptr);
 
-/// One line without its newline; nothing for one that is broken.
+/// One line without its newline; nothing for one that is broken. Keys of a newer version of Stagecraft are passed over:
+/// this is for who watches runs, whoever makes them.
 [[nodiscard]] std::optional<MetricsRecord> read_metrics_line(std::string_view line);
 
 /// Keeps the lines of the first `step` steps: what a resumed run will write again goes, and with it lines

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
+#include <span>
 #include <vector>
 
 namespace stagecraft {
@@ -37,6 +39,31 @@ std::vector<const Event*> from_step(const Timeline& timeline, std::int64_t first
     if (event.step >= first) events.push_back(&event);
   }
   return events;
+}
+
+/// A step's own time: from its first work, or from the end of the step before where that is later, to its
+/// last.
+struct Window {
+  std::int64_t step = 0;
+  Seconds begin, end;
+};
+
+/// In order and apart: ranks begin a step while others end the last one, and a checkpoint or a validation
+/// between two steps is neither's.
+std::vector<Window> windows_of(const Timeline& timeline) {
+  std::map<std::int64_t, Window> steps;
+  for (const Event& event : timeline.events) {
+    if (event.lane != Event::Lane::compute || (!works(event) && event.action.op != Op::load)) continue;
+    const auto [found, fresh] = steps.try_emplace(event.step, Window{event.step, event.begin, event.end});
+    found->second.begin = std::min(found->second.begin, event.begin);
+    found->second.end = std::max(found->second.end, event.end);
+  }
+  std::vector<Window> windows;
+  for (auto& [step, window] : steps) {
+    if (!windows.empty()) window.begin = std::max(window.begin, windows.back().end);
+    if (window.begin < window.end) windows.push_back(window);
+  }
+  return windows;
 }
 
 }  // namespace
@@ -69,7 +96,11 @@ Json drawn_timeline(const Timeline& timeline) {
   std::vector<const Event*> events = from_step(timeline, first);
   while (events.size() > kMostDrawn && first < newest) events = from_step(timeline, ++first);
   const bool too_many = events.size() > kMostDrawn;
-  if (too_many) events.resize(kMostDrawn);
+  if (too_many) {
+    std::sort(events.begin(), events.end(),
+              [](const Event* a, const Event* b) { return a->begin < b->begin; });
+    events.resize(kMostDrawn);
+  }
   Seconds begin{std::numeric_limits<double>::infinity()}, end{0};
   for (const Event* event : events) {
     begin = std::min(begin, event->begin);
@@ -98,47 +129,37 @@ Json drawn_timeline(const Timeline& timeline) {
 }
 
 Json rank_shares(const Timeline& timeline) {
+  const std::vector<Window> windows = windows_of(timeline);
+  if (windows.empty()) return nullptr;
   int ranks = 0;
-  std::map<std::int64_t, std::pair<Seconds, Seconds>> windows;  // by step
+  for (const Event& event : timeline.events) ranks = std::max(ranks, event.rank.value + 1);
+  const std::size_t shown =
+      std::min(windows.size(), std::max<std::size_t>(1, kMostShares / static_cast<std::size_t>(ranks)));
+  const std::span newest = std::span(windows).last(shown);
+  using Shares = std::vector<double>;  // ms by style, idle last
+  std::vector<std::vector<Shares>> parts(
+      shown, std::vector<Shares>(static_cast<std::size_t>(ranks), Shares(pictures::kLooks + 1)));
   for (const Event& event : timeline.events) {
     if (event.lane != Event::Lane::compute) continue;
-    ranks = std::max(ranks, event.rank.value + 1);
-    if (!works(event) && event.action.op != Op::load) continue;
-    const auto [found, fresh] = windows.try_emplace(event.step, event.begin, event.end);
-    found->second.first = std::min(found->second.first, event.begin);
-    found->second.second = std::max(found->second.second, event.end);
-  }
-  if (windows.empty()) return nullptr;
-  const std::size_t most = std::max<std::size_t>(1, kMostShares / static_cast<std::size_t>(ranks));
-  while (windows.size() > most) windows.erase(windows.begin());
-  using Shares = std::vector<double>;  // ms by style, idle last
-  std::map<std::int64_t, std::vector<Shares>> parts;
-  for (const Event& event : timeline.events) {
-    const auto window = windows.find(event.step);
-    if (event.lane != Event::Lane::compute || window == windows.end()) continue;
-    auto& of_step = parts[event.step];
-    of_step.resize(static_cast<std::size_t>(ranks), Shares(pictures::kLooks + 1));
-    // A checkpoint or a validation between two steps is waited for inside the second: no time of its.
-    const Seconds begin = std::max(event.begin, window->second.first);
-    const Seconds end = std::min(event.end, window->second.second);
-    if (end <= begin) continue;
-    of_step[event.rank.index()][static_cast<std::size_t>(pictures::style_of(event))] +=
-        (end - begin).value * 1e3;
+    auto window = std::lower_bound(newest.begin(), newest.end(), event.begin,
+                                   [](const Window& one, Seconds at) { return one.end <= at; });
+    for (; window != newest.end() && window->begin < event.end; ++window) {
+      const Seconds time = std::min(event.end, window->end) - std::max(event.begin, window->begin);
+      parts[static_cast<std::size_t>(window - newest.begin())][event.rank.index()]
+           [static_cast<std::size_t>(pictures::style_of(event))] += time.value * 1e3;
+    }
   }
   Json steps = Json::array(), lengths = Json::array(), rows = Json::array();
-  for (auto& [step, of_step] : parts) {
-    const double length = (windows[step].second - windows[step].first).value * 1e3;
-    Json of_ranks = Json::array();
-    for (Shares& shares : of_step) {
-      double known = 0;
-      for (const double part : shares) known += part;
+  for (std::size_t i = 0; i < shown; ++i) {
+    const double length = (newest[i].end - newest[i].begin).value * 1e3;
+    for (Shares& shares : parts[i]) {
+      const double known = std::accumulate(shares.begin(), shares.end(), 0.0);
       shares.back() = std::max(0.0, length - known);
       for (double& part : shares) part = std::round(part * 1e3) / 1e3;
-      of_ranks.push_back(shares);
     }
-    steps.push_back(step + 1);
+    steps.push_back(newest[i].step + 1);
     lengths.push_back(std::round(length * 1e3) / 1e3);
-    rows.push_back(std::move(of_ranks));
+    rows.push_back(parts[i]);
   }
   return {{"steps", std::move(steps)}, {"window_ms", std::move(lengths)}, {"ms", std::move(rows)}};
 }

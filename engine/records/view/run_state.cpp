@@ -5,7 +5,6 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "engine/records/metrics/run_holder.h"
-#include "engine/records/metrics/run_summary.h"
 
 #include <fmt/format.h>
 
@@ -31,9 +30,9 @@ RunState of_exit(const std::string& file) {
 }
 
 RunState of_summary(const std::string& file) {
-  const auto summary = json::read_file<RunSummary>(file);
-  if (summary.stopped_by_signal == 0) return {RunPhase::finished, ""};
-  return {RunPhase::stopped, fmt::format("by signal {}", summary.stopped_by_signal)};
+  const int signal = json::parse_file(file).value("stopped_by_signal", 0);
+  if (signal == 0) return {RunPhase::finished, ""};
+  return {RunPhase::stopped, fmt::format("by signal {}", signal)};
 }
 
 }  // namespace

@@ -81,9 +81,18 @@ bool RunView::follow(std::size_t most_bytes) {
   return all_read_;
 }
 
+void RunView::with_remark(const std::function<void()>& read) {
+  try {
+    read();
+  } catch (const std::exception& error) {
+    result_remarks_.emplace_back(error.what());
+  }
+}
+
 /// What the plan says, priced once.
 void RunView::read_plan() {
   plan_ = predicted_ = predicted_shares_ = report_ = nullptr;
+  notes_.clear();
   predicted_step_ms_ = 0;
   if (look(paths_.plan()) == Seen{}) return;
   RunFiles run;
@@ -96,17 +105,19 @@ void RunView::read_plan() {
            {"micro_batch_size", plan.micro_batch_size},
            {"stages", stages_of(plan)}};
   if (plan.predicted) predicted_step_ms_ = plan.predicted->step.value * 1e3;
-  if (look(paths_.summary()) != Seen{}) {
-    run.summary = json::read_file<RunSummary>(paths_.summary());
-  } else if (plan.predicted) {
-    run.summary.proved_peak = plan.predicted->memory;
-  }
-  if (look(paths_.timeline()) != Seen{}) {
+  if (plan.predicted) run.summary.proved_peak = plan.predicted->memory;
+  with_remark([&] {
+    if (look(paths_.summary()) != Seen{}) run.summary = json::read_file<RunSummary>(paths_.summary());
+  });
+  with_remark([&] {
+    if (look(paths_.timeline()) == Seen{}) return;
     run.timeline = timeline_from_chrome_trace(json::parse_file(paths_.timeline()), paths_.timeline());
-  }
+  });
   timeline_ = drawn_timeline(run.timeline);
   shares_ = rank_shares(run.timeline);
-  report_ = json::write(make_report(run));
+  const RunReport report = make_report(run);
+  report_ = json::write(report);
+  if (look(paths_.summary()) != Seen{}) notes_ = remarks_of(report);
   if (!plan.costs) return;
   const std::vector<int> groups = segment_groups(find_schedule(plan.schedule.name),
                                                  static_cast<int>(plan.stages.size()), plan.micro_batches);
@@ -126,13 +137,6 @@ void RunView::follow_results() {
   result_remarks_.clear();
   timeline_ = shares_ = nullptr;
   total_steps_ = 0;
-  const auto with_remark = [this](const auto& read) {
-    try {
-      read();
-    } catch (const std::exception& error) {
-      result_remarks_.emplace_back(error.what());
-    }
-  };
   with_remark([this] { read_plan(); });
   with_remark([this] {
     if (look(paths_.config()) == Seen{}) return;
@@ -246,6 +250,7 @@ Json RunView::document(std::int64_t have) {
   if (have == version_) return document;
   document["plan"] = plan_;
   document["report"] = report_;
+  document["notes"] = notes_;
   document["predicted"] = {{"timeline", predicted_}, {"shares", predicted_shares_}};
   document["measured"] = {{"timeline", timeline_}, {"shares", shares_}};
   return document;

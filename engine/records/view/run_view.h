@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ class RunView {
   };
   [[nodiscard]] static Seen look(const std::string& path);
   void read_plan();
+  void with_remark(const std::function<void()>& read);  ///< what it throws is a remark
   void follow_results();
   [[nodiscard]] Json progress();
   [[nodiscard]] Json series() const;
@@ -52,6 +54,7 @@ class RunView {
   std::int64_t total_steps_ = 0;  ///< 0: not known
   Json plan_, report_, timeline_, shares_, predicted_, predicted_shares_;
   double predicted_step_ms_ = 0;
+  std::string notes_;  ///< the report's remarks, lines
   std::vector<std::string> remarks_, result_remarks_;
 };
 

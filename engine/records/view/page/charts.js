@@ -61,7 +61,8 @@ class Chart {
       }
       if (this.kind.predicted && known(run.progress.step_time.predicted_ms)) {
         columns.push(all.step.map(() => run.progress.step_time.predicted_ms));
-        series.push({...shown, label: name + ", predicted", stroke: () => runColor(i), width: 1, dash: [2, 4], points: {show: false}});
+        series.push({...shown, label: runs.length > 1 ? name + ", predicted" : "Predicted",
+          stroke: () => (runs.length > 1 ? runColor(i) : css("--text")), width: 1.2, dash: [6, 4], points: {show: false}});
       }
       tables.push(columns);
       const validation = all.validation;

@@ -42,7 +42,7 @@ function card(run, i, runs) {
 function figuresOf(run) {
   const {progress, marks, plan} = run, time = progress.step_time;
   const predicted = !known(time.predicted_ms) ? plan ? "none in the plan" : "not known yet" : milliseconds(time.predicted_ms) +
-    (known(time.median_ms) ? ` (it took ${signed(time.median_ms / time.predicted_ms - 1)})` : "");
+    (known(time.median_ms) ? ` (${signed(time.median_ms / time.predicted_ms - 1)})` : "");
   const rate = known(progress.tokens_per_second) ? `${digits(progress.tokens_per_second, 3)} tokens/s` : `${digits(progress.samples_per_second, 3)} samples/s`;
   const last = run.series.validation, n = last.step.length - 1;
   return [
@@ -53,6 +53,7 @@ function figuresOf(run) {
     ["Step time", known(time.median_ms) ? `${milliseconds(time.median_ms)}, median` : "not known yet"],
     ["Predicted", predicted],
     ["8 of 10 steps", known(time.low_ms) ? `${milliseconds(time.low_ms)} to ${milliseconds(time.high_ms)}` : "not known yet"],
+    ["99 of 100 steps", run.report && known(run.report.step_p99_ms) ? `under ${milliseconds(run.report.step_p99_ms)}` : "not known yet"],
     ["Throughput", progress.step > 0 ? rate : "not known yet"],
     ["Skipped steps", String(marks.skipped_steps)],
     ["Restarts", String(marks.restarts.length)],
@@ -93,7 +94,8 @@ function showPlan(place, run) {
     stage.ranks.join(", "), milliseconds(stage.forward_ms), milliseconds(stage.backward_ms), bytes(stage.parameter_bytes), stage.recompute === "none" ? "" : stage.recompute]);
   const bubble = report ? make("p", {class: "note"}, `Bubble: ${percent(report.bubble)} measured, ${percent(report.bubble_predicted)} predicted, ${percent(report.bubble_bound)} with free transfers.`) : null;
   fill(place, make("p", {}, `${plan.model}, ${plan.dtype}: ${plan.schedule} with ${plan.stages.length} stages, ${plan.micro_batches} micro-batches of ${plan.micro_batch_size} per step.`),
-    bubble, table(["", "layers", "ranks", "forward", "backward", "parameters", "recomputed"], rows));
+    bubble, ...run.notes.split("\n").filter((line) => line).map((line) => make("p", {class: "note"}, line)),
+    table(["", "layers", "ranks", "forward", "backward", "parameters", "recomputed"], rows));
 }
 
 function showActions(place, run) {
@@ -109,6 +111,7 @@ function show(anew) {
   if (cards.length !== runs.length) {
     cards.splice(0, cards.length, ...runs.map((run, i) => card(run, i, runs)));
     fill(part("runs"), ...cards.map((one) => one.box));
+    part("runs").classList.toggle("one", runs.length === 1);
     document.title = runs.map((run) => shortName(run, runs)).join(", ") + " – Stagecraft";
   }
   runs.forEach((run, i) => {
@@ -119,7 +122,7 @@ function show(anew) {
   fill(part("remarks"), ...runs.flatMap((one) => one.remarks).map((text) => make("li", {}, text)));
   for (const chart of charts) chart.show(runs, chosen);
   const {restarts, checkpoints, skipped_steps: skipped} = run.marks;
-  say(part("marks"), (runs.length > 1 ? `Marks of ${shortName(run, runs)}: ` : "") +
+  say(part("marks"), `Marks${runs.length > 1 ? " of " + shortName(run, runs) : ""}: ` +
     `${restarts.length > 0 ? `restarts at ${restarts.slice(-5).map((step) => "step " + step).join(", ")} (dashed)` : "no restart"}, ` +
     `${checkpoints.length > 0 ? `${checkpoints.length} checkpoints (triangles; filled: still there), the newest of step ${checkpoints[checkpoints.length - 1][0]}` : "no checkpoint yet"}, ` +
     `${skipped > 0 ? `${skipped} skipped steps (crosses)` : "no skipped step"}. Drag over a chart to zoom, double click to see all.`);
@@ -139,7 +142,7 @@ function merge(newer) {
   newer.runs.forEach((run, i) => {
     const old = shown.runs[i];
     if (run.plan === undefined && old) {
-      for (const key of ["plan", "report", "predicted", "measured"]) run[key] = old[key];
+      for (const key of ["plan", "report", "notes", "predicted", "measured"]) run[key] = old[key];
     }
   });
   shown = newer;
