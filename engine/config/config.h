@@ -102,9 +102,10 @@ void describe(V& v, PipelineConfig& c) {
   v.optional("stages", c.stages,
              "absent: as many a launched rank as the schedule has, or what the planner finds best",
              json::at_least(1));
-  v.optional("ranks", c.ranks,
-             "how many ranks the run may use: each start plans for what it has, and what is left over waits as "
-             "spares; absent: all that were launched");
+  v.optional(
+      "ranks", c.ranks,
+      "how many ranks the run may use: each start plans for what it has, and what is left over waits as "
+      "spares; absent: all that were launched");
   v.optional("virtual_stages", c.virtual_stages,
              "stages of one rank, for schedules that go round the ranks; absent: the schedule's own number",
              json::at_least(1));
@@ -179,9 +180,10 @@ void describe(V& v, CheckpointConfig& c) {
   v.optional("every_steps", c.every_steps, "0: only after the last step", json::at_least(0));
   v.optional("keep", c.keep, "the newest so many are kept; 0: all", json::at_least(0));
   v.optional("at_start", c.at_start, "one before the first step: the initial weights, for another framework");
-  v.optional("in_background", c.in_background,
-             "steps go on while it is written, from a copy: each rank needs memory for its weights and optimizer "
-             "state once more");
+  v.optional(
+      "in_background", c.in_background,
+      "steps go on while it is written, from a copy: each rank needs memory for its weights and optimizer "
+      "state once more");
   v.optional("on_failure", c.on_failure,
              "go_on: warn where one cannot be written, and try again at the next; the last one of a run, and "
              "one that "

@@ -151,11 +151,12 @@ TEST_CASE("under mpirun: a run uses the ranks that it may, and the others wait a
   SECTION("a signal stops all of them, with 75") {
     const std::string metrics = folder.path("run/metrics.jsonl");
     fs::remove_all(folder.path("run"));
-    const CommandResult stopped = shell(
-        folder,
-        fmt::format("{}mpirun -np 3 {{}} train {} --set train_steps=1000000 & p=$!; i=0; while [ ! -s {} ] && "
-                    "[ $i -lt 600 ]; do sleep 0.05; i=$((i+1)); done; sleep 0.3; kill -USR1 $p; wait $p",
-                    kMpirunEnvironment, path, metrics));
+    const CommandResult stopped =
+        shell(folder,
+              fmt::format(
+                  "{}mpirun -np 3 {{}} train {} --set train_steps=1000000 & p=$!; i=0; while [ ! -s {} ] && "
+                  "[ $i -lt 600 ]; do sleep 0.05; i=$((i+1)); done; sleep 0.3; kill -USR1 $p; wait $p",
+                  kMpirunEnvironment, path, metrics));
     INFO(stopped.err);
     CHECK(stopped.code == 75);
     CHECK(says(stopped.err, "stopped by USR1 after step"));

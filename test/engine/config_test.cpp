@@ -331,7 +331,8 @@ TEST_CASE("an override of the run's length takes the other one's place", "[confi
 }
 
 TEST_CASE("the ranks that a run may use leave it some, and stand alone", "[config]") {
-  CHECK(says(config_refusal(minimal(), {"pipeline.ranks.min=3", "pipeline.ranks.max=2"}), "/pipeline/ranks/max"));
+  CHECK(says(config_refusal(minimal(), {"pipeline.ranks.min=3", "pipeline.ranks.max=2"}),
+             "/pipeline/ranks/max"));
   CHECK(says(config_refusal(minimal(), {"pipeline.ranks={\"min\": 5, \"max\": 7, \"multiple_of\": 4}"}),
              "expected a multiple of 4 from 5 to max"));
   CHECK(says(config_refusal(minimal(), {"pipeline.ranks.min=2", "pipeline.stages=2"}), "expected alone"));

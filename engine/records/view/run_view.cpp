@@ -153,9 +153,9 @@ Json RunView::progress() {
   const double mean = recent.empty() ? 0 : sum / static_cast<double>(recent.size());
   const double modified = metrics_.modified();
   const double quiet = modified > 0 ? std::max(0.0, now() - modified) : 0;
-  const RunState state = state_of(paths_, quiet, mean / 1e3);
-  Json progress{{"phase", enum_name(state.phase)},
-                {"words", state.words},
+  const RunCondition condition = condition_of(paths_, quiet, mean / 1e3);
+  Json progress{{"phase", enum_name(condition.phase)},
+                {"words", condition.words},
                 {"step", history_.steps()},
                 {"steps", total_steps_ > 0 ? Json(total_steps_) : Json(nullptr)},
                 {"quiet_s", modified > 0 ? number(quiet) : Json(nullptr)},
@@ -164,7 +164,7 @@ Json RunView::progress() {
   if (!all_read_ && metrics_.bytes() > 0) {
     progress["read"] = static_cast<double>(metrics_.position()) / static_cast<double>(metrics_.bytes());
   }
-  const bool goes = state.phase == RunPhase::running || state.phase == RunPhase::starting;
+  const bool goes = condition.phase == RunPhase::running || condition.phase == RunPhase::starting;
   if (goes && total_steps_ > history_.steps() && mean > 0) {
     progress["left_s"] = mean / 1e3 * static_cast<double>(total_steps_ - history_.steps());
   }

@@ -5,9 +5,9 @@
 // changed.
 
 #include "base/json.h"
+#include "engine/records/view/run_condition.h"
 #include "engine/records/view/run_history.h"
 #include "engine/records/view/run_marks.h"
-#include "engine/records/view/run_state.h"
 #include "engine/records/view/tailed_file.h"
 
 #include <cstddef>

@@ -19,7 +19,8 @@ FoundPlan find_plan(const RunConfig& config, const std::string& file, const Trai
   FoundPlan found{.plan = {}, .source = kMadeNow, .threads = threads};
   if (!kept.empty() && is_there(kept)) found.profile = read_profile(kept);
   if (found.profile && is_of_run(*found.profile, config, inputs, threads, device)) {
-    found.notes.push_back(kept + " of an earlier start has what the plan is made from; remove it to measure again");
+    found.notes.push_back(kept +
+                          " of an earlier start has what the plan is made from; remove it to measure again");
   } else {
     found.profile = quick_profile(config, file, inputs, threads, device);
   }

@@ -57,7 +57,8 @@ Saved BackgroundSave::begin(const Worker& worker, Transport& transport, const Sa
   handed_over_ = false;
   written_ = !mine_["failure"].get<std::string>().empty();
   if (written_) return saved;
-  const std::string none = failure_of_thread([&] { writer_ = std::thread([this, layers] { write(layers); }); });
+  const std::string none =
+      failure_of_thread([&] { writer_ = std::thread([this, layers] { write(layers); }); });
   if (!none.empty()) mine_["failure"] = "no thread to write it: " + none;
   written_ = written_ || !none.empty();
   return saved;

@@ -15,7 +15,8 @@ namespace stagecraft {
 namespace {
 
 /// Tied weights and what the optimizer keeps of them are in their owner's file alone.
-CheckpointFile write_layer(const std::string& folder, const Model& model, int index, const SavedLayer& saved) {
+CheckpointFile write_layer(const std::string& folder, const Model& model, int index,
+                           const SavedLayer& saved) {
   const LayerState& state = saved.state;
   const Layer& layer = *model.layers[static_cast<std::size_t>(index)];
   std::vector<std::pair<std::string, at::Tensor>> tensors;

@@ -30,7 +30,8 @@ struct SavedLayer {
 
 /// Each is read back and compared. Returns them as the manifest lists them. Throws InputError. Reads of `setup` nothing
 /// that changes: any thread may call it.
-[[nodiscard]] Json write_layers(const RunSetup& setup, const std::vector<int>& layers, const std::string& folder,
+[[nodiscard]] Json write_layers(const RunSetup& setup, const std::vector<int>& layers,
+                                const std::string& folder,
                                 const std::function<const SavedLayer&(int layer)>& saved);
 
 /// A new file, read back and compared. Throws InputError.

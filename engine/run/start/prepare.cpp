@@ -113,8 +113,9 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
   check_device(config, file);
   const std::optional<World> world = usable_world(config, file, launched);
   if (launched && world->ranks < launched->ranks) {
-    prepared.notes.push_back(fmt::format("{} of {} ranks are used (pipeline.ranks); the others wait for the run's end",
-                                         world->ranks, launched->ranks));
+    prepared.notes.push_back(
+        fmt::format("{} of {} ranks are used (pipeline.ranks); the others wait for the run's end",
+                    world->ranks, launched->ranks));
   }
   if (!request.dry_run && !request.print_config) {
     prepared.directory = std::make_unique<RunDirectory>(config.run_dir, request.resume);

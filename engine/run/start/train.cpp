@@ -247,7 +247,8 @@ TrainResult train_locally(const TrainRequest& request, RunConfig config, const T
     say_few_cores({transport::count_cores()}, output);
   }
   const RunPaths& paths = prepared.directory->paths();
-  for (const std::string& remark : write_run_files(paths, *prepared.setup, prepared.profile)) output.note(remark);
+  for (const std::string& remark : write_run_files(paths, *prepared.setup, prepared.profile))
+    output.note(remark);
   result.outcome = LocalRun(*prepared.setup, paths, output).run();
   result.trained = true;
   return result;

@@ -174,7 +174,9 @@ class Trainer {
   void take_saved(const Saved& saved, std::int64_t step);
   /// Behind a checkpoint that could not be written. Throws InputError, on the rank whose write failed, and PeerError on
   /// the others, where the run must not go on. `last`: there is no next one.
-  void go_on_without(const Saved::Failure& failure, bool last) { go_on_without(failure, last, outcome_.steps); }
+  void go_on_without(const Saved::Failure& failure, bool last) {
+    go_on_without(failure, last, outcome_.steps);
+  }
   void go_on_without(const Saved::Failure& failure, bool last, std::int64_t step);
   /// Where its line or its note cannot be written, a resumed run makes the validation again.
   void note_validation_made();
@@ -192,7 +194,9 @@ class Trainer {
   /// the greatest number.
   void ask_for_signal() {
     const int signal = StopSignals::received();
-    transport_.begin_agreement(signal != 0 ? signal + kStillWrites : background_.writing() ? kStillWrites : 0);
+    transport_.begin_agreement(signal != 0             ? signal + kStillWrites
+                               : background_.writing() ? kStillWrites
+                                                       : 0);
   }
   /// What the others brought: the signal that any rank got, 0 if none did.
   [[nodiscard]] int heard_signal() {
@@ -367,8 +371,7 @@ void Trainer::begin_background_save() {
   const auto sync_history = [this] {
     if (reporter_) reporter_->sync();
   };
-  const Saved saved =
-      background_.begin(worker_, transport_, {.step = outcome_.steps, .first = sync_history});
+  const Saved saved = background_.begin(worker_, transport_, {.step = outcome_.steps, .first = sync_history});
   for (const std::string& note : saved.notes) log_->warn("{}", note);
   if (saved.failure) go_on_without(*saved.failure, /*last=*/false);
 }

@@ -24,13 +24,13 @@ template <>
 inline constexpr std::array enum_names<RunPhase>{"not begun", "starting", "running", "silent",
                                                  "finished",  "stopped",  "failed",  "killed"};
 
-struct RunState {
+struct RunCondition {
   RunPhase phase = RunPhase::not_begun;
   std::string words;  ///< for people: why it failed, where it runs
 };
 
 /// `quiet`: seconds since anything was written to metrics.jsonl; `step`: its usual time. Reads a few small
 /// files, and takes no lock. Throws nothing: what cannot be read is told in words.
-[[nodiscard]] RunState state_of(const RunPaths& paths, double quiet, double step_seconds);
+[[nodiscard]] RunCondition condition_of(const RunPaths& paths, double quiet, double step_seconds);
 
 }  // namespace stagecraft

@@ -1,4 +1,4 @@
-#include "engine/records/view/run_state.h"
+#include "engine/records/view/run_condition.h"
 
 #include "base/error.h"
 #include "base/failure.h"
@@ -21,7 +21,7 @@ bool there(const std::string& path) {
   }
 }
 
-RunState of_exit(const std::string& file) {
+RunCondition of_exit(const std::string& file) {
   const Json record = json::parse_file(file);
   const std::string message = record.value("message", "");
   if (record.value("code", 1) == exit_code::kStopped) return {RunPhase::stopped, message};
@@ -29,7 +29,7 @@ RunState of_exit(const std::string& file) {
           fmt::format("rank {}, {}: {}", record.value("rank", 0), record.value("action", ""), message)};
 }
 
-RunState of_summary(const std::string& file) {
+RunCondition of_summary(const std::string& file) {
   const int signal = json::parse_file(file).value("stopped_by_signal", 0);
   if (signal == 0) return {RunPhase::finished, ""};
   return {RunPhase::stopped, fmt::format("by signal {}", signal)};
@@ -37,7 +37,7 @@ RunState of_summary(const std::string& file) {
 
 }  // namespace
 
-RunState state_of(const RunPaths& paths, double quiet, double step_seconds) {
+RunCondition condition_of(const RunPaths& paths, double quiet, double step_seconds) {
   try {
     const bool held = there(paths.lock());
     const RunHolder holder = held ? read_holder(paths.lock()) : RunHolder{};
@@ -47,9 +47,9 @@ RunState state_of(const RunPaths& paths, double quiet, double step_seconds) {
     const bool over = there(paths.summary());  // a session removes it behind its first step
     if (!alive && there(paths.exit_record())) return of_exit(paths.exit_record());
     if (over) {
-      RunState state = of_summary(paths.summary());
+      RunCondition condition = of_summary(paths.summary());
       // A process may stay behind its run; one that goes on with a stopped run has its first step before it.
-      if (!alive || state.phase == RunPhase::finished) return state;
+      if (!alive || condition.phase == RunPhase::finished) return condition;
     }
     if (alive) return {over || !there(paths.metrics()) ? RunPhase::starting : RunPhase::running, ""};
     if (has_ended(holder)) return {RunPhase::killed, "its process is gone, and it left no word"};
