@@ -7,13 +7,11 @@ place: then reading begins anew, and whoever reads leaves out what was there bef
 
 import json
 import os
-import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 PIECE = 1 << 20  # bytes read at once
 REMEMBERED = 256  # bytes in front of the place where reading goes on
-MS = re.compile(rb'"ms":\s*([0-9.eE+-]+)')
 
 
 class MetricsFile:
@@ -26,23 +24,19 @@ class MetricsFile:
         self.broken = 0  # lines that are no JSON of a step: a power cut leaves such
 
     def lines(self) -> Iterator[tuple[dict[str, Any], float]]:
-        """What came since the last call: lines, each with the time at which it was written. The file has no
-        times: the last line is as old as the file, and each one before it as much older as the later ones
-        took."""
+        """What came since the last call: lines, each with the time at which it was written (without one, the
+        file's)."""
         if not os.path.exists(self.path):
             return
         with open(self.path, "rb") as file:
             facts = os.fstat(file.fileno())
             self.find_place(file, facts)
-            end = facts.st_size
-            left_ms = self.milliseconds(file, end)
-            for line in self.whole_lines(file, end):
+            for line in self.whole_lines(file, facts.st_size):
                 record = record_of(line)
                 if record is None:
                     self.broken += 1
                     continue
-                left_ms -= record["ms"]
-                yield record, facts.st_mtime - max(left_ms, 0) / 1e3
+                yield record, float(record.get("unix_time", facts.st_mtime))
 
     def find_place(self, file: BinaryIO, facts: os.stat_result) -> None:
         """Back to the beginning where the file is not the one that was read."""
@@ -52,12 +46,6 @@ class MetricsFile:
         if not same:
             self.at, self.before = 0, b""
             self.rewinds += 1
-
-    def milliseconds(self, file: BinaryIO, end: int) -> float:
-        """Of all lines that were not read yet."""
-        return sum(
-            number_of(found[1]) for line in pieces_of(file, self.at, end) for found in MS.finditer(line)
-        )
 
     def whole_lines(self, file: BinaryIO, end: int) -> Iterator[bytes]:
         for piece in pieces_of(file, self.at, end):
@@ -77,13 +65,6 @@ def pieces_of(file: BinaryIO, at: int, end: int) -> Iterator[bytes]:
             place = file.tell()
             yield whole + newline
             file.seek(place)
-
-
-def number_of(text: bytes) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
 
 
 def record_of(line: bytes) -> dict[str, Any] | None:

@@ -177,10 +177,10 @@ def test_broken_lines_are_left_out(scratch):
     assert metrics.broken == 3
 
 
-def test_times_go_back_from_that_of_the_file(scratch):
-    Path("m").write_text(line(1) + line(2, ms=2000.0) + line(3, ms=500.0))
+def test_times_are_the_lines_own_and_else_the_files(scratch):
+    Path("m").write_text(line(1, unix_time=4990.5) + line(2))
     os.utime("m", (5000, 5000))
-    assert [at for _, at in MetricsFile("m").lines()] == [4997.5, 4999.5, 5000]
+    assert [at for _, at in MetricsFile("m").lines()] == [4990.5, 5000]
 
 
 def test_losses_that_are_none():

@@ -1,0 +1,1 @@
+"""Runs that are hurt at random and compared with runs that were left alone."""
