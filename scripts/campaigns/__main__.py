@@ -17,7 +17,9 @@ def main() -> int:
     parser.add_argument("campaign", choices=CAMPAIGNS)
     parser.add_argument("--minutes", type=float, default=5.0, help="no trial begins after that (default: 5)")
     parser.add_argument("--trials", type=int, default=sys.maxsize, help="at most so many")
-    parser.add_argument("--seed", type=int, default=int(time.time()), help="of the first trial; the next has N + 1")
+    parser.add_argument(
+        "--seed", type=int, default=int(time.time()), help="of the first trial; the next has N + 1"
+    )
     parser.add_argument("--build", type=Path, default=Path("../build"), help="folder with stagecraft")
     options = parser.parse_args()
     command = (options.build / "stagecraft").absolute()

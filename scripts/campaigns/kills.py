@@ -16,7 +16,7 @@ MOST_KILLS = 6  # of one run
 
 
 class Campaign:
-    def __init__(self, folder: Path, command: str, until: float) -> None:  # noqa: ARG002 - a trial is short
+    def __init__(self, folder: Path, command: str, until: float) -> None:
         self.folder, self.command = folder, command
         self.whole = Whole(folder, command)
 

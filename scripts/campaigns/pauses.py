@@ -17,7 +17,7 @@ LONGEST = 0.3  # seconds of one pause
 
 
 class Campaign:
-    def __init__(self, folder: Path, command: str, until: float) -> None:  # noqa: ARG002 - a trial is short
+    def __init__(self, folder: Path, command: str, until: float) -> None:
         self.folder, self.command = folder, command
         self.whole = Whole(folder, command)
 

@@ -75,7 +75,9 @@ def judge(setting: Setting, looks: list[dict[int, tuple[int, int, int]]]) -> Non
         for index, name in enumerate(("KiB of memory", "open files", "threads")):
             first, last = (max(look[index] for look in part) for part in (early, late))
             if last > (MORE_MEMORY * first if index == 0 else first + 2):
-                raise Wrong(f"{setting}: process {pid} has {last} {name} at the end, {first} in the beginning")
+                raise Wrong(
+                    f"{setting}: process {pid} has {last} {name} at the end, {first} in the beginning"
+                )
 
 
 def step_times(run_dir: Path) -> list[float]:

@@ -235,7 +235,9 @@ class Tally:
         cells.append(["all", *(f"{total[c]}" for c in columns)])
         widths = [max(len(row[i]) for row in cells) for i in range(len(columns) + 1)]
         lines = [
-            "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
+            "  ".join(
+                [row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]
+            )
             for row in cells
         ]
         lines.insert(1, "-" * len(lines[0]))

@@ -25,7 +25,7 @@ const unknown = (what) => make("p", {class: "unknown"}, what);
 const known = (value) => value !== null && value !== undefined;
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-const digits = (value, n) => (known(value) ? Number(value).toPrecision(n).replace(/\.?0+($|e)/, "$1") : "–");
+const digits = (value, n) => (known(value) ? String(Number(Number(value).toPrecision(n))) : "–");
 
 function milliseconds(ms) {
   if (!known(ms)) return "–";
