@@ -60,6 +60,9 @@ class Setting:
         }
         layers = [hidden if i % 2 == 0 else pause for i in range(3 * self.ranks)]
         synchronous = self.schedule not in ("pipedream", "2bw")
+        # The numbers of the others are those of their cuts, which plans of two measurements may not share.
+        cuts = {} if synchronous else {"cuts": [3 * stage for stage in range(1, self.ranks)]}
+        ranks = {"ranks": {"min": self.ranks, "max": self.ranks}} if synchronous else {}
         optimizer = {"type": "AdamW", "params": {"lr": 0.01}} if synchronous else {"type": "SGD"}
         return {
             "model": {"family": "sequential", "layers": [*layers, {"type": "linear", "features": 4}]},
@@ -76,7 +79,7 @@ class Setting:
             "train_micro_batch_size_per_gpu": 2,
             "train_steps": self.steps,
             "threads_per_rank": 1,
-            "pipeline": {"schedule": self.schedule, "ranks": {"min": self.ranks, "max": self.ranks}},
+            "pipeline": {"schedule": self.schedule, **cuts, **ranks},
             "profiler": {"repeats": 2, "warmup_ms": 0},
             "checkpoint": {"every_steps": 4, "keep": KEEP, "in_background": self.in_background},
             "steps_per_print": 0,

@@ -272,7 +272,7 @@ def test_a_spare_waits_for_the_end_and_starts_again_with_the_others(tmp_path):
 
 
 def test_a_machine_that_is_lost_and_comes_back_changes_the_plan_and_no_bit(tmp_path):
-    """Two agents with two ranks each: one is killed with its ranks, the other goes on alone, then both again."""
+    """Two agents with two ranks each: one is killed with its ranks, the other goes on alone, then both."""
     pipeline = {"ranks": {"min": 2, "multiple_of": 2}}
     config(tmp_path, "run", pipeline=pipeline, train_steps=100000)
     with socket.socket() as probe:

@@ -132,8 +132,8 @@ class Cluster:
         return dict(pair.split("=", 1) for pair in text.split() if "=" in pair)
 
     def await_start(self, number, restarts):
-        """Slurm lets a job that was requeued wait for two minutes, because slurmd refuses a start in the second
-        in which it killed the one before ("already killed"). Three seconds do."""
+        """Slurm lets a job that was requeued wait for two minutes, because slurmd refuses a start in the
+        second in which it killed the one before ("already killed"). Three seconds do."""
 
         def is_in(*states):
             job = self.job(number)

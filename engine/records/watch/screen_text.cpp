@@ -105,7 +105,7 @@ std::string text_of(const Json& document, const Json& run, int columns, bool alo
       text += fmt::format(", {} left", format_duration(Seconds{progress["left_s"].get<double>()}));
     text += fmt::format("\n  {} {}", bar_of(share, width), format_percent(share));
   }
-  text += "\n";
+  text += '\n';
   if (progress["step"].get<std::int64_t>() > 0) {
     text +=
         fmt::format("  loss {}   norm {}   learning rate {}\n", figure(progress["loss"], "{:.5g}"),
@@ -156,7 +156,7 @@ std::string screen_text(const Json& document, int columns) {
   const Json& runs = document["runs"];
   std::string text;
   for (const Json& run : runs) {
-    if (!text.empty()) text += "\n";
+    if (!text.empty()) text += '\n';
     text += text_of(document, run, columns, runs.size() == 1);
   }
   return cut_lines(text, static_cast<std::size_t>(std::max(columns, 20)));
