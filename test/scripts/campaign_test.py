@@ -31,16 +31,17 @@ def test_a_run_that_goes_on_for_long_holds_what_it_held():
 
 
 def test_a_run_with_other_bits_is_named_with_the_command_that_repeats_it(tmp_path):
-    """A stagecraft that forgets the last line of each second start."""
-    (tmp_path / "stagecraft").write_text(
-        f'#!/bin/bash\n{BUILD}/stagecraft "$@"; code=$?\n'
-        'run=$(dirname "$2")/run; [[ $run == */hurt/run && $code == 0 ]] && sed -i "$ s/loss/lost/; $ d" $run/metrics.jsonl\n'
+    """A stagecraft that loses the last line of runs that were hurt."""
+    stagecraft = tmp_path / "stagecraft"
+    stagecraft.write_text(
+        f'#!/bin/bash\n{BUILD}/stagecraft "$@"; code=$?; run=$(dirname "$2")/run\n'
+        'if [[ $run == */hurt/run && $code == 0 ]]; then sed -i "$ d" "$run/metrics.jsonl"; fi\n'
         "exit $code\n"
     )
-    (tmp_path / "stagecraft").chmod(0o755)
+    stagecraft.chmod(0o755)
     done = campaign("kills", "--trials", "1", "--seed", "3", build=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "steps instead of 40" in done.stdout
+    assert "39 steps instead of 40" in done.stdout
     assert "Again: scripts/campaign.sh kills --seed 3 --trials 1" in done.stdout
 
 
