@@ -1,5 +1,5 @@
-"""Ranks are stopped for a while and continued (SIGSTOP, SIGCONT), over and over: one is late here, another one
-there. The run has to end in one start, with the bits of a run that was left alone."""
+"""Ranks are stopped for a while and continued (SIGSTOP, SIGCONT), over and over: one is late here,
+another one there. The run has to end in one start, with the bits of a run that was left alone."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""One run for as long as asked. What its processes hold (memory, files, threads) and what a step takes have to stay what
-they were after the first tenth."""
+"""One run for as long as asked. What its processes hold (memory, files, threads) and what a step takes
+have to stay what they were after the first tenth."""
 
 from __future__ import annotations
 
