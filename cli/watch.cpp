@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/commands.h"
+#include "cli/number_ranges.h"
 #include "cli/output.h"
 #include "cli/terminal.h"
 #include "engine/records/view/run_view.h"
@@ -97,7 +98,7 @@ void add_watch(CLI::App& app) {
       ->required();
   verb->add_option("--port", options->port, "of 127.0.0.1 (default: any that is free)")
       ->type_name("N")
-      ->check(CLI::Range(0, 65535));
+      ->check(from_to(0, 65535));
   verb->add_flag("--json", options->json, "print what the page is told, once, and end")->group("Output");
   verb->add_flag("--tui", options->tui, "the essentials in this terminal, drawn anew every second")
       ->group("Output");
