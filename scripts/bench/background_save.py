@@ -1,4 +1,4 @@
-"""What saving costs a run: without checkpoints, with some that steps wait for, and with some in the background.
+"""What saving costs a run: without checkpoints, with some that steps wait for, with some in the background.
 
     scripts/bench/background_save.py [BUILD] [--rounds 3]
 
@@ -20,7 +20,7 @@ KINDS = {
 
 
 def run(build: Path, kind: str) -> tuple[float, float, float]:
-    """Milliseconds: mean step, median step that no save is near, longest step behind a boundary with a save."""
+    """Milliseconds: mean step, median step far from a save, median step behind a boundary with a save."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "run.json"
         config.write_text(
