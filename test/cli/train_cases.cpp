@@ -51,7 +51,6 @@ int messages(const std::string& err) {
   int count = 0;
   for (std::size_t at = err.find("stagecraft: "); at != std::string::npos;
        at = err.find("stagecraft: ", at + 1)) {
-    if (err.compare(at, 18, "stagecraft: note: ") == 0) continue;
     // Open MPI 5 ends its own messages with a NUL.
     if (at == 0 || err[at - 1] == '\n' || err[at - 1] == '\0') ++count;
   }

@@ -23,7 +23,7 @@ namespace stagecraft::test {
 [[nodiscard]] CommandResult train(const ScratchFolder& folder, const Json& config,
                                   std::vector<std::string> more = {});
 
-/// How many messages of the program's own, notes apart, whatever launchers add.
+/// How many messages of the program's own, whatever launchers add.
 [[nodiscard]] int messages(const std::string& err);
 /// One message, which says `what`, and this code.
 void check_refused(const CommandResult& result, int code, const std::string& what);

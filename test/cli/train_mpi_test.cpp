@@ -75,6 +75,7 @@ TEST_CASE("under mpirun: USR1 to mpirun stops the run with 75, whenever it comes
   const ScratchFolder folder;
   Json config = tiny_run(folder);
   config["train_steps"] = 1'000'000;
+  config["checkpoint"]["every_steps"] = 1'000'000;  // else it may say that it saves late
   const auto stopped = [&](const std::string& file) {
     return shell(
         folder,

@@ -47,6 +47,7 @@ TEST_CASE("a terminal that is gone stops a run behind a checkpoint, unless nohup
   config["steps_per_print"] = 0;
   const auto hung_up = [&](const std::string& before, int steps) {
     config["train_steps"] = steps;
+    config["checkpoint"]["every_steps"] = 1'000'000;  // else it may say that it saves late
     const std::string path = folder.write("run.json", config.dump());
     return shell(folder,
                  fmt::format("{0} {{}} train {1} & p=$!; i=0; while [ ! -s {2}/metrics.jsonl ] && [ $i "

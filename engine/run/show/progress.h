@@ -39,12 +39,12 @@ class ProgressBar {
   Seconds last_{-1};
 };
 
-/// "[=====>    ] 120/300  40.0 %  1 min 2 s left", `elapsed` since step `first`. Pure.
 /// Until step `steps`, where `elapsed` has brought a session from `first` to `step`; none before its first step and at the
 /// end.
 [[nodiscard]] std::optional<Seconds> time_left(std::int64_t first, std::int64_t step, std::int64_t steps,
                                                Seconds elapsed);
 
+/// "[=====>    ] 120/300  40.0 %  1 min 2 s left", `elapsed` since step `first`. Pure.
 [[nodiscard]] std::string progress_text(std::int64_t first, std::int64_t step, std::int64_t steps,
                                         Seconds elapsed);
 

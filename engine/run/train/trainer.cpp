@@ -166,6 +166,8 @@ class Trainer {
   /// makes again from its beginning.
   [[nodiscard]] bool carry_out(const Segment& segment, const Segment* next);
   Saved save(bool validation_owed);
+  /// The state of now, which is this session's to save, and finite. Collective.
+  [[nodiscard]] SaveRequest state_to_save(bool validation_owed);
   /// With the steps that follow. No validation does, which a resumed run would owe.
   void begin_background_save();
   /// Waits for it.
@@ -339,18 +341,21 @@ Saved Trainer::save(bool validation_owed) {
   worker_.settle();
   const InPhase saving(transport_.waits(), Phase::save);
   const auto watch = watch_disk(setup_, paths_, transport_, doing_.what, tell_);
+  Saved saved =
+      save_checkpoint(setup_, paths_, worker_, transport_, state_to_save(validation_owed), doing_.unfinished);
+  meet();
+  take_saved(saved, outcome_.steps);
+  if (reporter_) reporter_->restart_clock();
+  return saved;
+}
+
+SaveRequest Trainer::state_to_save(bool validation_owed) {
   check_session(paths_);
   require_finite_state(worker_, transport_, outcome_.steps);
   const auto sync_history = [this] {
     if (reporter_) reporter_->sync();
   };
-  Saved saved = save_checkpoint(
-      setup_, paths_, worker_, transport_,
-      {.step = outcome_.steps, .validation_owed = validation_owed, .first = sync_history}, doing_.unfinished);
-  meet();
-  take_saved(saved, outcome_.steps);
-  if (reporter_) reporter_->restart_clock();
-  return saved;
+  return {.step = outcome_.steps, .validation_owed = validation_owed, .first = sync_history};
 }
 
 void Trainer::take_saved(const Saved& saved, std::int64_t step) {
@@ -366,12 +371,7 @@ void Trainer::begin_background_save() {
   worker_.settle();
   const InPhase saving(transport_.waits(), Phase::save);
   const auto watch = watch_disk(setup_, paths_, transport_, doing_.what, tell_);
-  check_session(paths_);
-  require_finite_state(worker_, transport_, outcome_.steps);
-  const auto sync_history = [this] {
-    if (reporter_) reporter_->sync();
-  };
-  const Saved saved = background_.begin(worker_, transport_, {.step = outcome_.steps, .first = sync_history});
+  const Saved saved = background_.begin(worker_, transport_, state_to_save(/*validation_owed=*/false));
   for (const std::string& note : saved.notes) log_->warn("{}", note);
   if (saved.failure) go_on_without(*saved.failure, /*last=*/false);
 }
