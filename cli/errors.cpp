@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/failure.h"
+#include "base/nearest.h"
 #include "base/printable.h"
 #include "base/torchrun_error.h"
 #include "cli/output.h"

@@ -2,6 +2,7 @@
 #include "base/failure.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/nearest.h"
 #include "base/printable.h"
 #include "base/table.h"
 #include "test/support/catch.h"
@@ -217,6 +218,30 @@ TEST_CASE("a hint is for what can be a slip of the finger", "[base]") {
   // A key of megabytes would be compared letter by letter with everything known.
   CHECK(nearest(std::string(1000, 'a'), {std::string(1001, 'a')}).empty());
   CHECK(nearest("aaa", {std::string(1001, 'a')}).empty());
+}
+
+TEST_CASE("a hint knows other cases, other names and parts of names", "[base]") {
+  const std::vector<std::string> optimizers{"SGD", "SGDW", "Adam", "AdamW", "NAdam", "Lion"};
+  CHECK(nearest("adamw", optimizers) == "AdamW");
+  CHECK(nearest("adam_w", optimizers) == "AdamW");
+  CHECK(nearest("sgd", optimizers) == "SGD");
+  CHECK(nearest("ADAM", optimizers) == "Adam");
+  CHECK(nearest("FusedAdam", optimizers) == "AdamW");
+  CHECK(nearest("gpu", {"cpu", "cuda"}) == "cuda");
+  CHECK(nearest("cuda:0", {"cpu", "cuda"}) == "cuda");
+  CHECK(nearest("gpipe", {"fill_drain", "1f1b", "pipedream"}) == "fill_drain");
+  CHECK(nearest("ZBH1", {"fill_drain", "1f1b", "zb_h1", "zb_h2"}) == "zb_h1");
+  CHECK(nearest("interleaved", {"1f1b", "interleaved_1f1b", "interleaved_zb"}) == "interleaved_1f1b");
+  const std::vector<std::string> keys{"train_batch_size", "train_micro_batch_size_per_gpu", "train_steps"};
+  CHECK(nearest("micro_batch_size", keys) == "train_micro_batch_size_per_gpu");
+  CHECK(nearest("batch_size", keys) == "train_batch_size");
+  CHECK(nearest("max_steps", keys) == "train_steps");
+  // As a reader asks of a key that is missing: which of those that are there was it to be?
+  CHECK(nearest("train_micro_batch_size_per_gpu", {"seed", "per_device_train_batch_size"}) ==
+        "per_device_train_batch_size");
+  CHECK(nearest("zzzz", keys).empty());
+  CHECK(nearest("", keys).empty());
+  CHECK(nearest("-", {"", "a"}).empty());
 }
 
 TEST_CASE("an object of many keys takes no longer than as many keys in small objects", "[base]") {

@@ -37,11 +37,13 @@ TrainRequest Run::request() const {
   return request;
 }
 
-Ran Run::train(bool resume, const std::vector<std::string>& overrides) const {
+Ran Run::train(bool resume, const std::vector<std::string>& overrides,
+               const std::vector<std::string>& allowed) const {
   Ran ran;
   TrainRequest request = this->request();
   request.overrides = overrides;
   request.resume = resume;
+  request.allowed_changes = allowed;
   TrainOutput output;
   output.print = [&](const std::string& text) { ran.printed += text; };
   output.note = [](const std::string&) {};
@@ -49,9 +51,10 @@ Ran Run::train(bool resume, const std::vector<std::string>& overrides) const {
   return ran;
 }
 
-std::string Run::complaint(bool resume, const std::vector<std::string>& overrides) const {
+std::string Run::complaint(bool resume, const std::vector<std::string>& overrides,
+                           const std::vector<std::string>& allowed) const {
   try {
-    (void)train(resume, overrides);
+    (void)train(resume, overrides, allowed);
     return "";
   } catch (const InputError& error) {
     return error.what();

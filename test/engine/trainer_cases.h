@@ -25,9 +25,12 @@ class Run {
  public:
   explicit Run(Json config) : config_(std::move(config)) { config_["run_dir"] = dir(); }
 
-  Ran train(bool resume = false, const std::vector<std::string>& overrides = {}) const;
+  /// `allowed`: changes of a resume.
+  Ran train(bool resume = false, const std::vector<std::string>& overrides = {},
+            const std::vector<std::string>& allowed = {}) const;
   /// The InputError that it ends with; empty: none.
-  [[nodiscard]] std::string complaint(bool resume, const std::vector<std::string>& overrides = {}) const;
+  [[nodiscard]] std::string complaint(bool resume, const std::vector<std::string>& overrides = {},
+                                      const std::vector<std::string>& allowed = {}) const;
   /// SIGTERM is raised when `line` is printed: in the middle of the run, on a rank's own thread.
   [[nodiscard]] TrainResult stopped_at(const std::string& line) const;
 

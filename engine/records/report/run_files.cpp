@@ -1,8 +1,11 @@
+#include "base/file_kind.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "engine/records/metrics/run_paths.h"
 #include "engine/records/report/report.h"
 #include "schedules/interchange/chrome_trace.h"
+
+#include <fmt/format.h>
 
 #include <string>
 
@@ -17,7 +20,11 @@ constexpr const char* kMissing =
 }  // namespace
 
 RunFiles read_run(const std::string& run_dir) {
-  if (!is_folder(run_dir)) throw InputError({run_dir, ""}, "no such run directory");
+  if (!is_there(run_dir)) throw InputError({run_dir, ""}, "no such run directory");
+  const RunPaths run_paths{run_dir};
+  if (!is_folder(run_dir) || !is_there(run_paths.plan())) {
+    throw InputError({run_dir, ""}, fmt::format("is {}; a run directory is needed here", kind_at(run_dir)));
+  }
   const auto there = [](const std::string& file, const char* otherwise) {
     if (!is_there(file)) throw InputError({file, ""}, otherwise);
     return file;
