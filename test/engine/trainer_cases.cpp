@@ -62,12 +62,16 @@ std::string Run::complaint(bool resume, const std::vector<std::string>& override
 }
 
 TrainResult Run::stopped_at(const std::string& line) const {
-  bool raised = false;
+  return looked_at(line, [] { std::raise(SIGTERM); });
+}
+
+TrainResult Run::looked_at(const std::string& line, const std::function<void()>& look) const {
+  bool looked = false;
   TrainOutput output;
   output.print = [&](const std::string& text) {
-    if (raised || !says(text, line)) return;
-    raised = true;
-    std::raise(SIGTERM);
+    if (looked || !says(text, line)) return;
+    looked = true;
+    look();
   };
   output.note = [](const std::string&) {};
   return stagecraft::train(request(), output);

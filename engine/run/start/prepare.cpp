@@ -208,7 +208,8 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
 std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& setup,
                                          const std::optional<Profile>& profile) {
   const StartPoint& start = setup.start();
-  for (const std::string& folder : {paths.logs(), paths.checkpoints()}) {
+  (void)remove_tree(paths.live());  // of a session before
+  for (const std::string& folder : {paths.logs(), paths.checkpoints(), paths.live()}) {
     make_folder(folder);
     require_own_folder(folder);
   }
