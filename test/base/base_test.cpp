@@ -211,6 +211,53 @@ TEST_CASE("bad input names the file, the pointer, the value and the nearest key"
   CHECK(message_of(R"({"rate":1,"kind":"inner",")" + std::string(1U << 20U, 'k') + R"(":1})").size() < 500);
 }
 
+TEST_CASE("no table is wider than 120 columns, whatever is in it", "[base]") {
+  const auto widest = [](const std::string& text) {
+    std::size_t most = 0;
+    for (std::size_t at = 0, end = 0; at < text.size(); at = end + 1) {
+      end = text.find('\n', at);
+      most = std::max(most, end - at);
+    }
+    return most;
+  };
+  for (const int columns : {2, 9, 13, 40}) {
+    for (const std::size_t letters : {3U, 30U, 119U, 700U}) {
+      CAPTURE(columns, letters);
+      std::vector<std::string> names{"stage", "rank"};
+      std::vector<Table::Cell> cells{"17", "3"};
+      for (int c = 2; c < columns; ++c)
+        names.push_back(fmt::format("figure {}", c)), cells.emplace_back("123.456");
+      names.emplace_back("<cuts");
+      cells.emplace_back(std::string(letters, 'x') + "end");
+      Table table(names);
+      table.keys(2).row(cells).rule().row(cells);
+      const std::string text = table.text();
+      CHECK(widest(text) <= Table::kMostColumns);
+      CHECK(text.find("end") != std::string::npos);
+      // Every block says what its rows are of.
+      const auto count = [&](const std::string& word) {
+        int found = 0;
+        for (std::size_t at = 0; (at = text.find(word, at)) != std::string::npos; ++at) ++found;
+        return found;
+      };
+      CHECK(count("stage  rank") == count("17"
+                                          "     3") /
+                                        2);
+    }
+  }
+}
+
+TEST_CASE("a column of long times is in seconds, and says so", "[base]") {
+  Table table({"<plan", "step ms", "p95 ms", "idle"});
+  table.row({"a", Seconds{10.2163}, Seconds{0.5}, Seconds{12}});
+  table.row({"b", Seconds{0.0123}, std::optional<Seconds>(), "-"});
+  CHECK(table.text("") ==
+        "plan  step s   p95 ms       idle\n"
+        "--------------------------------\n"
+        "a     10.216  500.000  12000.000\n"
+        "b      0.012        -          -\n");
+}
+
 TEST_CASE("a hint is for what can be a slip of the finger", "[base]") {
   CHECK(nearest("adamm", {"sgd", "adam"}) == "adam");
   const std::string known(50, 'a');
