@@ -31,6 +31,7 @@ void add_profile(CLI::App& app);
 void add_train(CLI::App& app);
 void add_check_layers(CLI::App& app);
 void add_export(CLI::App& app);
+void add_generate(CLI::App& app);
 void add_doctor(CLI::App& app);
 
 // Hidden: what the build installs beside the command.

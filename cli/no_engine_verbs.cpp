@@ -28,6 +28,7 @@ void add_profile(CLI::App& app) { add_missing(app, "profile"); }
 void add_train(CLI::App& app) { add_missing(app, "train"); }
 void add_check_layers(CLI::App& app) { add_missing(app, "check-layers"); }
 void add_export(CLI::App& app) { add_missing(app, "export"); }
+void add_generate(CLI::App& app) { add_missing(app, "generate"); }
 void add_doctor(CLI::App& app) { add_missing(app, "doctor"); }
 
 }  // namespace stagecraft::cli

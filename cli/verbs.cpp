@@ -36,7 +36,8 @@ void add_verbs(CLI::App& app) {
   // The order is that of --help, which is the order in which people use them.
   add_group(app, "Plan", {add_plan, add_compare, add_explain, add_replan, add_optimize_pipedream});
   add_group(app, "Prove and look", {add_check, add_simulate, add_check_layers});
-  add_group(app, "Train", {add_profile, add_train, add_watch, add_follow, add_report, add_export});
+  add_group(app, "Train",
+            {add_profile, add_train, add_watch, add_follow, add_report, add_export, add_generate});
   add_group(app, "Convert and help", {add_convert, add_schema, add_doctor, add_completion});
   // After the verbs, or each would repeat it.
   app.footer(

@@ -28,7 +28,7 @@ install(PROGRAMS scripts/fetch_data.sh scripts/environment.sh DESTINATION share/
 install(FILES LICENSE DESTINATION share/stagecraft)
 # The tools in Python, which look for a Python when they are called, most of them for one with torch.
 if(STAGECRAFT_ENGINE)
-  foreach(tool stagecraft-capture stagecraft-follow stagecraft-images stagecraft-tokenize)
+  foreach(tool stagecraft-capture stagecraft-follow stagecraft-generate stagecraft-images stagecraft-tokenize)
     configure_file(cmake/python_tool.in ${PROJECT_BINARY_DIR}/${tool} @ONLY
       FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
     install(PROGRAMS scripts/${tool} DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -26,6 +26,11 @@ def main() -> int:
 
         del sys.argv[1]
         return program()
+    if sys.argv[1:2] == ["generate"]:
+        from stagecraft_generate.command import program as generate
+
+        del sys.argv[1]
+        return generate()
     try:
         from .engine import _engine
 

@@ -224,6 +224,64 @@ def test_llama(folder):
     )
 
 
+def test_generate(folder):
+    """What the run's model writes is what transformers writes with its export."""
+    tuned = from_pretrained(f"{folder}/tuned")
+    prompt = "To be or not"
+    ids = torch.tensor([list(prompt.encode())])
+    with torch.no_grad():
+        made = tuned.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False, pad_token_id=0
+        )
+    expected = bytes(made[0, ids.shape[1] :].tolist()).decode(errors="replace")
+    greedy = ("--prompt", prompt, "--max-new-tokens", "12", "--temperature", "0")
+    checkpoint = f"{folder}/llama/checkpoints/step-00000003"
+    for run in (f"{folder}/llama", checkpoint):
+        said = json.loads(sh(STAGECRAFT, "generate", run, *greedy, "--json"))
+        assert said == {"prompt": prompt, "text": expected, "new_tokens": 12}
+    assert sh(STAGECRAFT, "generate", f"{folder}/llama", *greedy) == prompt + expected + "\n"
+    drawn = [
+        sh(
+            STAGECRAFT,
+            "generate",
+            f"{folder}/llama",
+            "--prompt",
+            "a",
+            "--temperature",
+            "2",
+            "--seed",
+            str(seed),
+        )
+        for seed in (1, 1, 2)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+    sh(STAGECRAFT, "generate", f"{folder}/none", *greedy, fails="none: no such folder")
+    sh(STAGECRAFT, "generate", f"{folder}/llama", "--prompt", "", fails="--prompt: has no token")
+    sh(STAGECRAFT, "generate", f"{folder}/tuned", *greedy, fails="has no tokenizer beside its model")
+    sh(STAGECRAFT, "generate", f"{folder}/llama.model", *greedy, fails="stagecraft-generate: ")
+
+
+def test_generate_by_tokenizer(folder):
+    """A tokenizer beside the model travels into the export, and the text is decoded by it."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    source = Path(f"{folder}/worded")
+    source.mkdir()
+    words = ["<end>", "the", "king", "and", "queen", "said"]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<end>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(source / "tokenizer.json"))
+    (source / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
+    config = transformers.GPT2Config(vocab_size=len(words), n_positions=16, n_embd=16, n_layer=2, n_head=2)
+    transformers.GPT2LMHeadModel(config).save_pretrained(source)
+    capture("--hf", str(source), "--sequence", "8", "-o", f"{folder}/worded.model")
+    data = {"type": "synthetic", "task": "tokens", "samples": 24, "shape": [8], "classes": len(words)}
+    train(folder, "worded_run", {"family": "captured", "path": f"{folder}/worded.model"}, data)
+    said = sh(STAGECRAFT, "generate", f"{folder}/worded_run", "--prompt", "the king", "--max-new-tokens", "5")
+    assert said.startswith("the king") and set(said.split()) <= set(words), said
+
+
 def test_torchvision(folder, models):
     capture(f"{folder}/models.py:resnet", "--input", "1,28,28", "-o", f"{folder}/resnet.model")
     train(
