@@ -1,0 +1,91 @@
+"""The pages of docs/gallery run as they stand, and print what they say that they print.
+
+Each ```bash block is run, all of a page in one shell; the block behind it is what it printed. On a page that
+measures, numbers are not compared. STAGECRAFT_ACCEPT=1 writes what was printed into the pages.
+"""
+
+import json
+import os
+import re
+import subprocess
+
+import pytest
+
+from places import BUILD, SOURCE
+
+PAGES = SOURCE / "docs/gallery"
+BLOCK = re.compile(r"```bash\n(?P<code>.*?)```\n\n```\n(?P<said>.*?)```\n", re.DOTALL)
+NUMBER = re.compile(r"[-+]?\d[\d.,]*")
+END = "---- end of block"
+
+
+@pytest.fixture
+def beside(scratch):
+    """An empty folder with what pages read of the repository."""
+    for name in ("configs", "test"):
+        (scratch / name).symlink_to(SOURCE / name)
+    return scratch
+
+
+def printed(page, folder, binary):
+    """What each block of a page prints."""
+    blocks = [found["code"] for found in BLOCK.finditer(page)]
+    script = "set -euo pipefail\n" + "".join(f"{code}echo '{END}'\n" for code in blocks)
+    (folder / "bin").mkdir()
+    (folder / "bin/stagecraft").symlink_to(binary)
+    environment = {**os.environ, "PATH": f"{folder}/bin:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    environment.pop("COLUMNS", None)
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=environment,
+    )
+    assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
+    *texts, rest = done.stdout.split(f"{END}\n")
+    assert len(texts) == len(blocks) > 1 and not rest
+    return texts
+
+
+def masked(text):
+    return [re.sub(r"-{2,}", "--", " ".join(NUMBER.sub("N", line).split())) for line in text.splitlines()]
+
+
+def compared(name, folder, binary, alike=lambda text: text):
+    page = (PAGES / name).read_text()
+    texts = printed(page, folder, binary)
+    if os.environ.get("STAGECRAFT_ACCEPT"):
+        found = iter(texts)
+        (PAGES / name).write_text(
+            BLOCK.sub(lambda m: f"```bash\n{m['code']}```\n\n```\n{next(found)}```\n", page)
+        )
+        return
+    for block, text in zip(BLOCK.finditer(page), texts):
+        assert alike(text) == alike(block["said"])
+
+
+@pytest.mark.parametrize("name", ["own_profile.md", "compare_schedules.md"])
+def test_a_page_of_the_planner(name, beside):
+    planner = BUILD / "planner/stagecraft"
+    if not planner.exists():
+        pytest.skip("there is no planner")
+    compared(name, beside, planner)
+
+
+def test_a_better_plan_is_better(beside):
+    compared("better_plan.md", beside, BUILD / "stagecraft", masked)
+    steps = [
+        json.loads((beside / f"runs/{run}/summary.json").read_text())["step_time"]["median_ms"]
+        for run in ("first", "second")
+    ]
+    assert steps[1] < 0.93 * steps[0], steps
+
+
+def test_each_page_is_tried():
+    """own_code.md is by install_test.sh, which has what it needs."""
+    names = {"own_profile.md", "compare_schedules.md", "better_plan.md", "own_code.md"}
+    assert {path.name for path in PAGES.glob("*.md")} == names
+    assert "own_code.md" in (SOURCE / "test/scripts/install_test.sh").read_text()
