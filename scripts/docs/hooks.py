@@ -96,11 +96,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def members(path: str) -> list[str]:
-    """The files of a folder, as git has them."""
+    """The files of a folder, as git has them; without git, all."""
     if not (ROOT / path).is_dir():
         return []
-    listed = subprocess.run(["git", "-C", ROOT, "ls-files", path], capture_output=True, text=True, check=True)
-    return listed.stdout.split()
+    listed = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", path], capture_output=True, text=True, check=False
+    )
+    if listed.returncode == 0:
+        return listed.stdout.split()
+    return sorted(str(file.relative_to(ROOT)) for file in (ROOT / path).rglob("*") if file.is_file())
 
 
 def targets(path: str) -> Iterator[tuple[str, str]]:

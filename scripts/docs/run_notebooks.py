@@ -30,7 +30,11 @@ def executed(name: str, build: Path) -> Any:
         "OMP_NUM_THREADS": "1",
     }
     client = nbclient.NotebookClient(
-        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOKS)}}
+        notebook,
+        timeout=300,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(NOTEBOOKS)}},
+        extra_arguments=["--log-level=ERROR"],
     )
     client.execute(env=environment)
     return notebook
