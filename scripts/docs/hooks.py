@@ -26,6 +26,7 @@ FRONT = "README.md"
 LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 HEADER = re.compile(r"`stagecraft/([\w/]+)\.h`(?!\])")
 FENCE = re.compile(r"\s*(```+|~~~+)")
+ITEM = re.compile(r"(?:[-*]|\d+\.) +")
 LANGUAGES = {".h": "cpp", ".cpp": "cpp", ".txt": "cmake", ".py": "python", ".sh": "bash", ".sbatch": "bash"}
 LARGEST_PAGE = 50_000  # bytes: larger files are there as they are, not as a page
 
@@ -175,12 +176,24 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             f"[{found[0]}]({posixpath.relpath(f'cpp/{name}', posixpath.dirname(page.file.src_uri) or '.')})"
         )
 
-    lines, fence = [], ""
+    return "\n".join(
+        line if code else HEADER.sub(with_header, LINK.sub(linked, line)) for code, line in indented(markdown)
+    )
+
+
+def indented(markdown: str) -> Iterator[tuple[bool, str]]:
+    """The lines, and which are code. What belongs to an item of a list stands under its text, as everywhere;
+    Python's Markdown wants it four columns further in per level."""
+    fence, levels = "", []
     for line in markdown.split("\n"):
+        text = line.lstrip(" ")
+        column = len(line) - len(text)
+        while text and not fence and levels and column < levels[-1]:
+            levels.pop()
+        inside = max(0, column - levels[-1]) if levels else column
         mark = FENCE.match(line)
+        yield bool(fence or mark), " " * (4 * len(levels) + inside) + text if text else ""
         if fence or mark:
             fence = (fence if not mark or not mark[1].startswith(fence) else "") if fence else mark[1]
-            lines.append(line)
-        else:
-            lines.append(HEADER.sub(with_header, LINK.sub(linked, line)))
-    return "\n".join(lines)
+        elif item := ITEM.match(text):
+            levels.append(column + item.end())

@@ -147,6 +147,16 @@ def test_what_leads_nowhere_is_refused(small):
         page_of(small).write_text(fine)
 
 
+def test_items_hold_what_stands_under_their_text(small):
+    text = "# A\n\n1. one\n\n   ```\n   code\n     more\n   ```\n\n2. two\n   - within\n\nbehind\n\n## Part\n"
+    page_of(small).write_text(text)
+    assert docs_sh(small, small / "site").returncode == 0
+    page = (small / "site/page.html").read_text()
+    (listed,) = re.findall(r"<ol>.*</ol>", page, re.DOTALL)
+    assert "code\n  more" in re.sub(r"<[^>]+>", "", listed) and "<ul>\n<li>within" in listed
+    assert "behind" not in listed and "behind" in page
+
+
 def test_a_folder_of_other_things_is_left_alone(small):
     (small / "mine").mkdir()
     (small / "mine/notes.txt").write_text("mine")
