@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 namespace stagecraft {
 
@@ -26,6 +26,20 @@ class InputError : public std::runtime_error {
  public:
   explicit InputError(const std::string& what) : std::runtime_error(what) {}
   InputError(const InputPlace& place, std::string_view what);
+};
+
+/// Input with a key that nobody asked for. Whoever knows the kind of file may know where such a key belongs, and then
+/// says more than `said`.
+class UnknownKeyError : public InputError {
+ public:
+  UnknownKeyError(const InputError& said, InputPlace place, std::string key)
+      : InputError(said), place_(std::move(place)), key_(std::move(key)) {}
+  [[nodiscard]] const InputPlace& place() const { return place_; }  ///< of the key
+  [[nodiscard]] const std::string& key() const { return key_; }
+
+ private:
+  InputPlace place_;
+  std::string key_;
 };
 
 /// A program that fails its proof, or a plan that cannot exist.
@@ -47,12 +61,6 @@ struct StoppedError : std::runtime_error {
 struct InternalError : std::logic_error {
   using std::logic_error::logic_error;
 };
-
-/// The candidate closest to `word` by edit distance, or "" when none is close enough to be a typo of it.
-[[nodiscard]] std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
-
-/// `; did you mean "adam"?` or "".
-[[nodiscard]] std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 namespace detail {
 [[noreturn]] void check_failed(const char* condition, const char* file, int line, const std::string& what);

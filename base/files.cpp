@@ -1,5 +1,7 @@
 #include "base/files.h"
 
+#include "base/file_kind.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -117,7 +119,7 @@ std::string read_file(const std::string& path, std::uint64_t most) {
   };
   FileFacts facts;
   if (const std::error_code error = file->facts(facts)) throw unreadable(path, error);
-  if (facts.is_folder()) throw InputError({path, ""}, "is a folder, not a file");
+  if (facts.is_folder()) throw InputError({path, ""}, fmt::format("is {}, not a file", kind_of_folder(path)));
   if (facts.is_file() && facts.bytes > most) too_large(std::to_string(facts.bytes));
   constexpr std::size_t kPiece = std::size_t{1} << 18U;
   std::string text;

@@ -1,5 +1,7 @@
 #include "base/json.h"
 
+#include "base/nearest.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -230,11 +232,12 @@ class Reader final : public Fields {
     for (const auto& [key, value] : object_.items()) {
       if (std::ranges::find(known_, key) != known_.end()) continue;
       const std::string hint = did_you_mean(key, known_);
-      if (hint.empty() && unmet_) break;
       constexpr std::size_t kLongestShown = 200;
-      throw InputError(
-          child(place_, key.size() <= kLongestShown ? key : key.substr(0, kLongestShown) + "..."),
-          fmt::format("unknown key{}", hint.empty() ? "; known here: " + quoted_list(known_) : hint));
+      const InputPlace place =
+          child(place_, key.size() <= kLongestShown ? key : key.substr(0, kLongestShown) + "...");
+      const InputError unknown(
+          place, fmt::format("unknown key{}", hint.empty() ? "; known here: " + quoted_list(known_) : hint));
+      throw UnknownKeyError(hint.empty() && unmet_ ? *unmet_ : unknown, place, key);
     }
     if (unmet_) throw InputError(*unmet_);
   }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <string_view>
 
 namespace stagecraft {
 namespace {
@@ -28,10 +29,20 @@ std::string padded(const std::string& text, std::size_t width, bool left) {
 
 Table::Table(std::vector<std::string> columns) : columns_(std::move(columns)) {}
 
-Table& Table::row(std::vector<std::string> cells) {
+Table& Table::row(std::vector<Cell> cells) {
   STAGECRAFT_CHECK(cells.size() == columns_.size(),
                    "a table row has another number of cells than the header");
   rows_.push_back(std::move(cells));
+  return *this;
+}
+
+Table& Table::in_seconds(bool all) {
+  in_seconds_ = all;
+  return *this;
+}
+
+Table& Table::keys(std::size_t columns) {
+  keys_ = columns;
   return *this;
 }
 
@@ -40,30 +51,113 @@ Table& Table::rule() {
   return *this;
 }
 
-std::string Table::text(const std::string& indent) const {
-  std::vector<std::size_t> widths;
-  std::vector<bool> left;
-  std::vector<std::string> header;
-  for (std::size_t c = 0; c < columns_.size(); ++c) {
-    left.push_back(columns_[c].starts_with('<'));
-    header.push_back(left[c] ? columns_[c].substr(1) : columns_[c]);
-    widths.push_back(width_of(header[c]));
-    for (const auto& row : rows_) {
-      if (!row.empty()) widths[c] = std::max(widths[c], width_of(row[c]));
+Table::Column Table::column(std::size_t c) const {
+  constexpr Seconds kLong{10};
+  constexpr std::string_view kUnit = "ms";
+  Column column;
+  column.left = columns_[c].starts_with('<');
+  column.name = column.left ? columns_[c].substr(1) : columns_[c];
+  const bool is_long = column.name.ends_with(kUnit) && std::ranges::any_of(rows_, [&](const auto& row) {
+                         return !row.empty() && row[c].time_.value_or(Seconds{}) >= kLong;
+                       });
+  if (is_long) column.name.replace(column.name.size() - kUnit.size(), kUnit.size(), "s");
+  column.width = width_of(column.name);
+  for (const auto& row : rows_) {
+    std::string text;
+    if (!row.empty() && row[c].time_) {
+      text = format_ms(is_long || in_seconds_ ? *row[c].time_ / 1e3 : *row[c].time_);
+    } else if (!row.empty()) {
+      text = row[c].text_;
     }
+    column.width = std::max(column.width, width_of(text));
+    column.cells.push_back(std::move(text));
   }
-  const auto line = [&](const std::vector<std::string>& cells) {
+  return column;
+}
+
+namespace {
+
+/// A text is told by so much of it.
+constexpr std::size_t kLeastText = 16;
+
+/// Without its middle.
+std::string shortened(const std::string& text, std::size_t width) {
+  constexpr std::string_view kDots = "...";
+  const bool plain = width_of(text) == text.size();  // else bytes are no columns
+  if (text.size() <= width || !plain || width <= kDots.size()) return text;
+  const std::size_t kept = width - kDots.size(), front = kept - kept / 3;
+  return text.substr(0, front).append(kDots) + text.substr(text.size() - (kept - front));
+}
+
+}  // namespace
+
+/// The widest texts first, so far that the line fits, where it can; else those alone that would fill a line by
+/// themselves.
+void Table::shorten_texts(std::vector<Column>& columns, std::size_t total) {
+  std::size_t spare = 0;
+  for (const Column& column : columns) {
+    if (column.left)
+      spare += column.width - std::min(column.width, std::max(kLeastText, width_of(column.name)));
+  }
+  const bool fits = total <= kMostColumns + spare;
+  const std::size_t least = fits ? kLeastText : kMostColumns / 2;
+  while (total > kMostColumns) {
+    Column* widest = nullptr;
+    for (Column& column : columns) {
+      if (!column.left || column.width <= std::max(least, width_of(column.name))) continue;
+      if (widest == nullptr || column.width > widest->width) widest = &column;
+    }
+    if (widest == nullptr) break;
+    --widest->width;
+    --total;
+  }
+  for (Column& column : columns) {
+    for (std::string& cell : column.cells) cell = shortened(cell, column.width);
+  }
+}
+
+std::string Table::text(const std::string& indent) const {
+  std::vector<Column> columns;
+  std::size_t total = indent.size();
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    columns.push_back(column(c));
+    total += columns.back().width + (c > 0 ? 2 : 0);
+  }
+  shorten_texts(columns, total);
+  std::string out;
+  for (std::size_t first = 0; first < columns.size();) {
+    std::vector<Column> shown(columns.begin(),
+                              columns.begin() + static_cast<std::ptrdiff_t>(first > 0 ? keys_ : 0));
+    std::size_t width = indent.size();
+    for (const Column& key : shown) width += key.width + 2;
+    std::size_t end = first;
+    for (; end < columns.size(); ++end) {
+      width += columns[end].width + 2;
+      if (end > first && end > keys_ && width - 2 > kMostColumns) break;
+      shown.push_back(columns[end]);
+    }
+    if (first > 0) out += '\n';
+    out += block(shown, indent);
+    first = end;
+  }
+  return out;
+}
+
+std::string Table::block(const std::vector<Column>& columns, const std::string& indent) const {
+  const auto line = [&](const auto& cell_of) {
     std::string out = indent;
-    for (std::size_t c = 0; c < cells.size(); ++c)
-      out += (c > 0 ? "  " : "") + padded(cells[c], widths[c], left[c]);
+    for (std::size_t c = 0; c < columns.size(); ++c)
+      out += (c > 0 ? "  " : "") + padded(cell_of(columns[c]), columns[c].width, columns[c].left);
     out.erase(out.find_last_not_of(' ') + 1);
     return out + "\n";
   };
-  std::size_t total = widths.empty() ? 0 : 2 * (widths.size() - 1);
-  for (const std::size_t width : widths) total += width;
+  std::size_t total = columns.empty() ? 0 : 2 * (columns.size() - 1);
+  for (const Column& column : columns) total += column.width;
   const std::string rule = indent + std::string(total, '-') + "\n";
-  std::string out = line(header) + rule;
-  for (const auto& row : rows_) out += row.empty() ? rule : line(row);
+  std::string out = line([](const Column& column) { return column.name; }) + rule;
+  for (std::size_t r = 0; r < rows_.size(); ++r) {
+    out += rows_[r].empty() ? rule : line([r](const Column& column) { return column.cells[r]; });
+  }
   return out;
 }
 
@@ -111,6 +205,7 @@ std::string format_ms(Seconds seconds) {
 
 std::string format_count(double count) {
   if (!std::isfinite(count)) return kNoFigure;
+  if (std::abs(count) < 100) return fmt::format("{:.3g}", count);
   if (count < 1e4) return fmt::format("{:.0f}", count);
   if (count < 1e6) return fmt::format("{:.1f} k", count / 1e3);
   if (count < 1e9) return fmt::format("{:.2f} M", count / 1e6);

@@ -97,9 +97,13 @@ void print_stages(const InputProgram& input, const Checked& checked) {
 }
 
 /// The action alone: its rank stands in the row already.
-std::string without_rank(const std::string& at) {
+std::string without_rank(std::string at) {
   const std::size_t end = at.starts_with("rank ") ? at.find("] ") : std::string::npos;
-  return end == std::string::npos ? at : at.substr(end + 2);
+  if (end != std::string::npos) at.erase(0, end + 2);
+  constexpr std::string_view kWords = " of micro-batch ";
+  if (const std::size_t words = at.find(kWords); words != std::string::npos)
+    at.replace(words, kWords.size(), " ");
+  return at;
 }
 
 void print_memory(const InputProgram& input, const Proof& proof) {

@@ -61,15 +61,24 @@ double samples_per_second(const Plan& plan) {
   return plan.predicted->step > Seconds{} ? samples / plan.predicted->step.value : 0;
 }
 
-/// "none", "all", or of every stage where they differ.
+/// "none", "all"; where stages differ "2 all, 6 none" in their order, or "on 14 of 21 stages".
 std::string recompute_of(const Plan& plan) {
   const RecomputeSettings settings = plan.recompute();
   if (std::adjacent_find(settings.begin(), settings.end(), std::not_equal_to<>()) == settings.end()) {
     return enum_name(settings.front());
   }
-  std::vector<std::string> names;
-  for (const Recompute setting : settings) names.push_back(enum_name(setting));
-  return fmt::format("{}", fmt::join(names, " "));
+  // Stages in a row that do the same; where they alternate, how many repeat anything.
+  constexpr std::size_t kMostRuns = 3;
+  std::vector<std::string> runs;
+  for (auto stage = settings.begin(); stage != settings.end();) {
+    const auto end = std::find_if(stage, settings.end(), [&](Recompute other) { return other != *stage; });
+    runs.push_back(fmt::format("{} {}", end - stage, enum_name(*stage)));
+    stage = end;
+  }
+  if (runs.size() <= kMostRuns) return fmt::format("{}", fmt::join(runs, ", "));
+  const auto none = std::count(settings.begin(), settings.end(), Recompute::none);
+  return fmt::format("on {} of {} stages", static_cast<std::ptrdiff_t>(settings.size()) - none,
+                     settings.size());
 }
 
 std::string table_of(const Shown& shown, const PlanCandidate& best) {
@@ -79,19 +88,20 @@ std::string table_of(const Shown& shown, const PlanCandidate& best) {
   if (jittered) columns.insert(columns.end(), {"p50 ms", "p95 ms"});
   columns.insert(columns.end(), {"samples/s", "bubble", "most memory", "<bound by"});
   Table table(std::move(columns));
+  table.keys(2);
   for (const PlanCandidate* choice : shown) {
     const Plan& plan = choice->plan;
-    std::vector<std::string> cells{choice == &best ? "*" : "",
+    std::vector<Table::Cell> cells{choice == &best ? "*" : "",
                                    plan.schedule.name,
                                    fmt::format("{}", plan.stages.size()),
                                    fmt::format("{}", plan.placement().world()),
                                    fmt::format("{} of {}", plan.micro_batches, plan.micro_batch_size),
                                    recompute_of(plan),
-                                   format_ms(choice->step())};
+                                   choice->step()};
     if (jittered) {
       const auto& times = choice->jittered;
-      cells.push_back(times ? format_ms(times->p50) : "-");
-      cells.push_back(times ? format_ms(times->p95) : "-");
+      cells.push_back(times ? Table::Cell(times->p50) : "-");
+      cells.push_back(times ? Table::Cell(times->p95) : "-");
     }
     cells.push_back(format_count(samples_per_second(plan)));
     cells.push_back(format_percent(plan.predicted->bubble));

@@ -1,6 +1,7 @@
 #include "cli/closed_set.h"
 
 #include "base/error.h"
+#include "base/nearest.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -90,8 +90,9 @@ PlanInputs inputs_of(const RunConfig& config, const std::string& config_path, co
   if (cluster_path.empty()) {
     if (const std::string links = unmeasured_links(config, inputs.profile); !links.empty()) note(links);
   }
-  inputs.cluster = cluster_path.empty() ? plan_cluster(config, run_inputs.model, inputs.profile, std::nullopt)
-                                        : read_cluster(cluster_path);
+  inputs.cluster = cluster_path.empty()
+                       ? plan_cluster(config, config_path, run_inputs.model, inputs.profile, std::nullopt)
+                       : read_cluster(cluster_path);
   return inputs;
 }
 

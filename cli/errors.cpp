@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/failure.h"
+#include "base/nearest.h"
 #include "base/printable.h"
 #include "base/torchrun_error.h"
 #include "cli/output.h"
@@ -88,9 +89,8 @@ std::string error_line(const std::string& message) {
   return message.empty() ? "" : fmt::format("stagecraft: {}\n", printable(message));
 }
 
-int report_exception() {
-  const Failure failure = failure_of(std::current_exception());
-  return fail(failure.code, failure.message);
-}
+int report_failure(const Failure& failure) { return fail(failure.code, failure.message); }
+
+int report_exception() { return report_failure(failure_of(std::current_exception())); }
 
 }  // namespace stagecraft::cli

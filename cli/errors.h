@@ -3,6 +3,8 @@
 // Where every throw ends: a message on stderr, `stagecraft: <message>`, and the exit code that
 // base/error.h gives its type. Nothing else in the program calls exit or prints an error.
 
+#include "base/failure.h"
+
 #include <string>
 
 namespace CLI {
@@ -23,7 +25,9 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error);
 /// An error as it goes to stderr; "" for one that another process of the run says.
 [[nodiscard]] std::string error_line(const std::string& message);
 
-/// Prints the exception in flight and returns its exit code. Call from a catch block.
+/// Prints what went wrong and returns the exit code.
+int report_failure(const Failure& failure);
+/// The same of the exception in flight. Call from a catch block.
 int report_exception();
 
 }  // namespace stagecraft::cli

@@ -116,7 +116,7 @@ std::string lone_text(const Explanation& explained, const Measurement& measureme
   for (const LoneLayer& layer : explained.lone_layers) {
     table.row(
         {fmt::format("{} {}", layer.layer, measurement.layers[static_cast<std::size_t>(layer.layer)].name),
-         format_ms(layer.compute), format_percent(layer.share), format_bytes(layer.parameters)});
+         layer.compute, format_percent(layer.share), format_bytes(layer.parameters)});
   }
   return text + table.text();
 }
@@ -159,8 +159,7 @@ std::string chain_text(const Explanation& explained, bool synchronous) {
     }
     if (count == 0) continue;
     if (count > kMost) largest.emplace_back("...");
-    table.row(
-        {name, format_ms(sum), format_percent(sum / whole), fmt::format("{}", fmt::join(largest, ", "))});
+    table.row({name, sum, format_percent(sum / whole), fmt::format("{}", fmt::join(largest, ", "))});
   }
   text += table.text();
   if (explained.agreement) {
@@ -181,7 +180,7 @@ std::string rank_text(const Explanation& explained) {
   std::string text = "\nMeanwhile the mean rank\n";
   Table table({"<", "ms", "share"});
   const auto row = [&](const char* name, Seconds seconds) {
-    if (seconds > Seconds{}) table.row({name, format_ms(seconds), format_percent(seconds / whole)});
+    if (seconds > Seconds{}) table.row({name, seconds, format_percent(seconds / whole)});
   };
   row("computes", time.busy);
   row("waits as the schedule's order has it", time.lost.dependency);
@@ -255,8 +254,8 @@ std::string what_if_text(const Explanation& explained, const Cluster& cluster) {
     const auto as_it_is = [&] {
       return change_text(relative_change(explained.step.value, answer.as_it_is->value));
     };
-    table.row({what_text(answer, cluster), answer.step ? format_ms(*answer.step) : "-",
-               answer.step ? change_text(answer.change) : "-", answer.as_it_is ? as_it_is() : "-",
+    table.row({what_text(answer, cluster), answer.step, answer.step ? change_text(answer.change) : "-",
+               answer.as_it_is ? as_it_is() : "-",
                !answer.step          ? first_line(answer.refused)
                : answer.plan.empty() ? "this one"
                                      : answer.plan});

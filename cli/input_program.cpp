@@ -1,9 +1,9 @@
 #include "cli/input_program.h"
 
 #include "base/error.h"
+#include "base/file_kind.h"
 #include "base/files.h"
 #include "base/json.h"
-#include "cli/file_kind.h"
 #include "schedules/generators/registry.h"
 #include "schedules/generators/schedule.h"
 #include "schedules/lowering/lowering.h"

@@ -1,9 +1,9 @@
 #include "cli/output_file.h"
 
 #include "base/error.h"
+#include "base/file_kind.h"
 #include "base/files.h"
 #include "base/storage.h"
-#include "cli/file_kind.h"
 #include "engine/records/metrics/run_paths.h"
 
 #include <fmt/format.h>

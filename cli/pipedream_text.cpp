@@ -75,9 +75,9 @@ std::string table_text(const PreparedGraph& prepared, const Result& result) {
                nodes.size() == 1 ? name(nodes.front()) : name(nodes.front()) + " .. " + name(nodes.back()),
                replicas.size() == 1 ? fmt::format("{}", stage.devices())
                                     : fmt::format("{} = {}", stage.devices(), fmt::join(replicas, " x ")),
-               format_ms(Seconds{shares.compute}), format_ms(Seconds{shares.all_reduce}),
-               format_ms(Seconds{shares.transfer}), format_ms(Seconds{stage.time}),
-               format_bytes(Bytes{static_cast<std::int64_t>(stage.parameters)}), shares.bound()});
+               Seconds{shares.compute}, Seconds{shares.all_reduce}, Seconds{shares.transfer},
+               Seconds{stage.time}, format_bytes(Bytes{static_cast<std::int64_t>(stage.parameters)}),
+               shares.bound()});
   }
   return table.text();
 }

@@ -51,6 +51,7 @@ std::string stage_table(const Plan& plan, const Measurement& measurement) {
                                    "B ms",  "of busiest", "parameters", "kept / mb", "memory"};
   if (repeats) columns.emplace_back("<repeats");
   Table table(columns);
+  table.keys(2);
   const auto name = [&](int layer) { return measurement.layers[static_cast<std::size_t>(layer)].name; };
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StagePlan& stage = plan.stages[s];
@@ -64,14 +65,14 @@ std::string stage_table(const Plan& plan, const Measurement& measurement) {
     const Seconds compute = plan.compute_time(StageId{s}) / speed;
     const bool several = stage.last_layer - stage.first_layer > 1;
     const StageMemory held(costs, s + 1 == plan.stages.size());
-    std::vector<std::string> cells{
+    std::vector<Table::Cell> cells{
         fmt::format("{}", s),
         ranks_text(stage.ranks),
         several ? fmt::format("{}-{}", stage.first_layer, stage.last_layer - 1)
                 : fmt::format("{}", stage.first_layer),
         several ? name(stage.first_layer) + " .. " + name(stage.last_layer - 1) : name(stage.first_layer),
-        format_ms(costs.forward / speed),
-        format_ms(backward),
+        costs.forward / speed,
+        backward,
         format_percent(
             plan.predicted->bottleneck > Seconds{} ? compute / replicas / plan.predicted->bottleneck : 0),
         format_bytes(costs.parameters),
@@ -89,12 +90,13 @@ std::string candidates_table(const PlanResult& result) {
   if (jittered) columns.insert(columns.end(), {"p50 ms", "p95 ms"});
   columns.insert(columns.end(), {"bubble", "most memory", "<bound by", "<cuts"});
   Table table(columns);
+  table.keys(2);
   const auto row = [&](const PlanCandidate& candidate, const char* mark) {
     const Prediction& predicted = *candidate.plan.predicted;
-    std::vector<std::string> cells{mark, fmt::format("{}", candidate.plan.stages.size()), candidate.placement,
-                                   format_ms(predicted.step)};
+    std::vector<Table::Cell> cells{mark, fmt::format("{}", candidate.plan.stages.size()), candidate.placement,
+                                   predicted.step};
     for (const auto part : {&JitteredStep::p50, &JitteredStep::p95}) {
-      if (jittered) cells.push_back(candidate.jittered ? format_ms((*candidate.jittered).*part) : "");
+      if (jittered) cells.push_back(candidate.jittered ? Table::Cell((*candidate.jittered).*part) : "");
     }
     const Bytes most = *std::max_element(predicted.memory.begin(), predicted.memory.end());
     cells.insert(cells.end(), {format_percent(predicted.bubble), format_bytes(most), candidate.bound_by,
@@ -122,6 +124,39 @@ std::string search_text(const SearchResult& search) {
                                     : format_percent(search.gap) + " above the lower bound for these stages");
 }
 
+/// What a step of the plan does per second.
+struct Speed {
+  double samples = 0;
+  std::optional<double> tokens, share_of_peak;  ///< absent where the profile does not know
+};
+std::optional<Speed> speed_of(const Plan& plan, const Profile& profile) {
+  if (plan.predicted->step <= Seconds{}) return std::nullopt;
+  // A multiply-add is two operations; backward has two products for each of forward's.
+  constexpr double kOperations = 6;
+  Speed speed;
+  speed.samples = static_cast<double>(plan.micro_batches) * static_cast<double>(plan.micro_batch_size) /
+                  plan.predicted->step.value;
+  if (profile.tokens_per_sample)
+    speed.tokens = speed.samples * static_cast<double>(*profile.tokens_per_sample);
+  if (profile.multiply_adds_per_sample && profile.peak_tflops) {
+    const double peak = *profile.peak_tflops * 1e12 * plan.placement().world();
+    speed.share_of_peak =
+        kOperations * static_cast<double>(*profile.multiply_adds_per_sample) * speed.samples / peak;
+  }
+  return speed;
+}
+
+/// ", 5.12 samples/s, 21.0 k tokens/s, 41.2 % of the devices' peak".
+std::string speed_text(const Plan& plan, const Profile& profile) {
+  const std::optional<Speed> speed = speed_of(plan, profile);
+  if (!speed) return "";
+  std::string text = fmt::format(", {} samples/s", format_count(speed->samples));
+  if (speed->tokens) text += fmt::format(", {} tokens/s", format_count(*speed->tokens));
+  if (speed->share_of_peak)
+    text += fmt::format(", {} of the devices' peak", format_percent(*speed->share_of_peak));
+  return text;
+}
+
 }  // namespace
 
 std::string plan_text(const PlanResult& result, const Profile& profile, const Cluster& cluster) {
@@ -144,11 +179,8 @@ std::string plan_text(const PlanResult& result, const Profile& profile, const Cl
     out += fmt::format("  {:<9} {}\n", key, value);
   };
   out += '\n';
-  const double samples = static_cast<double>(plan.micro_batches) * static_cast<double>(plan.micro_batch_size);
-  line("step", fmt::format("{} predicted, {} samples/s ({} if transfers took no time)",
-                           format_duration(predicted.step),
-                           predicted.step > Seconds{} ? format_count(samples / predicted.step.value) : "-",
-                           format_duration(predicted.step_ideal)));
+  line("step", fmt::format("{} predicted{} ({} if transfers took no time)", format_duration(predicted.step),
+                           speed_text(plan, profile), format_duration(predicted.step_ideal)));
   if (const auto agreement = agreement_cost(plan)) {
     line("norm", fmt::format("{} of the step, because all ranks agree on the gradient's norm",
                              format_duration(*agreement)));
@@ -180,7 +212,7 @@ std::string plan_text(const PlanResult& result, const Profile& profile, const Cl
   return out;
 }
 
-Json plan_json(const PlanResult& result) {
+Json plan_json(const PlanResult& result, const Profile& profile) {
   const auto search_json = [](const SearchResult& search) {
     return Json{
         {"from", search.from}, {"orders", search.orders}, {"gap", search.gap}, {"optimal", search.optimal}};
@@ -202,6 +234,11 @@ Json plan_json(const PlanResult& result) {
   Json json;
   json["plan"] = json::write(result.best.plan);
   json["bound_by"] = result.best.bound_by;
+  if (const auto speed = speed_of(result.best.plan, profile)) {
+    json["samples_per_second"] = speed->samples;
+    if (speed->tokens) json["tokens_per_second"] = *speed->tokens;
+    if (speed->share_of_peak) json["share_of_peak"] = *speed->share_of_peak;
+  }
   if (const auto agreement = agreement_cost(result.best.plan)) json["agreement_ms"] = agreement->value * 1e3;
   json["placement"] = result.best.placement;
   if (result.best.search) json["search"] = search_json(*result.best.search);

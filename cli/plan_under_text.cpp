@@ -34,15 +34,15 @@ std::string comparison_text(const InputProgram& input, const Comparison& compari
   bool steady = false;
   for (const Compared& c : comparison.schedules) {
     if (!c.refused.empty()) {
-      std::vector<std::string> cells{c.schedule, "-", "-", "-", "-", "-", "-", "-", "-"};
+      std::vector<Table::Cell> cells{c.schedule, "-", "-", "-", "-", "-", "-", "-", "-"};
       if (capacity) cells.emplace_back("-");
       table.row(std::move(cells));
       reasons += fmt::format("  {}: {}\n", c.schedule, c.refused);
       continue;
     }
     steady = steady || c.steady;
-    std::vector<std::string> cells{c.schedule + (c.steady ? " *" : ""),
-                                   format_ms(c.time),
+    std::vector<Table::Cell> cells{c.schedule + (c.steady ? " *" : ""),
+                                   c.time,
                                    best > Seconds{} ? fmt::format("{:.3f}", c.time / best) : "-",
                                    format_percent(c.bubble),
                                    format_bytes(c.peak),

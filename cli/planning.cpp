@@ -75,7 +75,7 @@ void plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest
   if (explained) text += explain_text(*explained, result.best.plan, layers, cluster);
   if (!output.tables.empty()) write_output(output.tables, printable(text));
   if (output.as_json) {
-    Json json = plan_json(result);
+    Json json = plan_json(result, profile);
     if (explained) json["explanation"] = json::write(*explained);
     if (output.of_graph) json["graph"] = {{"stages", row_json(result.best.plan, layers)}};
     return print_json(json);

@@ -58,6 +58,6 @@ void finish_plan(PlanResult& result, const PlanOutput& output);
 
 /// The tables: stages with their costs, the prediction, and the best of every other stage count.
 [[nodiscard]] std::string plan_text(const PlanResult& result, const Profile& profile, const Cluster& cluster);
-[[nodiscard]] Json plan_json(const PlanResult& result);
+[[nodiscard]] Json plan_json(const PlanResult& result, const Profile& profile);
 
 }  // namespace stagecraft::cli

@@ -118,25 +118,27 @@ std::string priced_text(const InputProgram& input, const SimulationReport& price
   summary.row({"bubble", format_percent(simulation.bubble), format_percent(free.bubble),
                "idle share of the mean rank"});
   text += summary.text();
-  text += fmt::format("\nTimes in ms{}:\n", steps > 1 ? ", all steps together" : "");
+  const bool is_long = simulation.makespan >= Seconds{10};
+  const char* const unit = is_long ? "s" : "ms";
+  text += fmt::format("\nTimes in {}{}:\n", unit, steps > 1 ? ", all steps together" : "");
   Table table({"rank", "stage", "forward", "backward", "step", "wait activation", "wait gradient",
                "wait send", "wait other", "idle at end", "busy"});
+  table.in_seconds(is_long);
   for (std::size_t r = 0; r < simulation.ranks.size(); ++r) {
     const RankTimes& rank = simulation.ranks[r];
-    table.row({std::to_string(r), stages_of(input, r), format_ms(rank.forward), format_ms(rank.backward),
-               format_ms(rank.step), format_ms(rank.wait_activation), format_ms(rank.wait_gradient),
-               format_ms(rank.wait_send), format_ms(rank.wait_other), format_ms(rank.idle_end),
+    table.row({std::to_string(r), stages_of(input, r), rank.forward, rank.backward, rank.step,
+               rank.wait_activation, rank.wait_gradient, rank.wait_send, rank.wait_other, rank.idle_end,
                format_percent(busy_share(rank, simulation))});
   }
   text += table.text();
-  text += "\nWhy ranks are idle, in ms (docs/reference/simulator.md):\n";
+  text += fmt::format("\nWhy ranks are idle, in {} (docs/reference/simulator.md):\n", unit);
   Table lost(
       {"rank", "imbalance", "dependency", "exposed transfer", "blocked send", "memory", "barrier", "idle"});
+  lost.in_seconds(is_long);
   for (std::size_t r = 0; r < priced.lost.size(); ++r) {
     const LostTime& rank = priced.lost[r];
-    lost.row({std::to_string(r), format_ms(rank.imbalance), format_ms(rank.dependency),
-              format_ms(rank.exposed_transfer), format_ms(rank.blocked_send), format_ms(rank.memory),
-              format_ms(rank.barrier), format_ms(rank.total())});
+    lost.row({std::to_string(r), rank.imbalance, rank.dependency, rank.exposed_transfer, rank.blocked_send,
+              rank.memory, rank.barrier, rank.total()});
   }
   text += lost.text();
   const std::vector<Reduction> reduced = reductions(input);

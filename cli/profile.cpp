@@ -23,9 +23,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <thread>
 #include <unistd.h>
 
 namespace stagecraft::cli {
@@ -55,11 +57,10 @@ std::string measurement_table(const Measurement& measurement) {
   LayerProfile total;
   for (std::size_t i = 0; i < measurement.layers.size(); ++i) {
     const LayerProfile& layer = measurement.layers[i];
-    table.row({fmt::format("{}", i), layer.name, format_ms(layer.forward.median), spread(layer.forward),
-               format_ms(layer.backward_input.median), spread(layer.backward_input),
-               format_ms(layer.backward_weight.median), spread(layer.backward_weight),
-               format_ms(layer.step.median), format_bytes(layer.parameters), format_bytes(layer.output),
-               format_bytes(layer.kept_for_input),
+    table.row({fmt::format("{}", i), layer.name, layer.forward.median, spread(layer.forward),
+               layer.backward_input.median, spread(layer.backward_input), layer.backward_weight.median,
+               spread(layer.backward_weight), layer.step.median, format_bytes(layer.parameters),
+               format_bytes(layer.output), format_bytes(layer.kept_for_input),
                format_bytes(std::max({Bytes{}, layer.forward_transient, layer.backward_transient}))});
     total.forward.median += layer.forward.median;
     total.backward_input.median += layer.backward_input.median;
@@ -68,9 +69,9 @@ std::string measurement_table(const Measurement& measurement) {
     total.parameters += layer.parameters;
   }
   table.rule();
-  table.row({"", "all", format_ms(total.forward.median), "", format_ms(total.backward_input.median), "",
-             format_ms(total.backward_weight.median), "", format_ms(total.step.median),
-             format_bytes(total.parameters), "", "", ""});
+  table.row({"", "all", total.forward.median, "", total.backward_input.median, "",
+             total.backward_weight.median, "", total.step.median, format_bytes(total.parameters), "", "",
+             ""});
   return table.text();
 }
 
@@ -262,25 +263,25 @@ Failure profile_rank(const ProfileArguments& arguments, const LaunchInfo& launch
 }
 
 void profile_with_others(const ProfileArguments& arguments, const LaunchInfo& launch) {
-  Failure problem{0, ""};
   prepare_environment();
-  {
-    const auto session = connect_processes(launch, {arguments.process_group, "profile"});
-    const auto transport = session->make_transport({});
-    transport->waits().enter(Phase::start_up);  // the ranks read and measure, each as long as it takes
-    try {
-      problem = named([] { return ""; }, [&] { return profile_rank(arguments, launch, *transport); });
-    } catch (...) {
-      const Failure failure = failure_of(std::current_exception());
-      if (session->rank() == Rank{0} || !failure.secondary) (void)report_exception();
-      transport->fail(failure.message);
-      session->abort(failure.code);
-    }
+  const auto session = connect_processes(launch, {arguments.process_group, "profile"});
+  const auto transport = session->make_transport({});
+  transport->waits().enter(Phase::start_up);  // the ranks read and measure, each as long as it takes
+  // One process says it and ends the job: a launcher would say more of processes that end by themselves.
+  const auto end = [&](const Failure& failure, bool speaks) {
+    if (!speaks && session->ends_others()) std::this_thread::sleep_for(std::chrono::seconds(5));
+    (void)report_failure({failure.code, speaks ? failure.message : ""});
+    session->abort(failure.code);
+  };
+  try {
+    const Failure problem =
+        named([] { return ""; }, [&] { return profile_rank(arguments, launch, *transport); });
+    if (problem.code != 0) end(problem, session->rank() == Rank{0});  // all ranks know
+  } catch (...) {
+    const Failure failure = failure_of(std::current_exception());
+    transport->fail(failure.message);
+    end(failure, session->rank() == Rank{0} || !failure.secondary);
   }
-  // All ranks know; one says it.
-  const std::string said = launch.rank == 0 ? problem.message : "";
-  if (problem.code == exit_code::kInput) throw InputError(said);
-  if (problem.code != 0) throw RefusedError(said);
 }
 
 }  // namespace

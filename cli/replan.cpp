@@ -74,8 +74,10 @@ void run(const ReplanOptions& options) {
   if (report.timeline_steps == 0 || !report.step.measured) {
     throw InputError(
         {RunPaths{options.run_dir}.timeline(), ""},
-        report.restored
-            ? "was lost with the run's end: replan with a run that came to its own end"
+        report.restored ? "was lost with the run's end: replan with a run that came to its own end"
+        : !report.ended
+            ? "is not there, and the run has not ended: of one that goes, the ranks write their last steps "
+              "behind the third"
             : "has no steps to measure stages by: expected a run with log.timeline_steps above 0");
   }
   const std::vector<MeasuredStage> measured = measured_stages(report);

@@ -47,9 +47,8 @@ std::string measured_text(const RunReport& report, const std::vector<MeasuredSta
   for (std::size_t s = 0; s < measured.size(); ++s) {
     const StagePlan& stage = running.stages[s];
     table.row({fmt::format("{}", s), fmt::format("{}", stage.ranks.front().value),
-               fmt::format("{}-{}", stage.first_layer, stage.last_layer - 1), format_ms(measured[s].forward),
-               format_ms(measured[s].backward), format_ms(measured[s].step),
-               signed_percent(layers.factors[s] - 1)});
+               fmt::format("{}-{}", stage.first_layer, stage.last_layer - 1), measured[s].forward,
+               measured[s].backward, measured[s].step, signed_percent(layers.factors[s] - 1)});
   }
   return fmt::format("Measured, a micro-batch, beside the profile (step: {} measured, {} planned):\n",
                      format_duration(report.step.measured.value()),

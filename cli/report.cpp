@@ -10,6 +10,7 @@
 #include "engine/records/metrics/run_paths.h"
 #include "engine/records/view/page.h"
 #include "engine/records/view/run_view.h"
+#include "engine/records/watch/screen_text.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -27,17 +28,32 @@ struct ReportOptions {
   bool json = false;
 };
 
+/// All that `watch` would show.
+RunView view_of(const std::string& run_dir) {
+  constexpr std::size_t kPiece = std::size_t{64} << 20U;
+  RunView view(run_dir);
+  while (!view.follow(kPiece)) continue;
+  return view;
+}
+
 /// The page of `watch`, with the run's data inside.
 std::string page(const std::string& run_dir) {
-  constexpr std::size_t kPiece = std::size_t{64} << 20U;
   std::vector<RunView> runs;
-  runs.emplace_back(run_dir);
-  while (!runs.front().follow(kPiece)) continue;
+  runs.push_back(view_of(run_dir));
   return page_of(document_of(runs, /*live=*/false));
+}
+
+/// Of a run that has not ended: how it is, and how far. "runs/a is running: step 400 of 900, 12 min left".
+std::string condition(const std::string& run_dir) {
+  const Json progress = view_of(run_dir).progress();
+  const auto phase = progress["phase"].get<std::string>(), words = progress["words"].get<std::string>();
+  return fmt::format("{} is {}{}: {}", run_dir, phase, words.empty() ? "" : fmt::format(" ({})", words),
+                     position_text(progress));
 }
 
 void run(const ReportOptions& options) {
   const RunFiles files = read_run(options.run_dir);
+  if (!files.ended) note(condition(options.run_dir));
   if (!files.broken_lines.empty()) {
     note(fmt::format("{}: {} broken lines are left out, the first is line {}",
                      RunPaths{options.run_dir}.metrics(), files.broken_lines.size(),
@@ -61,7 +77,7 @@ void add_report(CLI::App& app) {
   const auto options = std::make_shared<ReportOptions>();
   CLI::App* verb =
       app.add_subcommand("report", "show where a run's time went, stage by stage, beside the prediction");
-  verb->add_option("RUN_DIR", options->run_dir, "directory of a run that has ended")
+  verb->add_option("RUN_DIR", options->run_dir, "directory of a run, also of one that goes on or was killed")
       ->type_name("DIR")
       ->required();
   verb->add_option("--html", options->html,

@@ -1,5 +1,6 @@
 #include "cli/schedule_option.h"
 
+#include "base/nearest.h"
 #include "base/text.h"
 #include "partitioner/advice/choices.h"
 #include "schedules/generators/registry.h"

@@ -148,9 +148,19 @@ void add_train(CLI::App& app) {
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false)
       ->group(kRun);
-  verb->add_flag("--resume", request.resume,
-                 "go on from the newest checkpoint in run_dir; an empty one starts fresh (default: refuse a "
-                 "run_dir with a run)")
+  CLI::Option* const resume =
+      verb->add_flag(
+              "--resume", request.resume,
+              "go on from the newest checkpoint in run_dir; an empty one starts fresh (default: refuse "
+              "a run_dir with a run)")
+          ->group(kRun);
+  verb->add_option(
+          "--allow", request.allowed_changes,
+          "with --resume: a key of the config that may have changed, as in --allow optimizer.params.lr; "
+          "may be repeated")
+      ->type_name("KEY")
+      ->allow_extra_args(false)
+      ->needs(resume)
       ->group(kRun);
   // Hidden: Python's, which makes the group.
   verb->add_option("--process-group", request.process_group,

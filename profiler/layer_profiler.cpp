@@ -186,6 +186,8 @@ Profile measured_profile(const Model& model, const Loss& loss, const ProfileRequ
   profile.model = model.name;
   profile.model_fingerprint = model.fingerprint;
   profile.ties = tied_weights(model);
+  if (const std::int64_t tokens = model.sample.tokens({1}); tokens > 0) profile.tokens_per_sample = tokens;
+  if (const std::int64_t work = model.multiply_adds(); work > 0) profile.multiply_adds_per_sample = work;
   profile.dtype = model.precision.name();
   profile.repeats = request.repeats;
   profile.optimizer = request.optimizer;

@@ -186,12 +186,15 @@ Profile estimate_profile(const Model& model, const Loss& loss, const EstimateReq
   profile.model = model.name;
   profile.model_fingerprint = model.fingerprint;
   profile.ties = tied_weights(model);
+  if (const std::int64_t tokens = model.sample.tokens({1}); tokens > 0) profile.tokens_per_sample = tokens;
+  if (const std::int64_t work = model.multiply_adds(); work > 0) profile.multiply_adds_per_sample = work;
   profile.dtype = model.precision.name();
   profile.optimizer = request.optimizer;
   profile.optimizer_bytes_per_parameter_byte = request.optimizer_bytes_per_parameter_byte;
   profile.estimated_from = fmt::format("multiply-adds and bytes at {:g} TFLOP/s and {:g} GB/s",
                                        request.flops_per_second / 1e12, request.bytes_per_second / 1e9);
   profile.device = "no device";
+  profile.peak_tflops = request.flops_per_second / 1e12;
   for (const std::int64_t size : request.micro_batch_sizes) {
     const std::vector<BoundarySpec> tensors = boundaries(model, size);
     Measurement measurement;

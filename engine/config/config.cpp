@@ -1,6 +1,8 @@
 #include "engine/config/config.h"
 
+#include "base/file_kind.h"
 #include "base/json.h"
+#include "engine/config/foreign_keys.h"
 #include "engine/optimizers/staleness_advice.h"
 #include "schedules/generators/registry.h"
 
@@ -125,10 +127,22 @@ void refuse_gpu_keys(const RunConfig& config, const std::string& file) {
   }
 }
 
+/// As json::read, with a better word for keys of other trainers.
+RunConfig read_keys(const Json& json, const std::string& file) {
+  try {
+    return json::read<RunConfig>(json, {file, ""});
+  } catch (const UnknownKeyError& error) {
+    const std::string elsewhere = foreign_key(error.key());
+    if (elsewhere.empty()) throw;
+    throw InputError(error.place(), elsewhere);
+  }
+}
+
 RunConfig config_from(const Json& json, const std::string& file) {
   require_optimizer(json, {file, ""});
   require_float32(json, {file, ""});
-  auto config = json::read<RunConfig>(json, {file, ""});
+  require_kind(json, {file, ""}, "run config");
+  RunConfig config = read_keys(json, file);
   refuse_gpu_keys(config, file);
   if (config.pipeline.schedule) {
     (void)find_schedule(*config.pipeline.schedule, {file, "/pipeline/schedule"});

@@ -1,6 +1,7 @@
 #include "engine/optimizers/model_optimizer.h"
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "engine/optimizers/name_pattern.h"
 #include "models/tensors/libtorch_error.h"
 

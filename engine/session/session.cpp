@@ -13,6 +13,7 @@
 #include "engine/run/save/checkpoint.h"
 #include "engine/run/save/checkpoint_folder.h"
 #include "engine/run/save/finite_state.h"
+#include "engine/run/save/resume_check.h"
 #include "engine/run/save/run_dir.h"
 #include "engine/session/measured.h"
 #include "engine/session/named_state.h"
@@ -186,7 +187,10 @@ void Session::settle(const Json& json, const GivenTensors& first, const std::str
   Resolution resolution =
       resolve(std::move(config), kName, inputs, std::move(found), std::move(start), world_, threads);
   notes_ = std::move(resolution.notes);
-  if (manifest) check_resume(*manifest, checkpoint, resolution.run.config, inputs, resolution.run.plan);
+  if (manifest) {
+    (void)check_resume(*manifest, checkpoint, resolution.run.config, inputs, resolution.run.plan);
+    resolution.run.start.changes = manifest->changes;
+  }
   setup_ = std::make_unique<RunSetup>(std::move(resolution.run), std::move(inputs), process_);
 }
 

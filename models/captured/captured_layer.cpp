@@ -1,5 +1,6 @@
 #include "models/captured/captured_layer.h"
 
+#include "base/nearest.h"
 #include "models/captured/layer_of_lengths.h"
 #include "models/captured/replay/graph_estimate.h"
 #include "models/captured/replay/graph_state.h"

@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "base/nearest.h"
 #include "base/sha256.h"
 #include "models/captured/format/graph_file.h"
 #include "models/captured/format/manifest.h"

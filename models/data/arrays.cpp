@@ -1,8 +1,11 @@
 #include "models/data/arrays.h"
 
+#include "base/file_kind.h"
 #include "base/files.h"
 #include "base/fingerprint.h"
+#include "base/input_path.h"
 #include "base/json.h"
+#include "base/nearest.h"
 #include "models/data/data_file.h"
 #include "models/data/known_format.h"
 #include "models/data/npy.h"
@@ -30,6 +33,7 @@ at::ScalarType batch_dtype(at::ScalarType stored) {
 class Arrays {
  public:
   Arrays(const std::string& path, const InputPlace& place) : path_(path) {
+    require_there(path, place);
     if (is_folder(path)) {
       arrays_ = open_npy_folder(path, place);
     } else {
@@ -115,7 +119,8 @@ class Arrays {
       const std::string other = known_format(beginning_of(path + "/" + name));
       if (!other.empty()) return fmt::format("; its {} is {}", name, other);
     }
-    return "";
+    const std::string kind = kind_of_folder(path);
+    return kind == "a folder" ? "" : fmt::format("; it is {}", kind);
   }
 
   std::string path_;

@@ -1,6 +1,8 @@
 #include "models/data/data_file.h"
 
+#include "base/file_kind.h"
 #include "base/files.h"
+#include "base/input_path.h"
 #include "base/machine_memory.h"
 #include "models/data/known_format.h"
 
@@ -23,15 +25,19 @@ std::string find_data_file(const std::string& path, const std::string& fetch, co
     const std::error_code error = storage().facts(candidate, /*follow=*/true, facts);
     if (!error && facts.is_file()) return candidate;
     if (!error) {
-      throw data_file_error(
-          place, candidate,
-          facts.is_folder() ? "is a folder; expected a file" : "is a pipe or a device; expected a file");
+      throw data_file_error(place, candidate,
+                            facts.is_folder()
+                                ? fmt::format("is {}; expected a file", kind_of_folder(candidate))
+                                : "is a pipe or a device; expected a file");
     }
     if (error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) {
       throw data_file_error(place, candidate, "cannot be read: " + error.message());
     }
   }
-  throw data_file_error(place, path, fmt::format("no such file, nor with .gz; run {}", fetch));
+  const bool is_ours =
+      !fetch.empty() && (path.starts_with("data/") || path.find("/data/") != std::string::npos);
+  throw InputError(place, fmt::format("{}, nor is {}.gz{}", nothing_at(path, place.file), path,
+                                      is_ours ? "; run " + fetch : ""));
 }
 
 struct DataFile::Impl {

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/fields.h"
+#include "base/nearest.h"
 
 #include <ATen/ops/cat.h>
 #include <fmt/format.h>

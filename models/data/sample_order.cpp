@@ -1,8 +1,8 @@
 #include "models/data/sample_order.h"
 
 #include "base/error.h"
+#include "base/mix.h"
 #include "models/data/buckets.h"
-#include "models/data/mix.h"
 
 #include <fmt/format.h>
 

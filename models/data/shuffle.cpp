@@ -1,6 +1,6 @@
 #include "base/error.h"
+#include "base/mix.h"
 #include "models/data/dataset.h"
-#include "models/data/mix.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 #include "base/files.h"
 #include "base/fingerprint.h"
 #include "base/json.h"
-#include "models/data/mix.h"
+#include "base/mix.h"
 #include "schedules/program/segments.h"
 
 #include <ATen/ops/empty.h>

@@ -1,7 +1,9 @@
 #include "models/data/token_file.h"
 
+#include "base/file_kind.h"
 #include "base/files.h"
 #include "base/fingerprint.h"
+#include "base/input_path.h"
 #include "models/data/data_file.h"
 #include "models/data/known_format.h"
 #include "models/data/token_width.h"
@@ -60,11 +62,13 @@ InputError TokenFile::wrong(const std::string& path, const std::string& what) co
 }
 
 StoredFilePtr TokenFile::open(const std::string& path, std::uint64_t& bytes) const {
+  require_there(path, place_);
   StoredFilePtr file;
   FileFacts facts;
   std::error_code error = storage().open(path, OpenFor::reading, file);
   if (!error) error = file->facts(facts);
   if (error) throw wrong(path, "cannot be opened: " + error.message());
+  if (facts.is_folder()) throw wrong(path, fmt::format("is {}; expected a file", kind_of_folder(path)));
   if (!facts.is_file()) throw wrong(path, "is no file");
   bytes = facts.bytes;
   return file;

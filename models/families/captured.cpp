@@ -1,6 +1,11 @@
 #include "models/families/captured.h"
 
 #include "base/error.h"
+#include "base/file_kind.h"
+#include "base/files.h"
+#include "base/input_path.h"
+#include "base/json.h"
+#include "base/nearest.h"
 #include "models/captured/captured_layer.h"
 #include "models/captured/captured_loss.h"
 #include "models/tensors/shape_text.h"
@@ -190,6 +195,14 @@ void describe(Fields& f, CapturedConfig& c) {
 }
 
 LayerList expand(const CapturedConfig& config, const ModelSite& site) {
+  const InputPlace path_place = json::detail::child(site.place, "path");
+  require_there(config.path, path_place);
+  if (!is_model_folder(config.path)) {
+    throw InputError(path_place,
+                     fmt::format("{} is {}; a model folder is needed here, which stagecraft-capture makes",
+                                 config.path, kind_at(config.path)));
+  }
+  if (!config.weights.empty()) require_there(config.weights, json::detail::child(site.place, "weights"));
   const auto folder =
       config.reader.read(config.path, config.weights, config.compiled.value_or(UseCompiled::off));
   if (!takes(folder->input, site.sample)) {

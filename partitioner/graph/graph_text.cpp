@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/nearest.h"
 #include "schedules/costs/costs.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
 #include "partitioner/plan/cluster.h"
 
+#include "base/file_kind.h"
 #include "base/json.h"
 
 #include <fmt/format.h>
@@ -73,7 +74,9 @@ void require_plausible(const Cluster& cluster, const std::string& file) {
 }
 
 Cluster read_cluster(const std::string& path) {
-  auto cluster = json::read_file<Cluster>(path);
+  const Json json = json::parse_file(path);
+  require_kind(json, {path, ""}, "cluster");
+  auto cluster = json::read<Cluster>(json, {path, ""});
   validate(cluster, path);
   require_plausible(cluster, path);
   return cluster;

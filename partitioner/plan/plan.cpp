@@ -1,5 +1,6 @@
 #include "partitioner/plan/plan.h"
 
+#include "base/file_kind.h"
 #include "base/json.h"
 #include "schedules/generators/registry.h"
 
@@ -158,7 +159,9 @@ void validate(const Plan& plan, const std::string& file) {
 }
 
 Plan read_plan(const std::string& path) {
-  auto plan = json::read_file<Plan>(path);
+  const Json json = json::parse_file(path);
+  require_kind(json, {path, ""}, "plan");
+  auto plan = json::read<Plan>(json, {path, ""});
   validate(plan, path);
   return plan;
 }

@@ -1,5 +1,6 @@
 #include "partitioner/plan/profile.h"
 
+#include "base/file_kind.h"
 #include "base/json.h"
 
 #include <fmt/format.h>
@@ -179,7 +180,9 @@ void validate(const Profile& profile, const std::string& file) {
 }
 
 Profile read_profile(const std::string& path) {
-  auto profile = json::read_file<Profile>(path);
+  const Json json = json::parse_file(path);
+  require_kind(json, {path, ""}, "profile");
+  auto profile = json::read<Profile>(json, {path, ""});
   validate(profile, path);
   return profile;
 }

@@ -209,6 +209,8 @@ struct Profile {
   std::vector<Measurement> measurements;
   std::optional<LinkMeasurement> link;
   std::optional<std::string> estimated_from;
+  std::optional<std::int64_t> tokens_per_sample{}, multiply_adds_per_sample{};
+  std::optional<double> peak_tflops{};  ///< of one device, for products of this dtype
 
   /// Of that micro-batch size; there is no extrapolation. Throws InputError naming the sizes there are.
   [[nodiscard]] const Measurement& at(std::int64_t micro_batch) const;
@@ -238,6 +240,12 @@ void describe(auto& v, Profile& p) {
   v.optional("link", p.link, "measured transport");
   v.optional("estimated_from", p.estimated_from,
              "what times were calculated from, where nothing was run; absent: they were measured");
+  v.optional("tokens_per_sample", p.tokens_per_sample, "absent: samples are no tokens, or not known",
+             json::at_least(1));
+  v.optional("multiply_adds_per_sample", p.multiply_adds_per_sample, "of matrix products in one forward",
+             json::at_least(1));
+  v.optional("peak_tflops", p.peak_tflops,
+             "most operations per second of one device in 10^12; absent: not known", json::above(0));
 }
 
 /// Layer names unique and the same at every micro-batch size, sizes distinct, times and bytes of all layers

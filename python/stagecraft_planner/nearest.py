@@ -14,8 +14,15 @@ R = TypeVar("R")
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
     """`; did you mean "stages"?`, or nothing where no name is near."""
-    near = difflib.get_close_matches(word, list(names), n=1, cutoff=0.6)
+    known = list(names)
+    near = [name for name in known if _letters(name) == _letters(word)]
+    near = near or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f'; did you mean "{near[0]}"?' if near else ""
+
+
+def _letters(name: str) -> str:
+    """What people remember of a name: its letters, in whatever case and with whatever between."""
+    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def keywords_checked(function: Callable[P, R]) -> Callable[P, R]:

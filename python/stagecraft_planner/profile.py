@@ -143,6 +143,9 @@ class Profile(Document):
     measurements: tuple[Measurement, ...]  # one per micro-batch size
     link: LinkMeasurement | None = None
     estimated_from: str | None = None
+    tokens_per_sample: int | None = None
+    multiply_adds_per_sample: int | None = None  # of one forward
+    peak_tflops: float | None = None  # of one device
 
     @classmethod
     @keywords_checked

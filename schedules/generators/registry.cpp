@@ -1,6 +1,7 @@
 #include "schedules/generators/registry.h"
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/registry.h"
 
 #include <fmt/format.h>

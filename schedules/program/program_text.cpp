@@ -1,6 +1,7 @@
 #include "schedules/program/program_text.h"
 
 #include "base/json.h"
+#include "base/nearest.h"
 #include "base/text.h"
 #include "schedules/program/action_fields.h"
 

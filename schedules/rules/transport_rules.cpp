@@ -1,6 +1,7 @@
 #include "schedules/rules/transport_rules.h"
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "schedules/costs/traffic.h"

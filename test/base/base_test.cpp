@@ -2,6 +2,7 @@
 #include "base/failure.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/nearest.h"
 #include "base/printable.h"
 #include "base/table.h"
 #include "test/support/catch.h"
@@ -210,6 +211,53 @@ TEST_CASE("bad input names the file, the pointer, the value and the nearest key"
   CHECK(message_of(R"({"rate":1,"kind":"inner",")" + std::string(1U << 20U, 'k') + R"(":1})").size() < 500);
 }
 
+TEST_CASE("no table is wider than 120 columns, whatever is in it", "[base]") {
+  const auto widest = [](const std::string& text) {
+    std::size_t most = 0;
+    for (std::size_t at = 0, end = 0; at < text.size(); at = end + 1) {
+      end = text.find('\n', at);
+      most = std::max(most, end - at);
+    }
+    return most;
+  };
+  for (const int columns : {2, 9, 13, 40}) {
+    for (const std::size_t letters : {3U, 30U, 119U, 700U}) {
+      CAPTURE(columns, letters);
+      std::vector<std::string> names{"stage", "rank"};
+      std::vector<Table::Cell> cells{"17", "3"};
+      for (int c = 2; c < columns; ++c)
+        names.push_back(fmt::format("figure {}", c)), cells.emplace_back("123.456");
+      names.emplace_back("<cuts");
+      cells.emplace_back(std::string(letters, 'x') + "end");
+      Table table(names);
+      table.keys(2).row(cells).rule().row(cells);
+      const std::string text = table.text();
+      CHECK(widest(text) <= Table::kMostColumns);
+      CHECK(text.find("end") != std::string::npos);
+      // Every block says what its rows are of.
+      const auto count = [&](const std::string& word) {
+        int found = 0;
+        for (std::size_t at = 0; (at = text.find(word, at)) != std::string::npos; ++at) ++found;
+        return found;
+      };
+      CHECK(count("stage  rank") == count("17"
+                                          "     3") /
+                                        2);
+    }
+  }
+}
+
+TEST_CASE("a column of long times is in seconds, and says so", "[base]") {
+  Table table({"<plan", "step ms", "p95 ms", "idle"});
+  table.row({"a", Seconds{10.2163}, Seconds{0.5}, Seconds{12}});
+  table.row({"b", Seconds{0.0123}, std::optional<Seconds>(), "-"});
+  CHECK(table.text("") ==
+        "plan  step s   p95 ms       idle\n"
+        "--------------------------------\n"
+        "a     10.216  500.000  12000.000\n"
+        "b      0.012        -          -\n");
+}
+
 TEST_CASE("a hint is for what can be a slip of the finger", "[base]") {
   CHECK(nearest("adamm", {"sgd", "adam"}) == "adam");
   const std::string known(50, 'a');
@@ -217,6 +265,30 @@ TEST_CASE("a hint is for what can be a slip of the finger", "[base]") {
   // A key of megabytes would be compared letter by letter with everything known.
   CHECK(nearest(std::string(1000, 'a'), {std::string(1001, 'a')}).empty());
   CHECK(nearest("aaa", {std::string(1001, 'a')}).empty());
+}
+
+TEST_CASE("a hint knows other cases, other names and parts of names", "[base]") {
+  const std::vector<std::string> optimizers{"SGD", "SGDW", "Adam", "AdamW", "NAdam", "Lion"};
+  CHECK(nearest("adamw", optimizers) == "AdamW");
+  CHECK(nearest("adam_w", optimizers) == "AdamW");
+  CHECK(nearest("sgd", optimizers) == "SGD");
+  CHECK(nearest("ADAM", optimizers) == "Adam");
+  CHECK(nearest("FusedAdam", optimizers) == "AdamW");
+  CHECK(nearest("gpu", {"cpu", "cuda"}) == "cuda");
+  CHECK(nearest("cuda:0", {"cpu", "cuda"}) == "cuda");
+  CHECK(nearest("gpipe", {"fill_drain", "1f1b", "pipedream"}) == "fill_drain");
+  CHECK(nearest("ZBH1", {"fill_drain", "1f1b", "zb_h1", "zb_h2"}) == "zb_h1");
+  CHECK(nearest("interleaved", {"1f1b", "interleaved_1f1b", "interleaved_zb"}) == "interleaved_1f1b");
+  const std::vector<std::string> keys{"train_batch_size", "train_micro_batch_size_per_gpu", "train_steps"};
+  CHECK(nearest("micro_batch_size", keys) == "train_micro_batch_size_per_gpu");
+  CHECK(nearest("batch_size", keys) == "train_batch_size");
+  CHECK(nearest("max_steps", keys) == "train_steps");
+  // As a reader asks of a key that is missing: which of those that are there was it to be?
+  CHECK(nearest("train_micro_batch_size_per_gpu", {"seed", "per_device_train_batch_size"}) ==
+        "per_device_train_batch_size");
+  CHECK(nearest("zzzz", keys).empty());
+  CHECK(nearest("", keys).empty());
+  CHECK(nearest("-", {"", "a"}).empty());
 }
 
 TEST_CASE("an object of many keys takes no longer than as many keys in small objects", "[base]") {

@@ -9,6 +9,7 @@ namespace {
 const stagecraft::test::TranscriptOptions kMeasured{
     .file_contents = false,
     .masks = {
+        {"  bf16 .*\n", ""},                                           // of processors without them
         {"stagecraft: note: the repeats of a layer differ .*\n", ""},  // where others use the machine
         {R"re(("(?!warmup)[a-z0-9_]*(ms|per_second|loss|norm|accuracy)"): ?-?[0-9][-+.e0-9]*)re", "$1: #"},
         {R"re("peak_bytes": \[[^\]]*\])re", "\"peak_bytes\": #"},

@@ -78,7 +78,7 @@ TEST_CASE("a run of a captured model goes on with the folder elsewhere, but with
 TEST_CASE("a captured model that is not there or not whole is refused", "[train_captured]") {
   const ScratchFolder folder;
   Json config = captured_run(folder, "none", {{"stages", 1}});
-  check_refused(train(folder, config), 2, "none/manifest.json: ");
+  check_refused(train(folder, config), 2, "/none: no such file or folder");
   config = captured_run(folder, "tiny", {{"stages", 1}});
   config["data"]["shape"] = {9};
   check_refused(train(folder, config), 2, "/model/path: ");

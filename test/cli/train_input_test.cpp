@@ -7,8 +7,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace stagecraft::test {
@@ -42,6 +45,84 @@ TEST_CASE("a config that cannot be used exits 2 with one message", "[train_input
   refused("/initial_checkpoint", folder.path("none"), folder.path("none"));
   check_refused(stagecraft({"train", folder.path("none.json")}), 2, "none.json");
   check_refused(stagecraft({"train"}), 2, "CONFIG is required");
+}
+
+TEST_CASE("a file or folder of another kind is called by what it is, wherever it is given", "[train_input]") {
+  const ScratchFolder folder;
+  Json config = tiny_run(folder);
+  config["train_steps"] = 1;
+  REQUIRE(train(folder, config).code == 0);
+  const std::string run = folder.path("run");
+  const std::string cluster = STAGECRAFT_TEST_DATA "/../../configs/clusters/one-machine-8-h100.json";
+  const std::string hub = folder.write("hub.json", R"({"model_type": "llama", "vocab_size": 7})");
+  const std::vector<std::pair<std::string, std::string>> given{
+      {run + "/plan.json", "plan"},
+      {run + "/profile.json", "profile"},
+      {cluster, "cluster"},
+      {run + "/timeline.json", "trace"},
+      {run + "/summary.json", "run summary"},
+      {run + "/checkpoints/step-00000001/manifest.json", "manifest"},
+      {hub, "Hugging Face config"},
+      {run + "/config.json", "run config"},
+      {run, "run directory"},
+      {run + "/checkpoints/step-00000001", "checkpoint"},
+      {STAGECRAFT_TEST_DATA "/captured/tiny", "model folder"}};
+  const std::string path = folder.write("run.json", config.dump());
+  const std::string other = "run_dir=" + folder.path("other");
+  const std::vector<std::string> common{"plan", "profile", "run directory", "model folder"};
+  const std::vector<std::tuple<std::string, std::string, std::vector<std::string>>> readers{
+      {"run config", "train", {"train", "@", "--dry-run"}},
+      {"run config", "profile", {"profile", "@"}},
+      {"run config", "plan", {"plan", "@"}},
+      {"plan", "train --plan", {"train", path, "--dry-run", "--plan", "@"}},
+      {"profile", "plan --profile", {"plan", "--profile", "@", "--cluster", cluster}},
+      {"cluster", "plan --cluster", {"plan", "--profile", run + "/profile.json", "--cluster", "@"}},
+      {"run directory", "report", {"report", "@"}},
+      {"run directory", "replan", {"replan", "@", "--profile", run + "/profile.json", "--cluster", cluster}},
+      {"checkpoint", "initial_checkpoint", {"train", path, "--set", other, "--set", "initial_checkpoint=@"}},
+      {"model folder",
+       "model.path",
+       {"train", path, "--set", other, "--set", R"(model={"family": "captured", "path": "@"})"}}};
+  for (const auto& [wanted, reader, words] : readers) {
+    for (const auto& [file, kind] : given) {
+      const bool tried = reader == "train" || std::ranges::find(common, kind) != common.end();
+      if (kind == wanted || !tried) continue;
+      CAPTURE(reader, kind);
+      std::vector<std::string> line = words;
+      for (std::string& word : line) {
+        if (const std::size_t at = word.find('@'); at != std::string::npos) word.replace(at, 1, file);
+      }
+      const CommandResult result = stagecraft(line);
+      CHECK(result.code == 2);
+      CHECK(says(result.err, "is a " + kind));
+      CHECK(std::ranges::count(result.err, '\n') == 1);
+    }
+  }
+}
+
+TEST_CASE("a path that is not there is named with its key, in full, and where it lies beside the config",
+          "[train_input]") {
+  const ScratchFolder folder;
+  Json config = tiny_run(folder);
+  fs::create_directories(folder.path("there/data"));
+  folder.write("there/data/words.txt", "words");
+  const auto refused = [&](const std::string& key, const std::string& value) {
+    Json other = config;
+    other[Json::json_pointer(key)] = value;
+    folder.write("there/run.json", other.dump());
+    return shell(folder, fmt::format("cd {} && {{}} train there/run.json", folder.path("")));
+  };
+  config["data"] = {{"type", "text"}, {"sequence", 2}};
+  check_refused(
+      refused("/data/path", "data/words.txt"), 2,
+      "there/run.json: /data/path: data/words.txt: no such file or folder (" + folder.path("data/words.txt"));
+  CHECK(says(refused("/data/path", "data/words.txt").err, "there/data/words.txt lies beside the config"));
+  config = tiny_run(folder);
+  for (const char* key : {"/initial_checkpoint", "/pipeline/plan", "/cluster"}) {
+    if (std::string(key) == "/pipeline/plan") config["pipeline"] = Json::object();
+    check_refused(refused(key, "data/none"), 2,
+                  fmt::format("there/run.json: {}: data/none: no such file", key));
+  }
 }
 
 TEST_CASE("a config for GPUs is refused by every verb that computes, where there is none", "[train_input]") {

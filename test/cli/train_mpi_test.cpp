@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -63,6 +64,7 @@ TEST_CASE("a rank without first and last stage needs no data files", "[train_mpi
   const CommandResult last = run({"with", "without", "without"});
   CHECK(last.code == 2);
   CHECK(says(last.err, "no such file"));
+  CHECK(std::ranges::count(last.err, '\n') == 1);  // and nothing of mpirun's
   // Other data on the last stage's machine is found out.
   folder.write("without/text.txt", text + "Nothing.");
   const CommandResult other = run({"with", "without", "without"});

@@ -127,7 +127,7 @@ TEST_CASE("a run of hours that saves nothing before its end says so", "[train]")
 TEST_CASE("report of what is no run exits 2", "[train]") {
   const ScratchFolder folder;
   check_refused(stagecraft({"report", folder.path("none")}), 2, "no such run directory");
-  check_refused(stagecraft({"report", folder.path("")}), 2, "plan.json: is missing");
+  check_refused(stagecraft({"report", folder.path("")}), 2, "is a folder; a run directory is needed here");
 }
 
 }  // namespace stagecraft::test

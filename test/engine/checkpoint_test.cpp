@@ -87,7 +87,8 @@ TEST_CASE("a manifest that was changed by hand, or is of another step, is refuse
     if (value.is_boolean()) changed[key] = !value.get<bool>();
     if (value.is_string()) changed[key] = "x";
     if (value.is_object()) changed[key]["x"] = 1;
-    if (value.is_array()) changed[key].erase(0);
+    if (value.is_array() && !value.empty()) changed[key].erase(0);
+    if (value.is_array() && value.empty()) changed[key].push_back("x");
     REQUIRE(changed != good);
     write_json_file(path, changed);
     CHECK(says(run.complaint(true, {"train_steps=6"}), "/step-00000003/manifest.json"));

@@ -2,6 +2,7 @@
 
 #include "engine/run/show/clock_meetings.h"
 
+#include "engine/records/report/clock_line.h"
 #include "test/support/catch.h"
 
 #include <cmath>

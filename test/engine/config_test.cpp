@@ -1,6 +1,7 @@
 #include "engine/config/config.h"
 
 #include "base/json.h"
+#include "engine/config/foreign_keys.h"
 #include "engine/optimizers/adam.h"
 #include "engine/optimizers/muon.h"
 #include "engine/optimizers/staleness_advice.h"
@@ -102,6 +103,59 @@ TEST_CASE("unknown keys, wrong types and values out of range are refused by poin
   Json no_model = minimal();
   no_model.erase("model");
   CHECK(says(config_refusal(no_model), "the key \"model\" is missing"));
+}
+
+TEST_CASE("keys of other trainers are told where a run config says the same", "[config]") {
+  const Json schema = run_config_schema();
+  const std::vector<std::string> keys{"learning_rate",
+                                      "lr",
+                                      "weight_decay",
+                                      "global_batch_size",
+                                      "microbatches",
+                                      "micro_batch_size",
+                                      "max_steps",
+                                      "num_train_epochs",
+                                      "max_grad_norm",
+                                      "eval_steps",
+                                      "save_steps",
+                                      "save_total_limit",
+                                      "output_dir",
+                                      "logging_steps",
+                                      "gradient_checkpointing",
+                                      "pipeline_parallel_size",
+                                      "pipeline-model-parallel-size",
+                                      "data_parallel_size",
+                                      "ddp_backend",
+                                      "mixed_precision",
+                                      "seq_length",
+                                      "warmup_steps",
+                                      "lr_scheduler_type",
+                                      "zero_optimization",
+                                      "fsdp",
+                                      "tensor_parallel_size",
+                                      "report_to",
+                                      "num_workers",
+                                      "LOCAL_RANK",
+                                      "torch_compile",
+                                      "resume_from_checkpoint",
+                                      "model_name_or_path"};
+  for (const std::string& key : keys) {
+    CAPTURE(key);
+    for (const char* inside : {"", "/pipeline"}) {
+      const std::string at = inside + ("/" + key);
+      CHECK(says(config_refusal(at.c_str(), 1), at + ": does not exist here: "));
+    }
+    // What it names is there.
+    const std::string said = foreign_key(key);
+    const std::size_t begin = said.find("it is /");
+    if (begin == std::string::npos) continue;
+    const std::string pointer = said.substr(begin + 6, said.find_first_of(",; ", begin + 6) - begin - 6);
+    const std::string last = pointer.substr(pointer.rfind('/') + 1);
+    CAPTURE(pointer);
+    CHECK(schema.dump().find("\"" + last + "\":") != std::string::npos);
+    CHECK(schema.at("properties").contains(pointer.substr(1, pointer.find('/', 1) - 1)));
+  }
+  CHECK(foreign_key("weather").empty());
 }
 
 TEST_CASE("sizes that no run has are refused before anything is computed with them", "[config]") {

@@ -1,11 +1,13 @@
 // A run that goes on from a checkpoint equals one that was never stopped, or is refused.
 
 #include "base/json.h"
+#include "engine/records/metrics/manifest.h"
 #include "engine/records/metrics/metrics.h"
 #include "engine/records/report/report.h"
 #include "test/engine/trainer_cases.h"
 #include "test/support/catch.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 
@@ -81,8 +83,13 @@ TEST_CASE("a run that was killed has no figures of an earlier session, until it 
   const RunPaths paths{run.dir()};
   fs::remove(paths.summary());
   fs::remove(paths.timeline());
-  CHECK_THROWS_WITH(read_run(run.dir()),
-                    Catch::Matchers::ContainsSubstring("`stagecraft train CONFIG --resume`"));
+  const RunFiles killed = read_run(run.dir());
+  CHECK_FALSE(killed.ended);
+  CHECK(killed.summary.steps == 9);
+  const RunReport report = make_report(killed);
+  CHECK(report.step.measured.has_value());
+  CHECK_FALSE(report.bubble);
+  CHECK(says(report_text(report), "no rank has written its last steps yet"));
   (void)run.train(true);
   const RunFiles files = read_run(run.dir());
   CHECK(files.summary.restored);
@@ -245,6 +252,39 @@ TEST_CASE("a resume that would not be the same run is refused, naming the key", 
   CHECK(says(run.complaint(true, {"train_steps=2", "optimizer.params.lr=0.5"}), "/optimizer/params/lr"));
   CHECK(says(run.complaint(true, {"train_steps=2", "data.seed=9"}), "/data/seed"));
   CHECK(says(run.complaint(true, {"train_steps=2", "model.hidden=[16,13]"}), "/model/hidden"));
+}
+
+TEST_CASE("what a resume may change is said with each refusal, changed as allowed, and kept in manifests",
+          "[resume]") {
+  Json config = tiny_config();
+  config["train_steps"] = 3;
+  const Run run(config);
+  (void)run.train();
+  const std::vector<std::string> slower{"train_steps=5", "optimizer.params.lr=0.5"};
+  CHECK(says(run.complaint(true, slower), "--allow optimizer.params.lr"));
+  CHECK(says(run.complaint(true, slower, {"scheduler"}), "--allow optimizer.params.lr"));
+  CHECK(says(run.complaint(true, {"train_steps=5", "model.hidden=[16,13]"}, {"optimizer"}),
+             "initial_checkpoint"));
+  CHECK(says(run.complaint(true, slower, {"model"}), "no resume can change this"));
+  CHECK(says(run.complaint(true, slower, {"optimiser.params"}), "did you mean \"optimizer.params\""));
+
+  (void)run.train(true, slower, {"optimizer.params"});
+  // The last record is the validation's.
+  CHECK(std::ranges::any_of(run.metrics(), [](const MetricsRecord& r) { return r.learning_rate == 0.5; }));
+  std::vector<ResumeChange> changes = read_manifest(run.checkpoint(5)).changes;
+  REQUIRE(changes.size() == 1);
+  CHECK(changes[0].step == 3);
+  CHECK(changes[0].pointer == "/optimizer/params/lr");
+  CHECK(changes[0].now == 0.5);
+
+  // The new value is the run's from here on, and another batch's steps are counted as its own run's would be.
+  CHECK(says(run.complaint(true, {"train_steps=7"}), "--allow optimizer.params.lr"));
+  (void)run.train(true, {"train_steps=7", "optimizer.params.lr=0.5", "train_batch_size=16"},
+                  {"train_batch_size"});
+  changes = read_manifest(run.checkpoint(7)).changes;
+  REQUIRE(changes.size() == 2);
+  CHECK(changes[1].pointer == "/train_batch_size");
+  CHECK(changes[1].before == 32);
 }
 
 TEST_CASE("a longer run is another one where the learning rate follows from its length", "[resume]") {

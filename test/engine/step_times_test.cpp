@@ -1,4 +1,4 @@
-#include "engine/run/show/step_times.h"
+#include "engine/records/metrics/step_times.h"
 
 #include "base/statistics.h"
 #include "test/support/catch.h"

@@ -37,11 +37,13 @@ TrainRequest Run::request() const {
   return request;
 }
 
-Ran Run::train(bool resume, const std::vector<std::string>& overrides) const {
+Ran Run::train(bool resume, const std::vector<std::string>& overrides,
+               const std::vector<std::string>& allowed) const {
   Ran ran;
   TrainRequest request = this->request();
   request.overrides = overrides;
   request.resume = resume;
+  request.allowed_changes = allowed;
   TrainOutput output;
   output.print = [&](const std::string& text) { ran.printed += text; };
   output.note = [](const std::string&) {};
@@ -49,9 +51,10 @@ Ran Run::train(bool resume, const std::vector<std::string>& overrides) const {
   return ran;
 }
 
-std::string Run::complaint(bool resume, const std::vector<std::string>& overrides) const {
+std::string Run::complaint(bool resume, const std::vector<std::string>& overrides,
+                           const std::vector<std::string>& allowed) const {
   try {
-    (void)train(resume, overrides);
+    (void)train(resume, overrides, allowed);
     return "";
   } catch (const InputError& error) {
     return error.what();
@@ -59,12 +62,16 @@ std::string Run::complaint(bool resume, const std::vector<std::string>& override
 }
 
 TrainResult Run::stopped_at(const std::string& line) const {
-  bool raised = false;
+  return looked_at(line, [] { std::raise(SIGTERM); });
+}
+
+TrainResult Run::looked_at(const std::string& line, const std::function<void()>& look) const {
+  bool looked = false;
   TrainOutput output;
   output.print = [&](const std::string& text) {
-    if (raised || !says(text, line)) return;
-    raised = true;
-    std::raise(SIGTERM);
+    if (looked || !says(text, line)) return;
+    looked = true;
+    look();
   };
   output.note = [](const std::string&) {};
   return stagecraft::train(request(), output);

@@ -7,6 +7,7 @@
 #include "engine/run/start/train.h"
 #include "test/support/command.h"
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,11 +26,16 @@ class Run {
  public:
   explicit Run(Json config) : config_(std::move(config)) { config_["run_dir"] = dir(); }
 
-  Ran train(bool resume = false, const std::vector<std::string>& overrides = {}) const;
+  /// `allowed`: changes of a resume.
+  Ran train(bool resume = false, const std::vector<std::string>& overrides = {},
+            const std::vector<std::string>& allowed = {}) const;
   /// The InputError that it ends with; empty: none.
-  [[nodiscard]] std::string complaint(bool resume, const std::vector<std::string>& overrides = {}) const;
+  [[nodiscard]] std::string complaint(bool resume, const std::vector<std::string>& overrides = {},
+                                      const std::vector<std::string>& allowed = {}) const;
   /// SIGTERM is raised when `line` is printed: in the middle of the run, on a rank's own thread.
   [[nodiscard]] TrainResult stopped_at(const std::string& line) const;
+  /// `look` is called when `line` is printed, likewise.
+  [[nodiscard]] TrainResult looked_at(const std::string& line, const std::function<void()>& look) const;
 
   [[nodiscard]] std::string dir() const { return folder_.path("run"); }
   [[nodiscard]] std::string checkpoint(int step) const;

@@ -10,9 +10,11 @@
 #include "test/engine/trainer_cases.h"
 #include "test/support/catch.h"
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <string>
+#include <thread>
 
 namespace stagecraft::test {
 namespace fs = std::filesystem;
@@ -61,6 +63,35 @@ TEST_CASE("a run leaves what it says it leaves", "[trainer]") {
   CHECK(report.stage_rows.size() == 2);
   CHECK(report.stage_rows[1].forward.measured->value > 0);
   CHECK(report.memory.size() == 2);
+}
+
+TEST_CASE("a run that goes is reported from what its ranks have written, and leaves nothing of that",
+          "[trainer]") {
+  for (const char* schedule : {"1f1b", "pipedream"}) {
+    CAPTURE(schedule);
+    Json config = tiny_config();
+    config["pipeline"]["schedule"] = schedule;
+    config["checkpoint"]["every_steps"] = 3;  // drains
+    config["validation"] = Json::object();
+    if (schedule == std::string("pipedream")) config["optimizer"]["type"] = "AdamW";
+    const Run run(config);
+    RunReport seen;
+    (void)run.looked_at("step  8/9", [&] {
+      for (int i = 0; i < 500 && !seen.bubble; ++i) {
+        seen = make_report(read_run(run.dir()));
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+    });
+    CHECK_FALSE(seen.ended);
+    CHECK(seen.steps == 8);
+    CHECK(seen.bubble.has_value());
+    CHECK(seen.timeline_steps >= 1);
+    REQUIRE(seen.memory.size() == 2);
+    for (const MemoryRow& row : seen.memory) CHECK(row.measured <= row.proved);
+    for (const StageRow& row : seen.stage_rows) CHECK(row.forward.measured > Seconds{});
+    CHECK_FALSE(fs::exists(RunPaths{run.dir()}.live()));
+    CHECK(make_report(read_run(run.dir())).ended);
+  }
 }
 
 TEST_CASE("stages make no difference: metrics and weights are the same to the bit", "[trainer]") {

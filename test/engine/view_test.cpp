@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "engine/records/metrics/run_holder.h"
+#include "engine/records/report/rank_record.h"
 #include "engine/records/view/page.h"
 #include "engine/records/view/run_view.h"
 #include "test/support/catch.h"
@@ -206,10 +207,67 @@ TEST_CASE("plan, report and timelines are told once per version", "[view]") {
   CHECK_FALSE(view.document(document["version"].get<std::int64_t>()).contains("report"));
 }
 
+TEST_CASE("what ranks write while a run goes is shown when all have it, and until then what was shown before",
+          "[view]") {
+  Made run;
+  run.copy_plan();
+  run.hold();
+  run.write("metrics.jsonl", lines(1, 3));
+  std::filesystem::create_directories(run.root + "/live");
+  const int world = read_plan(run.root + "/plan.json").placement().world();
+  REQUIRE(world == 2);
+  const auto record = [&](int rank, std::int64_t step) {
+    RankRecord its;
+    its.rank = Rank{rank};
+    its.name = fmt::format("rank {}", rank);
+    its.boot = "here";
+    its.peak = Bytes{1000 + step};
+    const Action forward{.op = Op::forward, .stage = StageId{rank}, .micro_batch = MicroBatch{0}};
+    const double begin = static_cast<double>(step) + rank * 0.25;
+    its.events.push_back({.rank = Rank{rank},
+                          .action = forward,
+                          .begin = Seconds{begin},
+                          .end = Seconds{begin + 0.25},
+                          .step = step});
+    return record_json(its);
+  };
+  const auto write = [&](int rank, std::int64_t step) {
+    run.write(fmt::format("live/rank-{}.json.new", rank), record(rank, step).dump());
+    std::filesystem::rename(run.root + fmt::format("/live/rank-{}.json.new", rank),
+                            run.root + fmt::format("/live/rank-{}.json", rank));
+  };
+  CHECK(run.look()["measured"]["timeline"].is_null());
+  write(0, 2);
+  CHECK(run.look()["measured"]["timeline"].is_null());  // rank 1 is behind
+  write(1, 2);
+  const Json first = run.look();
+  CHECK(first["measured"]["timeline"]["events"].size() == 2);
+  CHECK(first["measured"]["shares"]["steps"] == Json({3}));
+  CHECK(first["report"]["memory"][1]["measured_bytes"] == 1002);
+  CHECK(first["report"]["ended"] == false);
+  const auto version = first["version"].get<std::int64_t>();
+  CHECK(run.look()["version"] == version);
+  write(0, 12);
+  CHECK(run.look()["measured"]["shares"]["steps"] == Json({3}));
+  run.write("live/rank-1.json", "{\"rank\": 1, \"trace");  // not ours, and not whole
+  CHECK(run.look()["measured"]["shares"]["steps"] == Json({3}));
+  write(1, 12);
+  CHECK(run.look()["measured"]["shares"]["steps"] == Json({13}));
+  CHECK(run.look()["version"] > version);
+  // Hostile ones are passed over.
+  for (const char* text : {"", "[]", "{}", R"({"rank": -1})", R"({"rank": 99999999999})", R"({"rank": "1"})",
+                           R"({"rank": 1, "name": "", "boot": "", "origin_s": 1e308, "meetings_s": [1],
+                               "peak_bytes": 1, "trace": {"traceEvents": []}})"}) {
+    run.write("live/rank-1.json", text);
+    CHECK(run.look()["measured"]["shares"]["steps"] == Json({13}));
+  }
+}
+
 TEST_CASE("a broken file is a remark, and the rest is shown", "[view]") {
   Made run;
   run.copy_plan();
   run.write("metrics.jsonl", lines(1, 3));
+  std::filesystem::copy_file(STAGECRAFT_TEST_DATA "/run/summary.json", run.root + "/summary.json");
   run.write("timeline.json", "{\"traceEvents\": [");
   const Json document = run.look();
   CHECK(document["progress"]["step"] == 3);

@@ -135,6 +135,9 @@ class SessionRun {
 
  private:
   [[nodiscard]] std::string masked(std::string text) const {
+    const std::string here = here_.path("session");
+    for (std::size_t at = 0; (at = text.find(here, at)) != std::string::npos;)
+      text.replace(at, here.size(), "/HERE");
     for (const auto& [what, by] : options_.masks) text = std::regex_replace(text, std::regex(what), by);
     return text;
   }

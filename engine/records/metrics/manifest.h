@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/plain_name.h"
 #include "engine/records/settings/loss_scale.h"
+#include "engine/records/settings/resume_change.h"
 #include "engine/records/settings/threads.h"
 
 #include <cstdint>
@@ -42,6 +43,7 @@ struct Manifest {
   Json pipeline;     ///< schedule, stage boundaries and, where there are several, replicas
   std::string data;  ///< fingerprints
   std::string model;
+  std::vector<ResumeChange> changes;  ///< of `training`, by the resumes before
   std::vector<CheckpointFile> files;
   std::string hash;  ///< of all other keys; manifest_text() puts it in
 };
@@ -62,6 +64,7 @@ void describe(V& v, Manifest& m) {
   v.optional("loss_scale", m.loss_scale, "float16: of the steps to come");
   v.required("data", m.data, "fingerprint of the data");
   v.required("model", m.model, "fingerprint of the model");
+  v.optional("changes", m.changes, "what resumes have changed in the config (train --resume --allow)");
   v.required("files", m.files, "one per layer with state");
   v.required("hash", m.hash, "XXH3 of all other keys, as compact JSON");
   v.require(m.format == 2, "format", "expected 2; this checkpoint is of another version of Stagecraft");

@@ -6,6 +6,7 @@
 //   metrics.jsonl    one line per step and validation     timeline.json  Chrome trace of the last steps
 //   summary.json     times, memory, last losses           exit.json      after a failure: who failed, and how
 //   logs/rank-N.log  one log per rank                     checkpoints/   step-00000100/, ...
+//   live/rank-N.json while it goes: a rank's last steps   profile.json   what the plan was made from
 
 #include "base/ids.h"
 
@@ -31,6 +32,10 @@ struct RunPaths {
   [[nodiscard]] std::string logs() const { return root + "/logs"; }
   [[nodiscard]] std::string log(Rank rank) const {
     return logs() + "/rank-" + std::to_string(rank.value) + ".log";
+  }
+  [[nodiscard]] std::string live() const { return root + "/live"; }
+  [[nodiscard]] std::string live(Rank rank) const {
+    return live() + "/rank-" + std::to_string(rank.value) + ".json";
   }
   [[nodiscard]] std::string lock() const { return root + "/.lock"; }
   [[nodiscard]] std::string owner() const { return root + "/.owner"; }

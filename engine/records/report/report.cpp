@@ -162,6 +162,7 @@ void Reporter::describe_run() {
   if (plan_.predicted) report_.step.predicted = plan_.predicted->step;
   report_.computed_positions = run_.summary.computed_positions;
   report_.restored = run_.summary.restored;
+  report_.ended = run_.ended;
 }
 
 void Reporter::place_stages() {

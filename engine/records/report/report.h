@@ -1,11 +1,12 @@
 #pragma once
 
-// What a finished run says about its plan: where every stage's time went, and how far each figure is from
+// What a run says about its plan: where every stage's time went, and how far each figure is from
 // what was predicted. Reads a run directory; needs no LibTorch, no MPI and no model.
 //
 // Measured figures are of the steps in timeline.json (the last log.timeline_steps of the run), a step, except
 // the step time, which is the median over all steps of the run's last session (summary.json).
 
+#include "engine/records/metrics/run_paths.h"
 #include "engine/records/metrics/run_summary.h"
 #include "partitioner/plan/plan.h"
 #include "schedules/program/timeline.h"
@@ -109,6 +110,7 @@ struct RunReport {
   std::optional<double> samples_per_second;
   std::optional<double> computed_positions;  ///< as in RunSummary
   bool restored = false;                     ///< likewise
+  bool ended = true;                         ///< as in RunFiles
   std::vector<StageRow> stage_rows;
   std::vector<ActionRow> actions;
   std::vector<MemoryRow> memory;
@@ -131,13 +133,18 @@ void describe(V& v, RunReport& r) {
   auto restored = r.restored ? std::optional(true) : std::nullopt;
   v.optional("restored", restored, "the run's end was lost: figures are those that metrics.jsonl has");
   r.restored = restored.value_or(false);
+  auto ended = r.ended ? std::nullopt : std::optional(false);
+  v.optional("ended", ended, "false: the run goes on or was killed, and this is what it wrote so far");
+  r.ended = ended.value_or(true);
   v.required("stage_times", r.stage_rows, "a step");
   v.required("actions", r.actions, "single times");
   v.required("memory", r.memory, "a rank");
 }
 
-/// What a run directory holds of this. Throws InputError naming the file that is missing or broken.
+/// What a run directory holds of this. Of a run that goes on or was killed: what it has written so far. Throws
+/// InputError naming the file that is missing or broken.
 struct RunFiles {
+  bool ended = true;  ///< by itself or by a signal: it wrote summary.json
   Plan plan;
   Timeline timeline;
   std::vector<MetricsRecord> metrics;
@@ -145,6 +152,9 @@ struct RunFiles {
   std::vector<int> broken_lines;  ///< of metrics.jsonl, left out of `metrics`
 };
 [[nodiscard]] RunFiles read_run(const std::string& run_dir);
+/// Timeline and memory of a run that has not ended, where its ranks have written their last steps (rank_record.h). `run` has
+/// its plan.
+void take_live_records(RunFiles& run, const RunPaths& paths);
 
 [[nodiscard]] RunReport make_report(const RunFiles& run);
 

@@ -14,29 +14,46 @@ std::string error_of(const Compared& figure) {
   return error ? signed_percent(*error) : "";
 }
 
-std::string both(const Compared& figure) {
-  return figure.predicted ? fmt::format("{} ({})", ms_or_none(figure.measured), format_ms(*figure.predicted))
-                          : ms_or_none(figure.measured);
-}
+/// The unit of all times per step: milliseconds, or seconds where a step takes 10 s or more.
+class StepUnit {
+ public:
+  explicit StepUnit(const RunReport& report)
+      : seconds_(report.step.measured.value_or(report.step.predicted.value_or(Seconds{})) >= Seconds{10}) {}
+
+  [[nodiscard]] const char* name() const { return seconds_ ? "s" : "ms"; }
+  [[nodiscard]] std::string text(const std::optional<Seconds>& time) const {
+    return ms_or_none(time && seconds_ ? *time / 1e3 : time);
+  }
+  /// "12.3 (11.9)": measured, predicted.
+  [[nodiscard]] std::string both(const Compared& figure) const {
+    return text(figure.measured) + (figure.predicted ? fmt::format(" ({})", text(figure.predicted)) : "");
+  }
+
+ private:
+  bool seconds_;
+};
 
 std::string step_table(const RunReport& report) {
+  const StepUnit unit(report);
   Table table({"<", "measured", "predicted", "error"});
-  table.row({"step, median ms", ms_or_none(report.step.measured), ms_or_none(report.step.predicted),
-             error_of(report.step)});
-  table.row({"step, p99 ms", ms_or_none(report.step_p99), "", ""});
+  table.row({fmt::format("step, median {}", unit.name()), unit.text(report.step.measured),
+             unit.text(report.step.predicted), error_of(report.step)});
+  table.row({fmt::format("step, p99 {}", unit.name()), unit.text(report.step_p99), "", ""});
   table.row({"bubble", percent_or_none(report.bubble), percent_or_none(report.bubble_predicted), ""});
   table.row({"bubble with free transfers", "", percent_or_none(report.bubble_bound), ""});
   return table.text();
 }
 
 std::string stage_table(const RunReport& report) {
+  const StepUnit unit(report);
   Table table({"stage", "rank", "forward", "backward", "optimizer", "send", "receive", "wait activation",
                "wait gradient", "wait loss", "collective", "other", "idle"});
+  table.keys(2);
   for (const StageRow& row : report.stage_rows) {
-    table.row({fmt::format("{}", row.stage.value), fmt::format("{}", row.rank.value), both(row.forward),
-               both(row.backward), both(row.optimizer), both(row.send), ms_or_none(row.receive),
-               both(row.wait_activation), both(row.wait_gradient), ms_or_none(row.wait_loss),
-               ms_or_none(row.collective), ms_or_none(row.other), both(row.idle)});
+    table.row({fmt::format("{}", row.stage.value), fmt::format("{}", row.rank.value), unit.both(row.forward),
+               unit.both(row.backward), unit.both(row.optimizer), unit.both(row.send), unit.text(row.receive),
+               unit.both(row.wait_activation), unit.both(row.wait_gradient), unit.text(row.wait_loss),
+               unit.text(row.collective), unit.text(row.other), unit.both(row.idle)});
   }
   return table.text();
 }
@@ -44,9 +61,8 @@ std::string stage_table(const RunReport& report) {
 std::string action_table(const RunReport& report) {
   Table table({"stage", "<action", "count", "p50 ms", "p99 ms", "predicted ms", "error"});
   for (const ActionRow& row : report.actions) {
-    table.row({fmt::format("{}", row.stage.value), row.kind, fmt::format("{}", row.count), format_ms(row.p50),
-               format_ms(row.p99), row.predicted ? format_ms(*row.predicted) : "",
-               error_of({row.p50, row.predicted})});
+    table.row({fmt::format("{}", row.stage.value), row.kind, fmt::format("{}", row.count), row.p50, row.p99,
+               row.predicted ? Table::Cell(*row.predicted) : "", error_of({row.p50, row.predicted})});
   }
   return table.text();
 }
@@ -59,7 +75,7 @@ std::string memory_table(const RunReport& report) {
   Table table(columns);
   for (const MemoryRow& row : report.memory) {
     const bool known = row.proved && row.proved->value > 0;
-    std::vector<std::string> cells{
+    std::vector<Table::Cell> cells{
         fmt::format("{}", row.rank.value), row.measured ? format_bytes(*row.measured) : "-",
         known ? format_bytes(*row.proved) : "-",
         known && row.measured ? format_percent(static_cast<double>(row.measured->value) /
@@ -104,9 +120,10 @@ std::string remarks_of(const RunReport& report) {
         "steps "
         "in metrics.jsonl; memory and timeline were not kept\n";
   } else if (report.timeline_steps == 0) {
-    remarks +=
-        "there is no timeline (log.timeline_steps is 0, or the run's end was lost): stages and bubble were "
-        "not measured\n";
+    remarks += report.ended
+                   ? "there is no timeline (log.timeline_steps is 0, or the run's end was lost): stages and "
+                     "bubble were not measured\n"
+                   : "no rank has written its last steps yet: stages and bubble are not known\n";
   }
   return remarks;
 }
@@ -115,12 +132,12 @@ std::string report_text(const RunReport& report) {
   return fmt::format(
       "{}, {}, {}, {} per step; {}{}\n{}\n"
       "Step\n{}\n"
-      "Stages: ms per step, over the last {}; predicted in brackets\n{}\n"
+      "Stages: {} per step, over the last {}; predicted in brackets\n{}\n"
       "Actions: single times\n{}\n"
       "Memory: peak of requested tensor bytes\n{}",
       report.model, report.schedule, plural(report.stages, "stage"),
       plural(report.micro_batches, "micro-batch"), plural(report.steps, "step"),
-      samples_per_second_words(report), remarks_of(report), step_table(report),
+      samples_per_second_words(report), remarks_of(report), step_table(report), StepUnit(report).name(),
       plural(report.timeline_steps, "step"), stage_table(report), action_table(report), memory_table(report));
 }
 

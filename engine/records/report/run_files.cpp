@@ -1,10 +1,17 @@
+#include "base/file_kind.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "engine/records/metrics/run_paths.h"
+#include "engine/records/metrics/step_times.h"
+#include "engine/records/report/rank_record.h"
 #include "engine/records/report/report.h"
 #include "schedules/interchange/chrome_trace.h"
 
+#include <fmt/format.h>
+
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace stagecraft {
 namespace {
@@ -14,21 +21,59 @@ constexpr const char* kMissing =
     "--resume` "
     "goes on with a run that was killed, and writes the file for one that had made all its steps";
 
+/// Of a run that goes on, or was killed: what metrics.jsonl and the ranks' last records tell.
+void take_what_is_there(RunFiles& run, const RunPaths& paths) {
+  StepTimeSample times;
+  RunSummary& summary = run.summary;
+  double samples_per_step = 0;
+  for (const MetricsRecord& record : run.metrics) {
+    (record.validation ? summary.last_validation : summary.last_step) = record;
+    if (record.validation) continue;
+    times.add(Seconds{record.ms / 1e3});
+    summary.steps = record.step;
+    samples_per_step = record.samples_per_second * record.ms / 1e3;
+  }
+  if (times.steps() == 0) {
+    throw InputError({paths.root, ""}, "its run has made no step yet: there is nothing to report");
+  }
+  summary.measured_steps = times.steps();
+  summary.step = times.times();
+  if (summary.step.median.value > 0)
+    summary.samples_per_second = samples_per_step / summary.step.median.value;
+  if (run.plan.predicted) summary.proved_peak = run.plan.predicted->memory;
+  take_live_records(run, paths);
+}
+
 }  // namespace
 
+void take_live_records(RunFiles& run, const RunPaths& paths) {
+  std::vector<RankRecord> records = read_live_records(paths, run.plan.placement().world());
+  if (records.empty()) return;
+  for (const RankRecord& record : records) run.summary.peak.push_back(record.peak);
+  run.timeline = merged(fmt::format("{}, {}", run.plan.model, run.plan.schedule.name), std::move(records), 0);
+}
+
 RunFiles read_run(const std::string& run_dir) {
-  if (!is_folder(run_dir)) throw InputError({run_dir, ""}, "no such run directory");
+  if (!is_there(run_dir)) throw InputError({run_dir, ""}, "no such run directory");
+  const RunPaths paths{run_dir};
+  if (!is_folder(run_dir) || !is_there(paths.plan())) {
+    throw InputError({run_dir, ""}, fmt::format("is {}; a run directory is needed here", kind_at(run_dir)));
+  }
   const auto there = [](const std::string& file, const char* otherwise) {
     if (!is_there(file)) throw InputError({file, ""}, otherwise);
     return file;
   };
-  const RunPaths paths{run_dir};
   RunFiles run;
-  run.plan = read_plan(there(paths.plan(), "is missing, which every run writes when it starts"));
-  run.summary = json::read_file<RunSummary>(there(paths.summary(), kMissing));
+  run.plan = read_plan(paths.plan());
+  run.metrics = read_metrics(paths.metrics(), &run.broken_lines);
+  run.ended = is_there(paths.summary());
+  if (!run.ended) {
+    take_what_is_there(run, paths);
+    return run;
+  }
+  run.summary = json::read_file<RunSummary>(paths.summary());
   const std::string timeline = there(paths.timeline(), kMissing);
   run.timeline = timeline_from_chrome_trace(json::parse_file(timeline), timeline);
-  run.metrics = read_metrics(there(paths.metrics(), kMissing), &run.broken_lines);
   return run;
 }
 

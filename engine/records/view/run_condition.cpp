@@ -44,6 +44,8 @@ RunCondition condition_of(const RunPaths& paths, double quiet, double step_secon
     const bool alive = is_alive(holder);
     if (!there(paths.plan()))
       return {alive ? RunPhase::starting : RunPhase::not_begun, alive ? "no plan yet" : ""};
+    if (!held && !there(paths.summary()))
+      return {RunPhase::killed, "no process has held this folder: it is a copy"};
     const bool over = there(paths.summary());  // a session removes it behind its first step
     if (!alive && there(paths.exit_record())) return of_exit(paths.exit_record());
     if (over) {

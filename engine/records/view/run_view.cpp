@@ -91,13 +91,12 @@ void RunView::with_remark(const std::function<void()>& read) {
 
 /// What the plan says, priced once.
 void RunView::read_plan() {
-  plan_ = predicted_ = predicted_shares_ = report_ = nullptr;
-  notes_.clear();
+  plan_ = predicted_ = predicted_shares_ = nullptr;
   predicted_step_ms_ = 0;
+  files_ = {};
   if (look(paths_.plan()) == Seen{}) return;
-  RunFiles run;
-  run.plan = stagecraft::read_plan(paths_.plan());
-  const Plan& plan = run.plan;
+  files_.plan = stagecraft::read_plan(paths_.plan());
+  const Plan& plan = files_.plan;
   plan_ = {{"model", plan.model},
            {"dtype", plan.dtype},
            {"schedule", plan.schedule.name},
@@ -105,19 +104,6 @@ void RunView::read_plan() {
            {"micro_batch_size", plan.micro_batch_size},
            {"stages", stages_of(plan)}};
   if (plan.predicted) predicted_step_ms_ = plan.predicted->step.value * 1e3;
-  if (plan.predicted) run.summary.proved_peak = plan.predicted->memory;
-  with_remark([&] {
-    if (look(paths_.summary()) != Seen{}) run.summary = json::read_file<RunSummary>(paths_.summary());
-  });
-  with_remark([&] {
-    if (look(paths_.timeline()) == Seen{}) return;
-    run.timeline = timeline_from_chrome_trace(json::parse_file(paths_.timeline()), paths_.timeline());
-  });
-  timeline_ = drawn_timeline(run.timeline);
-  shares_ = rank_shares(run.timeline);
-  const RunReport report = make_report(run);
-  report_ = json::write(report);
-  if (look(paths_.summary()) != Seen{}) notes_ = remarks_of(report);
   if (!plan.costs) return;
   const std::vector<int> groups = segment_groups(find_schedule(plan.schedule.name),
                                                  static_cast<int>(plan.stages.size()), plan.micro_batches);
@@ -128,22 +114,65 @@ void RunView::read_plan() {
   predicted_shares_ = rank_shares(timeline);
 }
 
+/// What was measured, beside it.
+void RunView::show_measured() {
+  timeline_ = drawn_timeline(files_.timeline);
+  shares_ = rank_shares(files_.timeline);
+  const RunReport report = make_report(files_);
+  report_ = json::write(report);
+  notes_ = files_.ended ? remarks_of(report) : "";
+}
+
+void RunView::read_results() {
+  timeline_ = shares_ = report_ = nullptr;
+  notes_.clear();
+  live_seen_.clear();
+  if (plan_.is_null()) return;
+  if (files_.plan.predicted) files_.summary.proved_peak = files_.plan.predicted->memory;
+  files_.ended = look(paths_.summary()) != Seen{};
+  if (files_.ended) {
+    with_remark([&] { files_.summary = json::read_file<RunSummary>(paths_.summary()); });
+    with_remark([&] {
+      if (look(paths_.timeline()) == Seen{}) return;
+      files_.timeline = timeline_from_chrome_trace(json::parse_file(paths_.timeline()), paths_.timeline());
+    });
+  }
+  show_measured();
+}
+
+/// Of a run that goes: ranks write their last steps one after another, and until all have, the old ones stay.
+void RunView::follow_live() {
+  if (plan_.is_null() || files_.ended) return;
+  const int world = files_.plan.placement().world();
+  const std::vector<Seen> seen{look(paths_.live(Rank{0})), look(paths_.live(Rank{world - 1}))};
+  if (seen == live_seen_ || seen.front() == Seen{} || seen.back() == Seen{}) return;
+  RunFiles now = files_;
+  now.summary.peak.clear();
+  take_live_records(now, paths_);
+  if (now.summary.peak.empty()) return;
+  live_seen_ = seen;
+  files_ = std::move(now);
+  ++version_;
+  with_remark([this] { show_measured(); });
+}
+
 void RunView::follow_results() {
   const std::vector<Seen> seen{look(paths_.plan()), look(paths_.summary()), look(paths_.timeline()),
                                look(paths_.config())};
-  if (seen == results_seen_) return;
+  if (seen == results_seen_) return follow_live();
   results_seen_ = seen;
   ++version_;
   result_remarks_.clear();
-  timeline_ = shares_ = nullptr;
   total_steps_ = 0;
   with_remark([this] { read_plan(); });
+  with_remark([this] { read_results(); });
   with_remark([this] {
     if (look(paths_.config()) == Seen{}) return;
     const Json config = json::parse_file(paths_.config());
     if (config.is_object() && config.contains("train_steps") && config["train_steps"].is_number_integer())
       total_steps_ = config["train_steps"].get<std::int64_t>();
   });
+  follow_live();
 }
 
 Json RunView::progress() {

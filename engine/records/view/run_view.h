@@ -5,6 +5,7 @@
 // changed.
 
 #include "base/json.h"
+#include "engine/records/report/report.h"
 #include "engine/records/view/run_condition.h"
 #include "engine/records/view/run_history.h"
 #include "engine/records/view/run_marks.h"
@@ -28,6 +29,8 @@ class RunView {
   /// files that are missing, broken or half-written; "remarks" names them. Without plan, report and timelines
   /// for whom `have` these, by the "version" of an earlier document.
   [[nodiscard]] Json document(std::int64_t have = -1);
+  /// Its "progress" alone: how the run is, and how far.
+  [[nodiscard]] Json progress();
 
  private:
   /// What tells that a file was replaced.
@@ -37,9 +40,11 @@ class RunView {
   };
   [[nodiscard]] static Seen look(const std::string& path);
   void read_plan();
+  void read_results();
+  void follow_live();
+  void show_measured();
   void with_remark(const std::function<void()>& read);  ///< what it throws is a remark
   void follow_results();
-  [[nodiscard]] Json progress();
   [[nodiscard]] Json series() const;
   void remark(const std::string& text) { remarks_.push_back(text); }
 
@@ -50,7 +55,8 @@ class RunView {
   std::int64_t broken_lines_ = 0;
   bool all_read_ = false;
   std::int64_t version_ = 0;  ///< of what follows from the files below
-  std::vector<Seen> results_seen_;
+  std::vector<Seen> results_seen_, live_seen_;
+  RunFiles files_;                ///< but for the metrics, which are in history_
   std::int64_t total_steps_ = 0;  ///< 0: not known
   Json plan_, report_, timeline_, shares_, predicted_, predicted_shares_;
   double predicted_step_ms_ = 0;

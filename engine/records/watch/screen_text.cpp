@@ -97,12 +97,9 @@ std::string text_of(const Json& document, const Json& run, int columns, bool alo
   std::string text =
       fmt::format("{}: {}", run["name"].get<std::string>(), progress["phase"].get<std::string>());
   if (const auto words = progress["words"].get<std::string>(); !words.empty()) text += " (" + words + ")";
-  text += fmt::format("\n  step {}", progress["step"].get<std::int64_t>());
+  text += "\n  " + position_text(progress);
   if (progress["steps"].is_number()) {
     const double share = progress["step"].get<double>() / std::max(1.0, progress["steps"].get<double>());
-    text += fmt::format(" of {}", progress["steps"].get<std::int64_t>());
-    if (progress["left_s"].is_number())
-      text += fmt::format(", {} left", format_duration(Seconds{progress["left_s"].get<double>()}));
     text += fmt::format("\n  {} {}", bar_of(share, width), format_percent(share));
   }
   text += '\n';
@@ -151,6 +148,14 @@ std::string cut_lines(const std::string& text, std::size_t columns) {
 }
 
 }  // namespace
+
+std::string position_text(const Json& progress) {
+  std::string text = fmt::format("step {}", progress["step"].get<std::int64_t>());
+  if (progress["steps"].is_number()) text += fmt::format(" of {}", progress["steps"].get<std::int64_t>());
+  if (progress["left_s"].is_number())
+    text += fmt::format(", {} left", format_duration(Seconds{progress["left_s"].get<double>()}));
+  return text;
+}
 
 std::string screen_text(const Json& document, int columns) {
   const Json& runs = document["runs"];

@@ -12,4 +12,7 @@ namespace stagecraft {
 /// as a curve where there is one run, and each rank's time as a bar of letters. Lines have at most `columns`.
 [[nodiscard]] std::string screen_text(const Json& document, int columns);
 
+/// "step 400 of 900, 12 min left", of a run's "progress" (RunView).
+[[nodiscard]] std::string position_text(const Json& progress);
+
 }  // namespace stagecraft

@@ -1,6 +1,7 @@
 #include "engine/run/resolve/find_plan.h"
 
 #include "base/files.h"
+#include "base/input_path.h"
 #include "engine/run/resolve/devices.h"
 #include "engine/run/resolve/quick_profile.h"
 #include "partitioner/search/planner.h"
@@ -11,7 +12,10 @@ FoundPlan find_plan(const RunConfig& config, const std::string& file, const Trai
                     const std::string& plan_path, const std::optional<World>& world,
                     const std::string& kept) {
   const std::string path = plan_path.empty() ? config.pipeline.plan.value_or("") : plan_path;
-  if (!path.empty()) return {.plan = read_plan(path), .source = path};
+  if (!path.empty()) {
+    if (plan_path.empty()) require_there(path, {file, "/pipeline/plan"});
+    return {.plan = read_plan(path), .source = path};
+  }
   const PlanRequest request = plan_request(config, world);
   check_stages(request, config.pipeline, file, world);
   const int threads = rank_threads(config, world);
@@ -27,8 +31,9 @@ FoundPlan find_plan(const RunConfig& config, const std::string& file, const Trai
   const Profile& profile = *found.profile;
   if (std::string links = unmeasured_links(config, profile); !links.empty())
     found.notes.push_back(std::move(links));
+  const Cluster cluster = plan_cluster(config, file, inputs.model, profile, world);
   try {
-    found.plan = make_plan(profile, plan_cluster(config, inputs.model, profile, world), request).best.plan;
+    found.plan = make_plan(profile, cluster, request).best.plan;
   } catch (const InputError& error) {
     throw InputError({file, "/pipeline"}, error.what());
   }

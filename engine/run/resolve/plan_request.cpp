@@ -1,5 +1,6 @@
 #include "engine/run/resolve/plan_request.h"
 
+#include "base/input_path.h"
 #include "base/text.h"
 #include "engine/device/accelerators.h"
 #include "engine/run/resolve/device_reserve.h"
@@ -100,9 +101,12 @@ std::string unmeasured_links(const RunConfig& config, const Profile& profile) {
       kLocalLink.latency.value * 1e6, kLocalLink.bytes_per_second / 1e9);
 }
 
-Cluster plan_cluster(const RunConfig& config, const Model& model, const Profile& profile,
-                     const std::optional<World>& world) {
-  if (config.cluster) return read_cluster(*config.cluster);
+Cluster plan_cluster(const RunConfig& config, const std::string& file, const Model& model,
+                     const Profile& profile, const std::optional<World>& world) {
+  if (config.cluster) {
+    require_there(*config.cluster, {file, "/cluster"});
+    return read_cluster(*config.cluster);
+  }
   const Link link = profile.link ? profile.link->link : kLocalLink;
   Cluster cluster = flat_cluster("this machine", world ? world->ranks : ranks_without_launcher(config), link);
   if (config.device == DeviceKind::cpu) return cluster;

@@ -47,7 +47,7 @@ void check_stages(const PlanRequest& request, const PipelineConfig& pipeline, co
 
 /// The config's cluster, or this machine with `world` (absent: as many as it has cores) ranks; on GPUs with what a card
 /// has free for each (device_reserve.h).
-[[nodiscard]] Cluster plan_cluster(const RunConfig& config, const Model& model, const Profile& profile,
-                                   const std::optional<World>& world);
+[[nodiscard]] Cluster plan_cluster(const RunConfig& config, const std::string& file, const Model& model,
+                                   const Profile& profile, const std::optional<World>& world);
 
 }  // namespace stagecraft

@@ -89,6 +89,7 @@ Profile quick_profile(const RunConfig& config, const std::string& file, const Tr
   at::set_num_threads(threads_before);
   profile.threads = threads;
   profile.device = device_name(device);
+  if (const auto peak = peak_flops_of(config, /*ranks=*/1)) profile.peak_tflops = *peak / 1e12;
   if (const auto clock = clock_of(device)) {
     profile.device_megahertz = clock->megahertz;
     profile.device_most_megahertz = clock->most_megahertz;

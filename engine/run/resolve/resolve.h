@@ -4,6 +4,7 @@
 // arguments give the same run.
 
 #include "engine/config/config.h"
+#include "engine/records/settings/resume_change.h"
 #include "engine/run/resolve/find_plan.h"
 #include "engine/run/resolve/plan_request.h"
 #include "engine/run/resolve/training_inputs.h"
@@ -18,15 +19,17 @@ namespace stagecraft {
 
 /// Where a run begins: at 0, or behind a checkpoint.
 struct StartPoint {
-  std::int64_t step = 0;         ///< steps made already
-  bool validation_owed = false;  ///< and the validation due after them was not
-  std::string checkpoint;        ///< folder; "" for a fresh start
+  std::int64_t step = 0;                ///< steps made already
+  bool validation_owed = false;         ///< and the validation due after them was not
+  std::string checkpoint;               ///< folder; "" for a fresh start
+  std::vector<ResumeChange> changes{};  ///< of the config, by this resume and those before
 };
 template <class V>
 void describe(V& v, StartPoint& s) {
   v.required("step", s.step, "steps made already");
   v.required("validation_owed", s.validation_owed, "the validation due after them was not made");
   v.required("checkpoint", s.checkpoint, "folder; empty for a fresh start");
+  v.optional("changes", s.changes, "of the config, by resumes");
 }
 
 /// All of a run but its data and its weights: what rank 0 tells the others.

@@ -7,7 +7,6 @@
 #include "engine/run/save/checkpoint_folder.h"
 #include "models/tensors/safetensors.h"
 #include "models/tensors/safetensors_writer.h"
-#include "schedules/generators/registry.h"
 
 #include <c10/util/accumulate.h>
 #include <fmt/format.h>
@@ -22,17 +21,6 @@
 
 namespace stagecraft {
 namespace {
-
-std::string first_difference(const Json& before, const Json& now) {
-  const Json patch = Json::diff(before, now);
-  if (patch.empty()) return "";
-  const auto pointer = patch.front().at("path").get<std::string>();
-  const auto value = [&](const Json& json) {
-    const Json::json_pointer at(pointer);
-    return json.contains(at) ? json::brief(json.at(at)) : std::string("nothing");
-  };
-  return fmt::format("{}: {} there, {} in this run", pointer, value(before), value(now));
-}
 
 /// The file of a layer, held against the manifest when there is one, and those of the layers that own its
 /// tied weights.
@@ -142,15 +130,6 @@ OptimizerState optimizer_state(const LayerFiles& files, int index, const Tensors
     throw InputError({file.path, ""}, fmt::format("tensor \"{}\" is none of this optimizer's", name));
   }
   return state;
-}
-
-/// Whether a program brought a run's batches. What they are is its own business, so such a run goes on from
-/// any data, and a run with data from such a one. Of the model only the layers' names and sizes are compared
-/// then, as its state is
-/// read: its fingerprint has the samples in it.
-bool brings_batches(const Json& identity) {
-  const Json::json_pointer type("/data/type");
-  return identity.contains(type) && identity.at(type) == "given";
 }
 
 }  // namespace
@@ -303,34 +282,6 @@ void note_validation(const std::string& checkpoint) {
   const std::string text = manifest_text(manifest);
   write_file_atomically(checkpoint + "/" + kManifestName, {text}, Links::replace,
                         [&](const std::string& aside) { compare_with_file(aside, {text}); });
-}
-
-void check_resume(const Manifest& manifest, const std::string& checkpoint, const RunConfig& config,
-                  const TrainingInputs& inputs, const Plan& plan) {
-  const auto refuse = [&](const std::string& why) {
-    throw InputError({checkpoint, ""}, "this run cannot go on from there: " + why);
-  };
-  const bool synchronous = find_schedule(plan.schedule.name).synchronous;
-  if (manifest.synchronous && !synchronous) {
-    refuse(fmt::format("its schedule was synchronous, {} is not", plan.schedule.name));
-  }
-  const std::int64_t steps = run_shape(config, *inputs.data, synchronous).steps;
-  Json before = manifest.training, now = training_identity(config, steps, manifest.synchronous);
-  const bool given = brings_batches(before) || brings_batches(now);
-  for (Json* identity : {&before, &now}) {
-    if (!given) break;
-    identity->erase("data");
-    (*identity)["model"].erase("fields");
-  }
-  if (const std::string what = first_difference(before, now); !what.empty()) refuse(what);
-  if (!given && manifest.data != inputs.data->fingerprint())
-    refuse("the data files have changed; a new run with \"initial_checkpoint\" starts from its weights");
-  if (!given && manifest.model != inputs.model.fingerprint)
-    refuse("the model has changed; a new run with \"initial_checkpoint\" starts from its weights");
-  const std::string what = first_difference(manifest.pipeline, pipeline_of(plan));
-  if (!manifest.synchronous && !what.empty()) {
-    refuse(fmt::format("an asynchronous run goes on with its own pipeline only ({})", what));
-  }
 }
 
 void load_checkpoint(const std::string& checkpoint, const Model& model, const ModelOptimizer& optimizer,

@@ -58,10 +58,6 @@ Saved save_checkpoint(const RunSetup& setup, const RunPaths& paths, const Worker
 /// The validation that `checkpoint` says is owed was made: its manifest says so from now on.
 void note_validation(const std::string& checkpoint);
 
-/// Throws InputError, naming what differs, where a run of `config` cannot go on from this state.
-void check_resume(const Manifest& manifest, const std::string& checkpoint, const RunConfig& config,
-                  const TrainingInputs& inputs, const Plan& plan);
-
 /// The layers that `worker` holds, optimizer state included. Every file is held against its hash first.
 /// Throws InputError naming the file: corrupt, unreadable, or not exactly the tensors that there must be.
 void load_checkpoint(const std::string& checkpoint, const Model& model, const ModelOptimizer& optimizer,

@@ -164,6 +164,7 @@ Manifest manifest_of(const RunSetup& setup, const std::string& run, std::int64_t
   manifest.threads = setup.config().threads_per_rank;
   manifest.synchronous = setup.synchronous();
   manifest.pipeline = pipeline_of(setup.plan());
+  manifest.changes = setup.start().changes;
   manifest.data = setup.inputs().data->fingerprint();
   manifest.model = setup.inputs().model.fingerprint;
   return manifest;

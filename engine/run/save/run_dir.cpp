@@ -70,8 +70,8 @@ std::string run_of_checkpoints(const RunPaths& paths) {
 
 /// What a session that was killed left half-written: names aside of the run's own files.
 void sweep_run_files(const RunPaths& paths) {
-  for (const std::string& file : {paths.config(), paths.plan(), paths.timeline(), paths.summary(),
-                                  paths.exit_record(), paths.root + "/probe"}) {
+  for (const std::string& file : {paths.config(), paths.plan(), paths.profile(), paths.timeline(),
+                                  paths.summary(), paths.exit_record(), paths.root + "/probe"}) {
     sweep_asides(file, /*alone=*/true);
   }
 }

@@ -2,7 +2,7 @@
 
 // Clocks of several machines beside each other. Monotonic clocks start anywhere, and no two run at the same rate:
 // 50 ppm are 3 ms per minute. So all ranks meet in barriers several times over a run and note when, each by
-// its own clock. Between two meetings one clock is a line over the other.
+// its own clock. Between two meetings one clock is a line over the other (engine/records/report/clock_line.h).
 
 #include "base/ids.h"
 #include "engine/transport/transport.h"
@@ -29,21 +29,6 @@ class ClockMeetings {
 
  private:
   std::vector<std::vector<Seconds>> times_;
-};
-
-/// From one clock to another, of which these are the times of the same meetings. Before the first and behind the
-/// last meeting clocks run on as between the two nearest.
-class ClockLine {
- public:
-  ClockLine(const std::vector<std::vector<Seconds>>& from, const std::vector<std::vector<Seconds>>& to);
-  [[nodiscard]] Seconds operator()(Seconds time) const;
-
- private:
-  struct Point {
-    double from = 0;
-    double ahead = 0;  ///< of the other clock
-  };
-  std::vector<Point> points_;  ///< by time
 };
 
 }  // namespace stagecraft

@@ -66,13 +66,12 @@ std::string plan_table(const RunSetup& setup) {
       parameters += parameters_of(*model.layers[static_cast<std::size_t>(i)]);
     std::vector<int> ranks;
     for (const Rank rank : plan.stages[s].ranks) ranks.push_back(rank.value);
-    std::vector<std::string> row{fmt::format("{}", s), fmt::format("{}", fmt::join(ranks, ",")),
+    std::vector<Table::Cell> row{fmt::format("{}", s), fmt::format("{}", fmt::join(ranks, ",")),
                                  layer_range(setup, s), count_of(parameters)};
     if (plan.costs) {
       const StageCosts& costs = plan.costs->stages[s];
-      row.insert(row.end(),
-                 {format_ms(costs.forward), format_ms(costs.backward_input + costs.backward_weight),
-                  s + 1 < plan.stages.size() ? format_bytes(costs.output) : ""});
+      row.insert(row.end(), {costs.forward, costs.backward_input + costs.backward_weight,
+                             s + 1 < plan.stages.size() ? format_bytes(costs.output) : ""});
     } else {
       row.insert(row.end(), {"", "", ""});
     }

@@ -4,9 +4,9 @@
 
 #include "engine/core/worker.h"
 #include "engine/records/metrics/metrics.h"
+#include "engine/records/metrics/step_times.h"
 #include "engine/run/resolve/setup.h"
 #include "engine/run/show/progress.h"
-#include "engine/run/show/step_times.h"
 
 #include <chrono>
 #include <optional>

@@ -5,6 +5,7 @@
 #include "engine/records/metrics/metrics.h"
 #include "engine/run/resolve/devices.h"
 #include "engine/run/resolve/memory_check.h"
+#include "engine/run/show/live_record.h"
 #include "engine/transport/cores.h"
 #include "models/data/buckets.h"
 #include "schedules/interchange/chrome_trace.h"
@@ -17,26 +18,6 @@
 
 namespace stagecraft {
 namespace {
-
-std::vector<std::vector<Seconds>> meetings_of(const Json& rank) {
-  std::vector<std::vector<Seconds>> meetings;
-  for (const Json& meeting : rank.at("meetings")) {
-    auto& times = meetings.emplace_back();
-    for (const Json& time : meeting) times.emplace_back(time.get<double>());
-  }
-  return meetings;
-}
-
-/// From a rank's event times to the reporter's.
-std::function<Seconds(Seconds)> clock_between(const Json& theirs, const Json& mine) {
-  const Seconds origin{theirs.at("origin").get<double>()}, here{mine.at("origin").get<double>()};
-  if (theirs.at("boot") == mine.at("boot")) {
-    return [shift = origin - here](Seconds time) { return time + shift; };
-  }
-  return [origin, here, line = ClockLine(meetings_of(theirs), meetings_of(mine))](Seconds time) {
-    return line(origin + time) - here;
-  };
-}
 
 /// What follows from the plan, the model and the steps' times.
 RunSummary of_steps(const RunSetup& setup, const StepTimeSample& times) {
@@ -102,38 +83,14 @@ RunResults gather_results(const RunSetup& setup, const Worker& worker, Transport
     const Bytes needed = needs.at(results.cards.size()).bytes;
     results.cards.push_back({.reserved = bytes(2), .used = bytes(3), .total = bytes(4), .needed = needed});
   }
-  Timeline mine;
-  mine.events = worker.events();
-  Json text;
-  text["boot"] = transport::boot_id();
-  text["origin"] = worker.clock_origin().value;
-  text["meetings"] = Json::array();
-  for (const std::vector<Seconds>& meeting : meetings.times()) {
-    Json& times = text["meetings"].emplace_back(Json::array());
-    for (const Seconds time : meeting) times.push_back(time.value);
-  }
-  text["trace"] = to_chrome_trace(mine);
-  Timeline& timeline = results.timeline;
-  timeline.title = fmt::format("{}, {}", setup.inputs().model.name, setup.plan().schedule.name);
-  transport.gather_text(setup.reporter(), text.dump(), [&](Rank rank, const std::string& written) {
-    timeline.rank_names.push_back(setup.rank_name(rank));
-    const Json theirs = Json::parse(written);
-    const std::function<Seconds(Seconds)> here = clock_between(theirs, text);
-    for (Event event :
-         timeline_from_chrome_trace(theirs.at("trace"), fmt::format("events of rank {}", rank.value))
-             .events) {
-      event.begin = here(event.begin);
-      event.end = here(event.end);
-      timeline.events.push_back(event);
-    }
+  const std::string text = record_json(rank_record(setup, transport.rank(), worker, meetings)).dump();
+  std::vector<RankRecord> records;
+  transport.gather_text(setup.reporter(), text, [&](Rank rank, const std::string& written) {
+    records.push_back(record_from(Json::parse(written), fmt::format("events of rank {}", rank.value)));
   });
   if (transport.rank() != setup.reporter()) return results;
-  Seconds first{std::numeric_limits<double>::infinity()};
-  for (const Event& event : timeline.events) first = std::min(first, event.begin);
-  for (Event& event : timeline.events) {
-    event.begin -= first;
-    event.end -= first;
-  }
+  results.timeline = merged(fmt::format("{}, {}", setup.inputs().model.name, setup.plan().schedule.name),
+                            std::move(records), setup.reporter().index());
   return results;
 }
 

@@ -1,6 +1,8 @@
 #include "engine/run/start/prepare.h"
 
+#include "base/file_kind.h"
 #include "base/files.h"
+#include "base/input_path.h"
 #include "base/json.h"
 #include "base/table.h"
 #include "engine/records/metrics/metrics.h"
@@ -8,8 +10,8 @@
 #include "engine/run/resolve/find_plan.h"
 #include "engine/run/resolve/plan_agreement.h"
 #include "engine/run/resolve/resolve.h"
-#include "engine/run/save/checkpoint.h"
 #include "engine/run/save/checkpoint_folder.h"
+#include "engine/run/save/resume_check.h"
 #include "models/data/data_facts.h"
 
 #include <fmt/format.h>
@@ -77,6 +79,16 @@ std::string saves_late(const ResolvedRun& run) {
                      format_duration(predicted));
 }
 
+/// A folder of files per layer: a checkpoint, or what another framework wrote so.
+void check_initial_checkpoint(const std::string& folder, const InputPlace& place) {
+  require_there(folder, place);
+  const std::string kind = kind_at(folder);
+  if (kind == "a folder" || kind == "a checkpoint") return;
+  throw InputError(
+      place,
+      fmt::format("{} is {}; expected a checkpoint, as in RUN_DIR/checkpoints/step-00000100", folder, kind));
+}
+
 /// Nothing is trained from weights that are not there.
 void check_weights(const Model& model, const std::string& file) {
   for (const LayerPtr& layer : model.layers) {
@@ -109,6 +121,7 @@ void check_start(const Manifest& manifest, const std::string& checkpoint, const 
 Prepared prepare(const TrainRequest& request, RunConfig config, const std::optional<World>& launched,
                  const std::function<void(const RunPaths&)>& locked) {
   const std::string& file = request.config;
+  check_allowed(request.allowed_changes);
   Prepared prepared;
   check_device(config, file);
   const std::optional<World> world = usable_world(config, file, launched);
@@ -125,10 +138,8 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
     if (std::string remark = slow_bfloat16(); !remark.empty()) prepared.notes.push_back(std::move(remark));
   }
   TrainingInputs inputs = open_training_inputs(config, file);
-  if (config.initial_checkpoint && !is_folder(*config.initial_checkpoint)) {
-    throw InputError({file, "/initial_checkpoint"},
-                     fmt::format("no such folder: {}", *config.initial_checkpoint));
-  }
+  if (config.initial_checkpoint)
+    check_initial_checkpoint(*config.initial_checkpoint, {file, "/initial_checkpoint"});
   StartPoint start;
   std::optional<Manifest> manifest;
   if (request.resume) {
@@ -181,7 +192,14 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
         inputs.model.compiled_for->why_unused(run.config.micro_batch_size, run.config.threads_per_rank);
     if (!why.empty()) prepared.notes.push_back("the model's compiled code is not run: " + why);
   }
-  if (manifest) check_resume(*manifest, run.start.checkpoint, run.config, inputs, run.plan);
+  if (manifest) {
+    const std::vector<ResumeChange> changes =
+        check_resume(*manifest, run.start.checkpoint, run.config, inputs, run.plan, request.allowed_changes);
+    for (const ResumeChange& change : changes) prepared.notes.push_back(change_text(change));
+    std::vector<ResumeChange>& all = resolution.run.start.changes;
+    all = manifest->changes;
+    all.insert(all.end(), changes.begin(), changes.end());
+  }
   prepared.setup = std::make_unique<RunSetup>(std::move(resolution.run), std::move(inputs),
                                               world ? std::optional(Rank{0}) : std::nullopt);
   return prepared;
@@ -190,7 +208,8 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
 std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& setup,
                                          const std::optional<Profile>& profile) {
   const StartPoint& start = setup.start();
-  for (const std::string& folder : {paths.logs(), paths.checkpoints()}) {
+  (void)remove_tree(paths.live());  // of a session before
+  for (const std::string& folder : {paths.logs(), paths.checkpoints(), paths.live()}) {
     make_folder(folder);
     require_own_folder(folder);
   }

@@ -59,6 +59,7 @@ void announce(const Prepared& prepared, const TrainOutput& output) {
 /// The run had made all its steps, and may have been killed while it put things away.
 void tidy_over(const Prepared& prepared, const TrainOutput& output) {
   const RunPaths& paths = prepared.directory->paths();
+  (void)remove_tree(paths.live());
   for (const std::string& remark : write_missing_results(paths, *prepared.setup)) output.note(remark);
   const std::int64_t keep = prepared.setup->config().checkpoint.keep;
   for (const std::string& remark : tidy_checkpoints(paths.checkpoints(), keep, paths.run)) {

@@ -20,6 +20,8 @@ struct TrainRequest {
   /// Of torch.distributed's that has all processes of torchrun: how they talk. Without one they are refused.
   std::string process_group;
   bool resume = false;
+  std::vector<std::string>
+      allowed_changes;        ///< of a resume: keys below which the config may differ (resume_check.h)
   bool dry_run = false;       ///< stop when everything is proved and shown
   bool print_config = false;  ///< give back the effective config and stop
 };

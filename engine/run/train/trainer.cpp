@@ -15,6 +15,7 @@
 #include "engine/run/save/last_state.h"
 #include "engine/run/save/saving_probe.h"
 #include "engine/run/show/clock_meetings.h"
+#include "engine/run/show/live_record.h"
 #include "engine/run/show/summary.h"
 #include "engine/run/train/exit_note.h"
 #include "engine/run/train/log_file.h"
@@ -234,6 +235,7 @@ class Trainer {
   bool nobody_writes_ = false;  ///< as all ranks last heard
   bool several_machines_ = false;
   ClockMeetings meetings_;  ///< of several machines' clocks
+  LiveRecord live_{setup_, paths_, transport_.rank()};
 };
 
 void Trainer::watch_host() {
@@ -333,6 +335,9 @@ bool Trainer::carry_out(const Segment& segment, const Segment* next) {
   if (!train) return whole;
   if (reporter_ && outcome_.steps == setup_.start().step) remove_results(paths_);
   outcome_.steps = segment.first_step + groups;
+  live_.steps_made(segment.first_step, outcome_.steps, worker_, meetings_);
+  if (const std::string why = live_.failure(); !why.empty())
+    log_->warn("the last steps cannot be shown: {}", why);
   return true;
 }
 
@@ -464,6 +469,7 @@ void Trainer::finish() {
   const auto watch = watch_disk(setup_, paths_, transport_, doing_.what, tell_);
   meet();
   const RunResults results = gather_results(setup_, worker_, transport_, meetings_);
+  live_.finish();
   if (reporter_) {
     reporter_->sync();
     const std::int64_t before = setup_.start().step;
@@ -489,6 +495,7 @@ void Trainer::finish() {
     }
   }
   transport_.barrier();  // nobody leaves before the files are there
+  if (reporter_) (void)remove_tree(paths_.live());
   log_->info("{} after step {}", outcome_.stopped_by == 0 ? "done" : "stopped", outcome_.steps);
 }
 

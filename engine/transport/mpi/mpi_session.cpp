@@ -6,6 +6,7 @@
 #include "engine/transport/mpi/futex_signals.h"
 #include "engine/transport/mpi/mpi_check.h"
 #include "engine/transport/mpi/mpi_transport.h"
+#include "engine/transport/mpi/quiet_abort.h"
 #include "engine/transport/waits.h"
 
 #include <climits>
@@ -127,6 +128,6 @@ void MpiSession::ring(Rank peer) noexcept {
   if (signals_) signals_->ring(peer);
 }
 
-void MpiSession::end_others(int exit_code) noexcept { MPI_Abort(MPI_COMM_WORLD, exit_code); }
+void MpiSession::end_others(int exit_code) noexcept { transport::quiet_abort(exit_code); }
 
 }  // namespace stagecraft

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/nearest.h"
 #include "base/plain_name.h"
 #include "models/tensors/shape_text.h"
 

@@ -1,6 +1,7 @@
 #include "models/captured/operators/operators.h"
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "models/captured/operators/ctc_loss.h"
 #include "models/captured/operators/device_kernels.h"
 #include "models/captured/operators/gru.h"

@@ -1,7 +1,7 @@
-#include "engine/run/show/step_times.h"
+#include "engine/records/metrics/step_times.h"
 
+#include "base/mix.h"
 #include "base/statistics.h"
-#include "models/data/mix.h"
 
 #include <algorithm>
 #include <bit>

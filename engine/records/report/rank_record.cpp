@@ -1,0 +1,120 @@
+#include "engine/records/report/rank_record.h"
+
+#include "base/error.h"
+#include "engine/records/report/clock_line.h"
+#include "schedules/interchange/chrome_trace.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <set>
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+/// From a rank's event times to the reporter's.
+std::function<Seconds(Seconds)> clock_between(RankRecord& theirs, const RankRecord& mine) {
+  if (theirs.boot == mine.boot) {
+    return [shift = theirs.origin - mine.origin](Seconds time) { return time + shift; };
+  }
+  // While a run goes, one may have been to a meeting more.
+  std::vector<std::vector<Seconds>> ours = mine.meetings;
+  const std::size_t common = std::min(theirs.meetings.size(), ours.size());
+  theirs.meetings.resize(common);
+  ours.resize(common);
+  return [origin = theirs.origin, here = mine.origin, line = ClockLine(theirs.meetings, ours)](Seconds time) {
+    return line(origin + time) - here;
+  };
+}
+
+void keep_common_steps(std::vector<RankRecord>& records) {
+  std::set<std::int64_t> common;
+  for (std::size_t r = 0; r < records.size(); ++r) {
+    std::set<std::int64_t> its;
+    for (const Event& event : records[r].events) {
+      if (r == 0 || common.contains(event.step)) its.insert(event.step);
+    }
+    common = std::move(its);
+  }
+  for (RankRecord& record : records) {
+    std::erase_if(record.events, [&](const Event& event) { return !common.contains(event.step); });
+  }
+}
+
+}  // namespace
+
+Json record_json(const RankRecord& record) {
+  Json json;
+  json["rank"] = record.rank.value;
+  json["name"] = record.name;
+  json["boot"] = record.boot;
+  json["origin_s"] = record.origin.value;
+  json["meetings_s"] = Json::array();
+  for (const std::vector<Seconds>& meeting : record.meetings) {
+    Json& times = json["meetings_s"].emplace_back(Json::array());
+    for (const Seconds time : meeting) times.push_back(time.value);
+  }
+  json["peak_bytes"] = record.peak.value;
+  Timeline timeline;
+  timeline.events = record.events;
+  json["trace"] = to_chrome_trace(timeline);
+  return json;
+}
+
+RankRecord record_from(const Json& json, const std::string& file) try {
+  RankRecord record;
+  record.rank = Rank{json.at("rank").get<int>()};
+  record.name = json.at("name").get<std::string>();
+  record.boot = json.at("boot").get<std::string>();
+  record.origin = Seconds{json.at("origin_s").get<double>()};
+  for (const Json& meeting : json.at("meetings_s")) {
+    std::vector<Seconds>& times = record.meetings.emplace_back();
+    for (const Json& time : meeting) times.emplace_back(time.get<double>());
+  }
+  record.peak = Bytes{json.at("peak_bytes").get<std::int64_t>()};
+  record.events = timeline_from_chrome_trace(json.at("trace"), file).events;
+  return record;
+} catch (const Json::exception& error) {
+  throw InputError({file, ""}, std::string("is no record of a rank: ") + error.what());
+}
+
+Timeline merged(std::string title, std::vector<RankRecord> records, std::size_t reporter) {
+  Timeline timeline;
+  timeline.title = std::move(title);
+  Seconds first{std::numeric_limits<double>::infinity()};
+  const RankRecord mine = records.at(reporter);
+  for (RankRecord& record : records) {
+    timeline.rank_names.push_back(record.name);
+    const std::function<Seconds(Seconds)> here = clock_between(record, mine);
+    for (Event event : record.events) {
+      event.begin = here(event.begin);
+      event.end = here(event.end);
+      first = std::min(first, event.begin);
+      timeline.events.push_back(event);
+    }
+  }
+  for (Event& event : timeline.events) {
+    event.begin -= first;
+    event.end -= first;
+  }
+  return timeline;
+}
+
+std::vector<RankRecord> read_live_records(const RunPaths& paths, int world) {
+  std::vector<RankRecord> records;
+  try {
+    for (Rank rank{0}; rank.value < world; ++rank.value) {
+      const std::string path = paths.live(rank);
+      records.push_back(record_from(json::parse_file(path), path));
+      if (records.back().rank != rank) return {};
+    }
+  } catch (const InputError&) {
+    return {};
+  }
+  keep_common_steps(records);
+  if (records.empty() || records.front().events.empty()) return {};
+  return records;
+}
+
+}  // namespace stagecraft

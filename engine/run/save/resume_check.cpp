@@ -1,0 +1,145 @@
+#include "engine/run/save/resume_check.h"
+
+#include "base/nearest.h"
+#include "engine/config/foreign_keys.h"
+#include "engine/run/resolve/training_inputs.h"
+#include "engine/run/save/checkpoint_files.h"
+#include "schedules/generators/registry.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+namespace stagecraft {
+namespace {
+
+/// What a state on disk is no state of another value of, and what the model's bits follow from, is not among them:
+/// the type of the optimizer, number formats, the model.
+constexpr std::array kChangeable{"optimizer.params",
+                                 "optimizer.groups",
+                                 "scheduler",
+                                 "gradient_clipping",
+                                 "train_batch_size",
+                                 "train_micro_batch_size_per_gpu",
+                                 "loss",
+                                 "seed",
+                                 "data",
+                                 "matrix_products",
+                                 "validation",
+                                 "checkpoint.every_steps"};
+
+/// Whether what `key` names is `inside`, or lies in it.
+bool lies_in(std::string_view key, std::string_view inside) {
+  return key.starts_with(inside) && (key.size() == inside.size() || key[inside.size()] == '.');
+}
+
+bool is_changeable(std::string_view key) {
+  return std::ranges::any_of(kChangeable, [&](const char* root) { return lies_in(key, root); });
+}
+
+/// "/optimizer/params/lr" as --set and --allow spell it.
+std::string dotted(std::string pointer) {
+  pointer.erase(0, 1);
+  std::ranges::replace(pointer, '/', '.');
+  return pointer;
+}
+
+/// All values that differ, in the order of their keys.
+std::vector<ResumeChange> differences(const Json& before, const Json& now, std::int64_t step) {
+  std::vector<ResumeChange> found;
+  for (const Json& patch : Json::diff(before, now)) {
+    const auto pointer = patch.at("path").get<std::string>();
+    const Json::json_pointer at(pointer);
+    const auto value = [&](const Json& json) { return json.contains(at) ? json.at(at) : Json(); };
+    found.push_back({step, pointer, value(before), value(now)});
+  }
+  return found;
+}
+
+std::string shown(const Json& value) { return value.is_null() ? "nothing" : json::brief(value); }
+
+std::string difference_text(const ResumeChange& difference) {
+  return fmt::format("{}: {} there, {} in this run", difference.pointer, shown(difference.before),
+                     shown(difference.now));
+}
+
+/// How a run gets on where its config has changed.
+std::string remedy(const std::string& key) {
+  if (is_changeable(key)) return fmt::format("--allow {} goes on with the new value", key);
+  return "a new run with \"initial_checkpoint\" starts from its weights";
+}
+
+/// Whether a program brought a run's batches. What they are is its own business, so such a run goes on from
+/// any data, and a run with data from such a one. Of the model only the layers' names and sizes are compared
+/// then, as its state is read: its fingerprint has the samples in it.
+bool brings_batches(const Json& identity) {
+  const Json::json_pointer type("/data/type");
+  return identity.contains(type) && identity.at(type) == "given";
+}
+
+}  // namespace
+
+void check_allowed(const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) {
+    const bool holds_some =
+        std::ranges::any_of(kChangeable, [&](const char* root) { return lies_in(root, key); });
+    if (is_changeable(key) || holds_some) continue;
+    const InputPlace place{"--allow " + key, ""};
+    if (const std::string elsewhere = foreign_key(key); !elsewhere.empty())
+      throw InputError(place, elsewhere);
+    throw InputError(place,
+                     fmt::format("no resume can change this; expected one of {}, or a key inside one{}",
+                                 fmt::join(kChangeable, ", "),
+                                 did_you_mean(key, {kChangeable.begin(), kChangeable.end()})));
+  }
+}
+
+std::vector<ResumeChange> check_resume(const Manifest& manifest, const std::string& checkpoint,
+                                       const RunConfig& config, const TrainingInputs& inputs,
+                                       const Plan& plan, const std::vector<std::string>& allowed) {
+  const auto refuse = [&](const std::string& why) {
+    throw InputError({checkpoint, ""}, "this run cannot go on from there: " + why);
+  };
+  const auto is_allowed = [&](const std::string& key) {
+    return is_changeable(key) &&
+           std::ranges::any_of(allowed, [&](const std::string& root) { return lies_in(key, root); });
+  };
+  const bool synchronous = find_schedule(plan.schedule.name).synchronous;
+  if (manifest.synchronous && !synchronous) {
+    refuse(fmt::format("its schedule was synchronous, {} is not", plan.schedule.name));
+  }
+  const std::int64_t steps = run_shape(config, *inputs.data, synchronous).steps;
+  Json before = manifest.training, now = training_identity(config, steps, manifest.synchronous);
+  const bool given = brings_batches(before) || brings_batches(now);
+  for (Json* identity : {&before, &now}) {
+    if (!given) break;
+    identity->erase("data");
+    (*identity)["model"].erase("fields");
+  }
+  std::vector<ResumeChange> changes = differences(before, now, manifest.step);
+  for (const ResumeChange& change : changes) {
+    const std::string key = dotted(change.pointer);
+    if (!is_allowed(key)) refuse(fmt::format("{}; {}", difference_text(change), remedy(key)));
+  }
+  if (const std::string data = inputs.data->fingerprint(); !given && manifest.data != data) {
+    if (!is_allowed("data")) refuse(fmt::format("the data files have changed; {}", remedy("data")));
+    changes.push_back({manifest.step, "/data", manifest.data, data});
+  }
+  if (!given && manifest.model != inputs.model.fingerprint)
+    refuse(fmt::format("the model has changed; {}", remedy("model")));
+  const std::vector<ResumeChange> pipeline = differences(manifest.pipeline, pipeline_of(plan), manifest.step);
+  if (!manifest.synchronous && !pipeline.empty()) {
+    refuse(fmt::format("an asynchronous run goes on with its own pipeline only ({})",
+                       difference_text(pipeline.front())));
+  }
+  return changes;
+}
+
+std::string change_text(const ResumeChange& change) {
+  return fmt::format("{} is {} from step {} on, it was {}", dotted(change.pointer), shown(change.now),
+                     change.step, shown(change.before));
+}
+
+}  // namespace stagecraft

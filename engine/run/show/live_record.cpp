@@ -1,0 +1,107 @@
+#include "engine/run/show/live_record.h"
+
+#include "base/files.h"
+#include "engine/transport/cores.h"
+#include "engine/transport/quiet_thread.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+constexpr double kInterval = 10;  // seconds
+/// For a disk that hangs.
+constexpr std::chrono::seconds kPatience{5};
+/// Of the session, behind which the first record is written.
+constexpr std::int64_t kFirstSteps = 3;
+/// Of the newest steps so many are shown that they are some hundred kilobytes.
+constexpr std::size_t kMostEvents = 4000;
+
+std::int64_t steps_between(const RunSetup& setup) {
+  if (setup.config().log.timeline_steps == 0) return 0;
+  constexpr std::int64_t kUnknown = 16;
+  const auto& predicted = setup.plan().predicted;
+  if (!predicted || predicted->step.value <= 0) return kUnknown;
+  return std::max<std::int64_t>(1, std::llround(std::min(1e9, kInterval / predicted->step.value)));
+}
+
+/// The newest steps with at most kMostEvents, and the newest in any case.
+std::vector<Event> newest(const std::vector<Event>& events) {
+  std::size_t first = events.size();
+  while (first > 0) {
+    std::size_t begin = first;
+    while (begin > 0 && events[begin - 1].step == events[first - 1].step) --begin;
+    if (first < events.size() && events.size() - begin > kMostEvents) break;
+    first = begin;
+  }
+  return {events.begin() + static_cast<std::ptrdiff_t>(first), events.end()};
+}
+
+}  // namespace
+
+RankRecord rank_record(const RunSetup& setup, Rank rank, const Worker& worker,
+                       const ClockMeetings& meetings) {
+  return {.rank = rank,
+          .name = setup.rank_name(rank),
+          .boot = transport::boot_id(),
+          .origin = worker.clock_origin(),
+          .meetings = meetings.times(),
+          .peak = worker.peak_bytes(),
+          .events = worker.events()};
+}
+
+LiveRecord::LiveRecord(const RunSetup& setup, const RunPaths& paths, Rank rank)
+    : setup_(setup), rank_(rank), path_(paths.live(rank)), every_(steps_between(setup)) {}
+
+bool LiveRecord::is_due(std::int64_t before, std::int64_t after) const {
+  if (every_ == 0) return false;
+  const std::int64_t first = setup_.start().step + kFirstSteps;
+  return (before < first && first <= after) || before / every_ != after / every_;
+}
+
+void LiveRecord::steps_made(std::int64_t before, std::int64_t after, const Worker& worker,
+                            const ClockMeetings& meetings) {
+  if (!is_due(before, after)) return;
+  // A disk that is slow is left in peace.
+  if (writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
+  RankRecord record = rank_record(setup_, rank_, worker, meetings);
+  record.events = newest(record.events);
+  std::promise<std::string> promise;
+  writing_ = promise.get_future();
+  transport::quiet_thread("live record", [path = path_, record = std::move(record),
+                                          done = std::make_shared<std::promise<std::string>>(
+                                              std::move(promise))] {
+    std::string failure;
+    try {
+      make_folder(folder_of(path));
+      write_file_atomically(path, record_json(record).dump(), Links::replace);
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    done->set_value(std::move(failure));
+  }).detach();
+}
+
+LiveRecord::~LiveRecord() { (void)rested(); }
+
+bool LiveRecord::rested() const {
+  return !writing_.valid() || writing_.wait_for(kPatience) == std::future_status::ready;
+}
+
+void LiveRecord::finish() noexcept {
+  if (rested()) (void)storage().remove(path_);
+}
+
+std::string LiveRecord::failure() {
+  if (told_ || !writing_.valid() || writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
+    return "";
+  std::string why = writing_.get();
+  told_ = !why.empty();
+  return why;
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,50 @@
+#pragma once
+
+// What a rank shows of its last steps while the run goes: for `watch`, and for `report` where a run is killed.
+
+#include "engine/core/worker.h"
+#include "engine/records/report/rank_record.h"
+#include "engine/run/resolve/setup.h"
+#include "engine/run/show/clock_meetings.h"
+
+#include <cstdint>
+#include <future>
+#include <string>
+
+namespace stagecraft {
+
+/// Of this rank, now. Waits for the device.
+[[nodiscard]] RankRecord rank_record(const RunSetup& setup, Rank rank, const Worker& worker,
+                                     const ClockMeetings& meetings);
+
+/// Writes live/rank-N.json behind steps that all ranks choose alike and without a word, some ten seconds apart by the
+/// plan's prediction, so that their records are of the same steps. A thread of its own writes; a step waits for nothing but
+/// the copy of some thousand events.
+class LiveRecord {
+ public:
+  LiveRecord(const RunSetup& setup, const RunPaths& paths, Rank rank);
+  LiveRecord(const LiveRecord&) = delete;
+  LiveRecord& operator=(const LiveRecord&) = delete;
+  ~LiveRecord();
+
+  /// Behind the steps from `before` to `after` of the run.
+  void steps_made(std::int64_t before, std::int64_t after, const Worker& worker,
+                  const ClockMeetings& meetings);
+  /// Waits for what is being written, and removes it: the run's own files say more.
+  void finish() noexcept;
+  /// Why nothing could be written, once; otherwise "".
+  [[nodiscard]] std::string failure();
+
+ private:
+  [[nodiscard]] bool is_due(std::int64_t before, std::int64_t after) const;
+  [[nodiscard]] bool rested() const;  ///< nothing is being written, some seconds from now at the latest
+
+  const RunSetup& setup_;
+  Rank rank_;
+  std::string path_;
+  std::int64_t every_ = 0;  ///< steps; 0: never
+  std::future<std::string> writing_;
+  bool told_ = false;
+};
+
+}  // namespace stagecraft
