@@ -37,7 +37,7 @@ class Table {
   /// A column whose name begins with '<' is left-aligned; all others are right-aligned.
   explicit Table(std::vector<std::string> columns);
   Table& row(std::vector<Cell> cells);
-  Table& in_seconds(bool all);      ///< times whose columns do not name a unit
+  Table& in_seconds(bool all);       ///< times whose columns do not name a unit
   Table& keys(std::size_t columns);  ///< the first so many say what a row is of (default: 1)
   Table& rule();                     ///< a line across, before a total
   [[nodiscard]] std::string text(const std::string& indent = "  ") const;
