@@ -55,6 +55,10 @@ stagecraft_follow=(tensorboard==2.21.0 wandb==0.31.0 trackio==0.43.0 mlflow-skin
   prometheus-client==0.26.0 opentelemetry-exporter-otlp-proto-http==1.45.2)
 stagecraft_follow_venv=$stagecraft_cache/venv-follow
 
+# What scripts/docs.sh makes the site with, in an environment of its own. ruff breaks long signatures.
+stagecraft_docs=(mkdocs==1.6.1 mkdocs-material==9.8.2 mkdocstrings==1.0.8 mkdocstrings-python==2.0.11 "${stagecraft_lint_tools[2]}")
+stagecraft_docs_venv=$stagecraft_cache/venv-docs
+
 # What adapters are tried with.
 stagecraft_peft=0.21.2
 

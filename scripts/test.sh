@@ -14,7 +14,7 @@ scripts/setup.sh --planner-only --lint
 plain=$(mktemp)
 trap 'rm -f "$plain"' EXIT
 scripts/lint.sh --tidy-plain > "$plain" 2>&1 &
-scripts/setup.sh --lint --models --gpu --follow --browser
+scripts/setup.sh --lint --models --gpu --follow --browser --docs
 wait $! || { cat "$plain"; exit 1; }
 phase set-up
 

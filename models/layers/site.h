@@ -31,7 +31,7 @@ struct LayerSite {
   InputPlace place;                                ///< in the config, for errors
   double linear_deviation = 0;  ///< of a linear layer's weights; 0: PyTorch's default, uniform by fan-in
 
-  /// Throws InputError: layer "output" cannot take [4, 8, 8], a sample as "conv" gives it: <expected>
+  /// Throws InputError: layer "output" cannot take [4, 8, 8], a sample as "conv" gives it: what is expected
   [[noreturn]] void refuse(const std::string& expected) const;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // Why a plan is as it is: what happens to its step when a cut moves by a layer, what the step is made of, and
-// what other devices, memory, links or micro-batches would bring. docs/guides/planning.md has an example.
+// what other devices, memory, links or micro-batches would bring. docs/guides/explaining_plans.md has an example.
 //
 // Moved cuts and tenths are priced by simulating the plan's own program with other costs; what-ifs are
 // planned again (what_if.h).

@@ -7,7 +7,7 @@
 // node behind it reads, each output once. That much is exact. What one row does not have are the cuts that no prefix
 // of it makes. So the row is one whose prefixes balance what can be done at the same time: next comes the node that
 // could begin first if every node had a device of its own. Branches that could run side by side lie side by side, and
-// a cut goes through all of them (docs/design/other_planners.md says what that costs beside all cuts there are).
+// a cut goes through all of them (docs/design/pipedream.md says what that costs beside all cuts there are).
 
 #include "partitioner/graph/layer_graph.h"
 #include "partitioner/plan/profile.h"

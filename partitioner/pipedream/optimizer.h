@@ -14,7 +14,7 @@
 // and a level's value is the largest over its stages, whose machines add up to M. The next level treats each
 // stretch between two states as one unit of compute: the value that all machines of this level reach on it.
 //
-// docs/design/other_planners.md says what this model leaves out and where PipeDream's code differs. Stretches
+// docs/design/pipedream.md says what this model leaves out and where PipeDream's code differs. Stretches
 // between states of which neither contains the other mean nothing and are not planned here. Sums are rounded
 // in another order: results agree to about 12 digits.
 

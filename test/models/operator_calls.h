@@ -1,7 +1,7 @@
 #pragma once
 
 // Calls of operators as a model folder may have them: tensors, and steps over them in a graph file's form
-// (docs/reference/model_folder.md). Valid ones to begin from, and others drawn around them.
+// (docs/reference/model_graphs.md). Valid ones to begin from, and others drawn around them.
 //
 //   {"tensors": [{"type": "i64", "sizes": [4], "below": 10}], "steps": [["aten::OP", [{"tensor": 0}, 1, {"step": 0, "result": 1}]]]}
 

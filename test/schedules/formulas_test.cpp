@@ -171,7 +171,7 @@ TEST_CASE("interleaved schedules idle (p - 1)(F + B) / v where m is a multiple o
       CHECK(interleaved.bubble == (p - 1) * times.all() / v);
       CHECK(interleaved.kept == std::min(m * v, v == 1 ? p : p * v + p - 1));
       // A gradient comes round to a rank that is still at its later stage's backwards: it needs a slot
-      // meanwhile. See docs/reference/schedules.md.
+      // meanwhile. See docs/design/schedule_orders.md.
       const Measured breadth_first = measure("looped_bfs", p, v, m, times);
       CHECK(breadth_first.bubble == (p - 1) * times.all() / v);
       CHECK(breadth_first.kept == m * v);
@@ -264,7 +264,7 @@ TEST_CASE("V schedules keep p, (p + 2) / 2 and (p + 4) / 3 micro-batches' share,
   }
 }
 
-// The table of docs/reference/schedules.md is this test's output.
+// The table of docs/design/schedule_orders.md is this test's output.
 TEST_CASE("orders by the true costs against orders made for equal times", "[formulas]") {
   struct Row {
     const char* what;

@@ -11,7 +11,7 @@ import pytest
 
 from places import SOURCE
 
-sys.path[:0] = [str(SOURCE / where) for where in ("python", "scripts", "examples/translator")]
+sys.path[:0] = [str(SOURCE / where) for where in ("python", "scripts", "scripts/docs", "examples/translator")]
 
 # None of PyTorch's thousands of modules is garbage, and looking for some makes a process start and end a
 # second later.

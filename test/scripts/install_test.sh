@@ -68,11 +68,15 @@ if [ "$engine" = ON ]; then component=engine; else component=planner; fi
 example "$source/examples/own_schedule" own_schedule -DCOMPONENT=$component
 refused "$mine" plan "${profile[@]}" --schedule eager_1f
 grep -q 'did you mean "eager_1f1b"?' refused.log
-"$mine" plan "${profile[@]}" --schedule eager_1f1b -o eager.json
-"$mine" check eager.json | grep "eager_1f1b"
-"$mine" simulate eager.json --svg eager.svg > /dev/null
+# of_page N: the N-th block of the gallery's page, word for word.
+ln -s "$source/configs" "$source/test" "$source/examples" .
+of_page() {
+  awk -v n="$1" '/^```/ { inside = 0 } inside { print } /^```bash/ { inside = ++block == n }' "$source/docs/gallery/own_code.md" > "block$1.sh"
+  PATH=${mine%/*}:$PATH bash -eu "block$1.sh" > "block$1.log" || { cat "block$1.log"; exit 1; }
+}
+of_page 1
+grep -q eager_1f1b block1.log
 grep -q eager_1f1b eager.svg
-"$mine" compare eager.json --schedules 1f1b,eager_1f1b
 [ "$engine" = ON ] || exit 0
 
 text=(--set data.path="$source/test/data/text/shakespeare.txt")
@@ -82,7 +86,8 @@ grep -q '"step": *2' eager/metrics.jsonl
 example "$source/examples/own_block" own_block
 "$work/own_block/check_layers"
 mine=$work/own_block/my_trainer
-"$mine" check-layers "$source/examples/own_block/run.json" "${text[@]}"
+of_page 2
+grep -q rms_norm block2.log
 "$mine" schema run > schema.json
 grep -q '"const": "llama"' schema.json
 refused "$mine" train "$source/examples/own_block/run.json" "${text[@]}" --set model.heds=3

@@ -5,26 +5,16 @@ import os
 
 import pytest
 
-from places import BUILD, ENVIRONMENT, SOURCE
+from places import BUILD
 
-nbclient = pytest.importorskip("nbclient", reason="scripts/setup.sh --models installs it")
-nbformat = pytest.importorskip("nbformat", reason="scripts/setup.sh --models installs it")
+pytest.importorskip("nbclient", reason="scripts/setup.sh --models installs it")
 pytest.importorskip("ipykernel", reason="scripts/setup.sh --models installs it")
 
-FOLDER = SOURCE / "examples/notebooks"
+import run_notebooks
 
 
 def executed(name):
-    """The notebook with its outputs. A cell that fails raises with its traceback."""
-    notebook = nbformat.read(FOLDER / name, as_version=4)
-    environment = {**ENVIRONMENT, "STAGECRAFT_PLANNER": str(BUILD / "planner/stagecraft")}
-    if (BUILD / "python").is_dir():
-        environment["PYTHONPATH"] = str(BUILD / "python")
-    client = nbclient.NotebookClient(
-        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}
-    )
-    client.execute(env=environment)
-    return notebook
+    return run_notebooks.executed(name, BUILD)
 
 
 def shown(notebook):
@@ -34,9 +24,9 @@ def shown(notebook):
     return [next(kind for kind in kinds if kind in data) for data in outputs if data]
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.ipynb")))
+@pytest.mark.parametrize("name", sorted(path.name for path in run_notebooks.NOTEBOOKS.glob("*.ipynb")))
 def test_notebooks_are_kept_without_outputs(name):
-    cells = json.loads((FOLDER / name).read_text())["cells"]
+    cells = json.loads((run_notebooks.NOTEBOOKS / name).read_text())["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
 

@@ -82,14 +82,3 @@ def test_the_same_script_under_a_launcher(place, launcher):
     found = run(place, [*commands[launcher], "train.py"])
     for line in said:  # of each process, whose lines may lie in one another
         assert found.count(line[:5]) >= 2, found
-
-
-def test_the_reference_is_up_to_date():
-    """Of this checkout's package."""
-    done = subprocess.run(
-        [sys.executable, str(SOURCE / "scripts/python_reference.py"), "--check"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr

@@ -82,5 +82,7 @@ grep -q "^noninteractive install .*cmake ninja-build" "$work/apt.log" || complai
 rm -r "$XDG_CACHE_HOME"
 echo 'exit 1' | stand_in sudo
 echo 'exit 1' | stand_in python3
+expect "docs, neither sudo nor venv" 2 "no Doxygen to be had here" --planner-only --docs
+grep -q "apt-get install cmake ninja-build python3-venv" "$work/out" || complain "docs, neither sudo nor venv: does not say what to install"
 expect "lint, neither sudo nor venv" 2 "apt-get install cmake ninja-build python3-venv" --planner-only --lint
 exit $bad

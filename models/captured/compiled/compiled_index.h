@@ -1,6 +1,6 @@
 #pragma once
 
-// What compiled/index.json of a model folder holds, by its keys (docs/reference/model_folder.md).
+// What compiled/index.json of a model folder holds, by its keys (docs/reference/compiled_code.md).
 
 #include "base/describe.h"
 #include "base/json.h"

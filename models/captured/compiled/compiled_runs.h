@@ -1,6 +1,6 @@
 #pragma once
 
-// Code that stagecraft-capture --compile made of stretches of a graph's steps (docs/reference/model_folder.md):
+// Code that stagecraft-capture --compile made of stretches of a graph's steps (docs/reference/compiled_code.md):
 // shared libraries of AOTInductor in the model folder. A graph whose stretches are replaced by calls of that
 // code (compiled_code.h) is a graph as any other, for one size of micro-batch.
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// One layer's graph as its file says it (docs/reference/model_folder.md): lists of operators over numbered
+// One layer's graph as its file says it (docs/reference/model_graphs.md): lists of operators over numbered
 // values, checked when they were read, the same for every size of micro-batch.
 
 #include "models/captured/format/value_type.h"
