@@ -20,7 +20,7 @@ class Words(Protocol):
 class Bytes:
     """As `"tokens": "bytes"` reads a text."""
 
-    end = None
+    end: int | None = None
 
     def ids(self, text: str) -> list[int]:
         return list(text.encode())

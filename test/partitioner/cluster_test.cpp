@@ -42,7 +42,10 @@ TEST_CASE("every shipped cluster reads and is what its name says", "[cluster]") 
       {"one-machine-8-h100", {8, 450e9, 1, 0, {}}},
       {"128-machines-8-h100", {8, 450e9, 128, 50e9, SharedBy::pair}},
       {"512-machines-8-h100", {8, 450e9, 512, 50e9, SharedBy::pair}},
+      {"2-machines-8-h100", {8, 450e9, 2, 50e9, SharedBy::pair}},
+      {"4-machines-8-h100", {8, 450e9, 4, 50e9, SharedBy::pair}},
       {"8-machines-8-h100", {8, 450e9, 8, 50e9, SharedBy::pair}},
+      {"16-machines-8-h100", {8, 450e9, 16, 50e9, SharedBy::pair}},
       {"8-groups-of-8-h100", {8, 400e9, 1, 0, {}}},
   };
   std::size_t files = 0;
