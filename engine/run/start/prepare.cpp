@@ -12,6 +12,7 @@
 #include "engine/run/resolve/resolve.h"
 #include "engine/run/save/checkpoint_folder.h"
 #include "engine/run/save/resume_check.h"
+#include "engine/run/show/products_note.h"
 #include "models/data/data_facts.h"
 
 #include <fmt/format.h>
@@ -180,7 +181,9 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
                     "validation is made",
                     run.config.validation.every_steps));
   }
-  if (std::string remark = saves_late(run); !remark.empty()) prepared.notes.push_back(std::move(remark));
+  for (std::string remark : {saves_late(run), products_note(run)}) {
+    if (!remark.empty()) prepared.notes.push_back(std::move(remark));
+  }
   if (inputs.loss->is_of_whole_batch() && run.config.micro_batches() > 1) {
     prepared.notes.push_back(fmt::format(
         "the loss of a batch is another than what its micro-batches' add up to (it compares samples with "
