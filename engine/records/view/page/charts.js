@@ -109,7 +109,7 @@ class Chart {
     return {
       scales: {x: {time: false}, y: {distr: this.logarithmic ? 3 : 1,
         range: this.logarithmic ? undefined : (plot, low, high) => this.range(plot, low, high)}},
-      axes: [axis, {...axis, size: 62, values: (_, ticks) => ticks.map((tick) => (known(tick) ? digits(tick, 4) : ""))}],
+      axes: [axis, {...axis, size: (_, texts) => 30 + 7.5 * Math.max(4, ...(texts || []).map((text) => text.length)), values: (_, ticks) => ticks.map((tick) => (known(tick) ? digits(tick, 4) : ""))}],
       cursor: {y: false},
       hooks: {draw: [(plot) => this.marks(plot)], setScale: [(plot, key) => key === "x" && this.scaled(plot)],
         setCursor: [(plot) => known(plot.cursor.idx) || plot.setLegend({idx: plot.data[0].length - 1})]},
