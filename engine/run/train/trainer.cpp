@@ -18,6 +18,7 @@
 #include "engine/run/show/live_record.h"
 #include "engine/run/show/summary.h"
 #include "engine/run/train/exit_note.h"
+#include "engine/run/train/last_words.h"
 #include "engine/run/train/log_file.h"
 #include "engine/run/train/rehearsal.h"
 #include "engine/run/train/signals.h"
@@ -87,7 +88,7 @@ WorkerOptions leaving_for_term(WorkerOptions options, Seconds bound) {
   return options;
 }
 
-class Trainer {
+class Trainer final : public FailedTrainer {
  public:
   Trainer(const RunSetup& setup, const RunPaths& paths, Transport& transport, at::Device device,
           const Screen& screen, RankPhase& doing, TellFailure tell, std::shared_ptr<spdlog::logger> log,
@@ -153,13 +154,9 @@ class Trainer {
     return std::move(outcome_);
   }
 
-  /// Behind an error in a step or a validation. Returns what the run can be gone on from, in words. Collective over
-  /// `meeting`.
-  [[nodiscard]] std::string save_last_state(Transport& meeting, bool not_finite);
-  /// Whether the error came in a step or a validation: otherwise nothing was learned since the last checkpoint,
-  /// or saving is what failed.
-  [[nodiscard]] bool in_segment() const { return in_segment_; }
-  [[nodiscard]] const std::string& last_checkpoint() const { return outcome_.last_checkpoint; }
+  [[nodiscard]] std::string save_last_state(Transport& meeting, bool not_finite) override;
+  [[nodiscard]] bool in_segment() const override { return in_segment_; }
+  [[nodiscard]] const std::string& last_checkpoint() const override { return outcome_.last_checkpoint; }
 
  private:
   void start();
@@ -498,99 +495,6 @@ void Trainer::finish() {
   if (reporter_) (void)remove_tree(paths_.live());
   log_->info("{} after step {}", outcome_.stopped_by == 0 ? "done" : "stopped", outcome_.steps);
 }
-
-/// What becomes of a rank's error before the rank ends: what can be saved is saved, and the error says where.
-class LastWords {
- public:
-  LastWords(const RunSetup& setup, Transport& transport, Transport& meeting, Trainer* trainer,
-            RankPhase& doing, spdlog::logger& log)
-      : setup_(setup),
-        transport_(transport),
-        meeting_(meeting),
-        trainer_(trainer),
-        doing_(doing),
-        log_(log) {}
-
-  std::exception_ptr of(const std::exception_ptr& error) {
-    const bool heard = is<MeetAgainError>(error);
-    const bool own = !is<PeerError>(error) && trainer_ != nullptr && trainer_->in_segment();
-    if (!heard && !own) {
-      meeting_.fail("nothing is saved");
-      return with_words(error, "");
-    }
-    const Failure failure = failure_of(error);
-    if (own) {
-      transport_.call_off(fmt::format("{} failed during {}: {}", setup_.rank_name(transport_.rank()),
-                                      doing_.what, failure.message));
-    }
-    const std::string kept = save(is<NotFiniteError>(error));
-    log_.info("{}", kept);
-    const std::exception_ptr whole = with_words(error, kept);
-    if (own) doing_.failed(whole);
-    leave();
-    return whole;
-  }
-
- private:
-  template <class Error>
-  [[nodiscard]] static bool is(const std::exception_ptr& error) {
-    try {
-      std::rethrow_exception(error);
-    } catch (const Error&) {
-      return true;
-    } catch (...) {
-      return false;
-    }
-  }
-
-  [[nodiscard]] std::string save(bool not_finite) {
-    try {
-      if (trainer_ == nullptr) throw InputError("this rank had not begun");
-      return trainer_->save_last_state(meeting_, not_finite);
-    } catch (...) {
-      const std::string why = failure_of(std::current_exception()).message;
-      meeting_.fail(why);
-      return fmt::format("The state since the last checkpoint was not saved: {}", why);
-    }
-  }
-
-  /// The rank that failed speaks first, so the others wait until it has.
-  void leave() {
-    try {
-      meeting_.barrier();
-    } catch (const PeerError&) {  // it has ended, or cannot come
-      constexpr auto kMoment = std::chrono::milliseconds(200);
-      std::this_thread::sleep_for(kMoment);
-    }
-  }
-
-  /// The same error, whose message goes on with `words`, or with what helps where numbers were not finite.
-  [[nodiscard]] std::exception_ptr with_words(const std::exception_ptr& error,
-                                              const std::string& words) const {
-    try {
-      std::rethrow_exception(error);
-    } catch (const NotFiniteError& e) {
-      const std::string checkpoint = trainer_ == nullptr ? "" : trainer_->last_checkpoint();
-      return std::make_exception_ptr(
-          InputError(fmt::format("{}. {}", e.what(), how_to_go_on(e, setup_, checkpoint))));
-    } catch (...) {
-      if (words.empty()) return error;
-    }
-    const Failure failure = failure_of(error);
-    const std::string text = fmt::format("{}. {}", failure.message, words);
-    if (failure.code == exit_code::kInput) return std::make_exception_ptr(InputError(text));
-    if (failure.code == exit_code::kRefused) return std::make_exception_ptr(RefusedError(text));
-    if (failure.code == exit_code::kStopped) return std::make_exception_ptr(StoppedError(text));
-    return failure.code == exit_code::kDefect ? std::make_exception_ptr(InternalError(text)) : error;
-  }
-
-  const RunSetup& setup_;
-  Transport& transport_;
-  Transport& meeting_;
-  Trainer* trainer_;
-  RankPhase& doing_;
-  spdlog::logger& log_;
-};
 
 }  // namespace
 
