@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import CaptureError, InputError
-from .fields import parameters_of
 from .structure import structure_of
 
 if TYPE_CHECKING:
@@ -163,12 +162,9 @@ def _captured(
     its_input = next(iter(samples))
     if samples[its_input].is_floating_point() and choices.precision != "float32":  # as layer 0 gets it
         samples[its_input] = samples[its_input].to(NARROW[choices.precision])
-    takes = [p.name for p in parameters_of(module)]
     described = [Field(name, list(t.shape[1:]), t.dtype) for name, t in samples.items()]
     two = {name: tensor[:2] for name, tensor in samples.items()}
-    plain = WithLoss(module, None)
-    plain.names = takes
-    made = first_look(plain, dict(two))
+    made = first_look(WithLoss(module, None), dict(two))
     loss: Any = choices.loss
     if isinstance(loss, str) and loss not in USUAL:
         raise InputError(
@@ -187,7 +183,6 @@ def _captured(
         described = [target if field.name == target.name else field for field in described]
         described = [_with_type(field, samples[field.name]) for field in described]
     wrapped = WithLoss(module, function, results)
-    wrapped.names = takes
     first_look(wrapped, dict(two), "the loss")
     printed = io.StringIO()
     with OutputFolder("stagecraft-capture", path) as output, contextlib.redirect_stdout(printed):

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from stagecraft_follow.step_log import StepLog
 
-    Batch = tuple[torch.Tensor, torch.Tensor] | Mapping[str, torch.Tensor]
+    Inputs = torch.Tensor | tuple[torch.Tensor, ...] | Mapping[str, torch.Tensor]
+    Batch = tuple[Inputs, torch.Tensor] | Mapping[str, torch.Tensor]
 
 ENDLESS = 1_000_000_000  # steps of a run whose length nobody says
 
@@ -333,8 +334,10 @@ def pipeline(
     module: on the CPU. It stays as it is: `module.load_state_dict(step.state_dict())` brings the weights
         back. Frozen parameters stay frozen.
     batch: one like all to come: (input, target), or a mapping by the names of forward's parameters, whose
-        other keys the loss alone reads. Tensors are on the CPU, [samples, ...]. Its samples are those of one
-        optimizer step.
+        other keys the loss alone reads. The input of a pair may be several, ((a, b), target), or a mapping.
+        A forward of one argument, or of **fields, that names none of them gets the whole mapping, of which
+        the first is the input; forward(*xs) has xs0, xs1 and so on. Tensors are on the CPU, [samples, ...].
+        Its samples are those of one optimizer step.
     loss: a function of (what the module returns, the batch as a mapping by names) that returns a tensor of
         one number, a mean or a sum over samples or labels; "cross_entropy" or "mse" of the output and the
         target; or None: the loss that the module returns.

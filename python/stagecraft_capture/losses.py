@@ -3,7 +3,6 @@ PyTorch."""
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from .batch import Field
+from .calls import called
 from .errors import CaptureError
 from .nodes import name_of
 from .precision import wide
@@ -71,12 +71,9 @@ class WithLoss(torch.nn.Module):
         self.wrapped = module
         self.loss = loss
         self.results = results  # of results.py; None: what the module returns, as it is
-        self.names = [
-            p.name for p in inspect.signature(module.forward).parameters.values() if p.kind != p.VAR_KEYWORD
-        ]
 
     def forward(self, **batch: torch.Tensor) -> Any:
-        made = self.wrapped(**{name: batch[name] for name in self.names if name in batch})
+        made = called(self.wrapped, batch)
         results = self.results and self.results.of(self.training)
         output = made if results is None else results.one(made)
         if self.loss is None:

@@ -2,13 +2,15 @@
 anything is traced."""
 
 import contextlib
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
 
 from stagecraft_tools.console import first_line
 
+from .calls import names_by_place, takes_whole
 from .errors import CaptureError, place_in
 from .export_errors import place_of_error, with_place
 from .reach import Snapshot
@@ -119,10 +121,30 @@ def of_types(module: torch.nn.Module) -> str:
     )
 
 
+def as_field(tensor: torch.Tensor) -> str:
+    """Its type as --field has it."""
+    kind = "f32" if tensor.is_floating_point() else "i64"
+    return f"{kind}[{','.join(map(str, tensor.shape[1:]))}]"
+
+
 def sizes_of(fields: dict[str, torch.Tensor]) -> str:
     return ", ".join(
         f"{name} of {str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for name, t in fields.items()
     )
+
+
+NO_DICTIONARY = re.compile(
+    r"invalid data type 'str'|not a mapping|no attribute '(get|items|keys|values|pop)'$"
+)
+
+
+def of_dictionary(called: torch.nn.Module, fields: Collection[str]) -> str:
+    """A word on a batch that a module gets as a whole: its argument may be misspelt in a field's name."""
+    module = getattr(called, "wrapped", called)
+    argument = next(iter(names_by_place(module, 1)), None)
+    if argument is None or not takes_whole(module, fields):
+        return ""
+    return f" (no argument has the name {' or '.join(fields)}, so {argument!r} is a dictionary of them)"
 
 
 def first_look(
@@ -136,9 +158,23 @@ def first_look(
     with (
         state_kept(called),
         torch.random.fork_rng(devices=[]),
-        running(f"{what} fails on samples of {sizes_of(fields)}{of_types(called)}", called),
+        running(
+            f"{what} fails on samples of {sizes_of(fields)}{of_dictionary(called, fields)}{of_types(called)}",
+            called,
+        ),
     ):
-        return called.train(training)(**fields)
+        try:
+            return called.train(training)(**fields)
+        except (TypeError, AttributeError) as error:
+            name, tensor = next(iter(fields.items()))
+            if not NO_DICTIONARY.search(str(error)) or takes_whole(
+                getattr(called, "wrapped", called), fields
+            ):
+                raise
+            raise CaptureError(
+                f"{name!r} is a tensor, and is read as a dictionary ({first_line(error)}): name its entries,"
+                f" the input first, as in --input x={as_field(tensor)} --field mask=bool[8]"
+            ) from error
 
 
 def refuse_result(made: Any, module: torch.nn.Module) -> None:

@@ -150,6 +150,68 @@ def test_own_module(stages):
     assert step.steps == STEPS
 
 
+class Whole(Net):
+    def forward(self, batch):
+        return super().forward(batch["a"] * batch["b"])
+
+
+class Rest(Net):
+    def forward(self, *xs):
+        return super().forward(xs[0] * xs[1])
+
+
+class ByNames(Net):
+    def forward(self, a, b):
+        return super().forward(a * b)
+
+
+# How the inputs stand beside the target, and how eager calls the module.
+FORMS = {
+    "a mapping": (Whole, lambda a, b, y: {"a": a, "b": b, "targets": y}, lambda part: (part,)),
+    "a mapping and a target": (
+        Whole,
+        lambda a, b, y: ({"a": a, "b": b}, y),
+        lambda part: ({"a": part["a"], "b": part["b"]},),
+    ),
+    "places": (Rest, lambda a, b, y: ((a, b), y), lambda part: (part["a"], part["b"])),
+    "names of places": (
+        Rest,
+        lambda a, b, y: {"xs0": a, "xs1": b, "targets": y},
+        lambda part: (part["a"], part["b"]),
+    ),
+    "two inputs": (ByNames, lambda a, b, y: [(a, b), y], lambda part: (part["a"], part["b"])),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_a_batch(form):
+    kind, made, arguments = FORMS[form]
+    torch.manual_seed(0)
+    module = kind()
+    theirs = copy.deepcopy(module).train()
+    optimizer = adamw(theirs)
+    batches = [(x, x.flip(1).contiguous(), y) for x, y in pairs(2)]
+    step = sc.pipeline(
+        module,
+        made(*batches[0]),
+        loss="cross_entropy" if form == "a mapping" else class_loss,
+        optimizer=adamw(module),
+        micro_batches=MICRO_BATCHES,
+        threads_per_rank=1,
+        stages=2,
+    )
+    for a, b, y in batches:
+        parts = [dict(zip(("a", "b", "targets"), p)) for p in zip(a.split(4), b.split(4), y.split(4))]
+        expected = eager_step(
+            theirs,
+            optimizer,
+            [(part, part["targets"]) for part in parts],
+            lambda module, part: class_loss(module(*arguments(part[0])), part[0]),
+        )
+        assert step(made(a, b, y)).loss == expected
+    assert_same_weights(step, theirs)
+
+
 def text_batches(vocabulary, length=12, samples=8, seed=3, padded=False, labels=None):
     generator = torch.Generator().manual_seed(seed)
     batches = []
@@ -698,8 +760,18 @@ WRONG = {
     "a batch of lists": (lambda: pipeline(batch=([1.0], [2])), sc.InputError, "torch.as_tensor"),
     "a mapping of other names": (
         lambda: pipeline(batch={"y": pairs()[0][0]}),
+        sc.CaptureError,
+        "no argument has the name y, so 'x' is a dictionary of them",
+    ),
+    "a mapping of too few names": (
+        lambda: pipeline(module=ByNames(), batch={"a": pairs()[0][0]}),
         sc.InputError,
-        "forward takes x, and the batch has y",
+        "forward needs b, and the batch has a",
+    ),
+    "more inputs than arguments": (
+        lambda: pipeline(batch=(pairs()[0], pairs()[0][1])),
+        sc.InputError,
+        "takes 1 arguments by place, and the batch has 2 inputs",
     ),
     "more micro-batches than samples": (
         lambda: pipeline(micro_batches=40),

@@ -81,6 +81,11 @@ class Keywords(Net):
         return self.b(self.a(fields["x"]))
 
 
+class Whole(Net):
+    def forward(self, batch):
+        return self.b(self.a(batch["x"]))
+
+
 class ByPlace(Net):
     def forward(self, x, /):
         return self.b(self.a(x))
