@@ -98,6 +98,17 @@ def _tidy(newest: Path) -> None:
         shutil.rmtree(each, ignore_errors=True)
 
 
+def in_a_config(module: torch.nn.Module, precision: str) -> dict[str, Any]:
+    """What a config says of what the captured module computes in. Throws CaptureError."""
+    from stagecraft_capture.errors import CaptureError as Refused
+    from stagecraft_capture.precision import IN_A_CONFIG, precision_of
+
+    try:
+        return IN_A_CONFIG[precision_of(module, precision)]
+    except Refused as error:
+        raise CaptureError(str(error)) from error
+
+
 def _capture(module: torch.nn.Module, fields: Mapping[str, torch.Tensor], choices: Choices, path: str) -> str:
     """Returns what a person may like to read."""
     from stagecraft_capture.errors import CaptureError as Refused
@@ -146,22 +157,22 @@ def _captured(
     from stagecraft_capture import __main__ as tool
     from stagecraft_capture.batch import SAMPLES, Batch, Field
     from stagecraft_capture.losses import USUAL, WithLoss, usual
-    from stagecraft_capture.precision import NARROW, narrow_as_asked
+    from stagecraft_capture.precision import NARROW, in_precision, precision_of
     from stagecraft_capture.source import results_for
     from stagecraft_capture.users_code import first_look, refuse_result, refuse_unusual, unwrapped
     from stagecraft_tools.output import OutputFolder
 
     torch.set_num_threads(1)
     arguments = _arguments(tool, choices, path)
-    if choices.precision != "float32":
+    if precision_of(module, choices.precision) in NARROW:
         module = copy.deepcopy(module)  # its parameters become narrow
     module = unwrapped(module)
-    narrow_as_asked(module, arguments)
+    arguments.dtype = in_precision(module, choices.precision)
     refuse_unusual(module)
     samples = {name: _samples_of(tensor, SAMPLES) for name, tensor in fields.items()}
     its_input = next(iter(samples))
-    if samples[its_input].is_floating_point() and choices.precision != "float32":  # as layer 0 gets it
-        samples[its_input] = samples[its_input].to(NARROW[choices.precision])
+    if samples[its_input].is_floating_point() and arguments.dtype in NARROW:  # as layer 0 gets it
+        samples[its_input] = samples[its_input].to(NARROW[arguments.dtype])
     described = [Field(name, list(t.shape[1:]), t.dtype) for name, t in samples.items()]
     two = {name: tensor[:2] for name, tensor in samples.items()}
     made = first_look(WithLoss(module, None), dict(two))

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stagecraft_planner import Plan
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from stagecraft_follow.step_log import StepLog
 
-    Inputs = torch.Tensor | tuple[torch.Tensor, ...] | Mapping[str, torch.Tensor]
-    Batch = tuple[Inputs, torch.Tensor] | Mapping[str, torch.Tensor]
+    Inputs: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...] | Mapping[str, torch.Tensor]
+    Batch: TypeAlias = tuple[Inputs, torch.Tensor] | Mapping[str, torch.Tensor]
 
 ENDLESS = 1_000_000_000  # steps of a run whose length nobody says
 
@@ -346,7 +346,8 @@ def pipeline(
     stages, schedule, widths, cuts, recompute: as in a config's `pipeline` and `activation_checkpointing`.
         What is left out is chosen, and shown by `.plan`.
     micro_batches: per step; 8, or one per sample where there are fewer samples.
-    precision: "float32", or "bfloat16" and "float16" for what is computed beside float32 weights.
+    precision: "float32", or "bfloat16" and "float16" for what is computed beside float32 weights. A module
+        of float64 is trained in it; one of narrow weights as if they had been float32.
     plan: a Plan, or the path of a plan.json, which decides stages, schedule and cuts.
     gradient_clipping: the norm that the whole gradient has at most; 0: any.
     learning_rate: a function of the step, counted from 0, or a config's `scheduler`; None: the optimizer's.

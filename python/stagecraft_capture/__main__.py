@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import re
 import tempfile
 import time
@@ -22,7 +23,7 @@ from .compile import compile_graphs, write
 from .errors import CaptureError, NotEqualError
 from .folder import Captured, graph_name, write_folder
 from .keep import BUDGET
-from .precision import NARROW, narrow_statistics
+from .precision import IN_A_CONFIG, NARROW, narrow_statistics
 from .small_twin import same_structure
 from .source import load, small_twin
 from .table import table
@@ -469,6 +470,8 @@ def capture_loaded(
             f"the config says {module.stated_dtype}; captured in float32: --dtype {module.stated_dtype}"
             " computes in it"
         )
+    if arguments.dtype != "float32":
+        print(f"a run of it says {json.dumps(IN_A_CONFIG[arguments.dtype])[1:-1]}")
     print(f"written to {arguments.output}")
     return 0
 

@@ -133,7 +133,13 @@ def sizes_in(text: str) -> list[int]:
     return shape
 
 
-DTYPES = {"f32": torch.float32, "i64": torch.int64, "i32": torch.int32, "bool": torch.bool}
+DTYPES = {
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "bool": torch.bool,
+}
 
 
 def parse_field(text: str, option: str = "--field") -> Field:

@@ -19,7 +19,7 @@ SINGLE = (*PLACED, Parameter.KEYWORD_ONLY)
 def parameters_of(module: torch.nn.Module) -> list[Parameter]:
     """Those of its forward; of a wrapper that hands on all it gets, as PEFT's is, the wrapped module's."""
     found = list(inspect.signature(module.forward).parameters.values())
-    base = getattr(module, "get_base_model", None)
+    base: Any = getattr(module, "get_base_model", None)
     wraps = callable(base) and not any(p.kind in SINGLE for p in found)
     return parameters_of(base()) if wraps else found
 

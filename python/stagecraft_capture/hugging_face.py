@@ -17,7 +17,7 @@ import torch
 from .batch import Batch, Field, parse_field, sizes_in
 from .errors import CaptureError, missing
 from .no_weights import as_on_cpu, parameters_without_numbers
-from .precision import NARROW, narrow_as_asked
+from .precision import COMPUTED, in_precision
 from .tasks import TASKS, Named, Translation, class_names, classes_of_type, task_of
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def load(
         with contextlib.nullcontext() if numbers else parameters_without_numbers():
             model = make(dtype=torch.float32)
     untied = untied_copies(model) if arguments.untie else {}
-    narrow_as_asked(model, arguments)
+    arguments.dtype = in_precision(model, arguments.dtype, arguments.full)
     if not numbers:
         as_on_cpu(model)
     wrapped = (task.wrapper if task else Named)(model)
@@ -209,7 +209,7 @@ def load_with_batch(arguments: argparse.Namespace, about: Json | None = None) ->
             Field(
                 "pixel_values",
                 sizes_in(arguments.input) if arguments.input else model.sample_shape(),
-                NARROW.get(arguments.dtype, torch.float32),
+                COMPUTED[arguments.dtype],
             )
         ]
     elif arguments.sequence:
@@ -254,7 +254,7 @@ def named_with_batch(model: Wrapped, arguments: argparse.Namespace) -> tuple[Wra
             (name for name in (module.main_input_name, *NUMBERS) if name in takes and name != "input_ids"),
             module.main_input_name,
         )
-        first = Field(name, sizes_in(arguments.input), NARROW.get(arguments.dtype, torch.float32))
+        first = Field(name, sizes_in(arguments.input), COMPUTED[arguments.dtype])
     elif arguments.sequence:
         first = Field(
             module.main_input_name,

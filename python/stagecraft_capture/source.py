@@ -21,7 +21,7 @@ from .calls import missing as missing_arguments
 from .errors import CaptureError, missing
 from .losses import USUAL, Fields, WithLoss, usual
 from .no_weights import as_on_cpu, parameters_without_numbers
-from .precision import NARROW, narrow_as_asked
+from .precision import COMPUTED, in_precision
 from .results import Results, by_mode, results_of, structure
 from .small_twin import small_config
 from .users_code import first_look, refuse_result, refuse_untrainable, refuse_unusual, running, unwrapped
@@ -81,7 +81,7 @@ def input_name(module: torch.nn.Module) -> str:
 
 
 def input_field(module: torch.nn.Module, arguments: argparse.Namespace) -> Field:
-    numbers = NARROW.get(arguments.dtype, torch.float32)
+    numbers = COMPUTED[arguments.dtype]
     if arguments.input and "=" in arguments.input:
         named = parse_field(arguments.input, "--input")
         return replace(named, dtype=numbers) if named.dtype == torch.float32 else named
@@ -144,7 +144,7 @@ def load(arguments: argparse.Namespace) -> tuple[Any, Batch, bool]:
     torch.manual_seed(arguments.seed)
     with parameters_without_numbers() if arguments.no_weights else contextlib.nullcontext():
         module = from_file(arguments.source)
-    narrow_as_asked(module, arguments)
+    arguments.dtype = in_precision(module, arguments.dtype, arguments.full)
     mode = as_on_cpu(module) if arguments.no_weights else None
     refuse_unusual(module)
     fields = [input_field(module, arguments), *map(parse_field, arguments.field)]

@@ -107,20 +107,6 @@ def state_kept(module: torch.nn.Module) -> Iterator[None]:
             before.restore()
 
 
-def of_types(module: torch.nn.Module) -> str:
-    """What to do where the weights have another type than samples."""
-    types = sorted(
-        {str(p.dtype).removeprefix("torch.") for p in module.parameters() if p.is_floating_point()}
-        - {"float32"}
-    )
-    return (
-        f"; its weights are {', '.join(types)} and numbers of --input float32: call .float() before it is"
-        " returned (--dtype bfloat16 computes in bfloat16)"
-        if types
-        else ""
-    )
-
-
 def as_field(tensor: torch.Tensor) -> str:
     """Its type as --field has it."""
     kind = "f32" if tensor.is_floating_point() else "i64"
@@ -159,7 +145,7 @@ def first_look(
         state_kept(called),
         torch.random.fork_rng(devices=[]),
         running(
-            f"{what} fails on samples of {sizes_of(fields)}{of_dictionary(called, fields)}{of_types(called)}",
+            f"{what} fails on samples of {sizes_of(fields)}{of_dictionary(called, fields)}",
             called,
         ),
     ):

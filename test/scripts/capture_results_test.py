@@ -1,6 +1,6 @@
 """Modules that take a batch whole or in parts, that return tuples, dictionaries and dataclasses, and losses
-of all that, or of the output alone: `train` on two stages beside the plain loop, to the bit. What cannot be is
-refused."""
+of all that, or of the output alone: `train` on two stages beside the plain loop, to the bit. What cannot be
+is refused."""
 
 import json
 import subprocess
@@ -63,6 +63,14 @@ class Whole(Two):
 class Rest(Two):
     def forward(self, *parts):
         return self.actor(self.body(parts[0])) * parts[1].unsqueeze(1)
+
+class Double(Two):
+    def __init__(self):
+        super().__init__()
+        self.double()
+
+    def forward(self, x):
+        return self.heads(x)[0]
 
 class WithItsLoss(Two):
     def forward(self, x, a=None):
@@ -172,6 +180,7 @@ CASES = {
     "summed": ("Plain", "summed", ()),
     "contrast": ("Plain", "contrast", ()),
     "whole_batch": ("Whole", "of_whole", (A, R), "x=f32[8]"),
+    "double": ("Double", "of_whole", (A,)),
     "any_number": ("Rest", "of_whole", (A, "--field=parts1=f32[]")),
 }
 STEPS, MICRO_BATCHES, SAMPLES = 3, 4, 2
@@ -195,6 +204,7 @@ def models(folder):
 CALLS = {
     "WithItsLoss": lambda module, batch: module(batch["x"], a=batch["a"]),
     "Whole": lambda module, batch: module(batch),
+    "Double": lambda module, batch: module(batch["x"].double()),
     "Rest": lambda module, batch: module(batch["x"], batch["r"]),
 }
 
@@ -244,6 +254,7 @@ def test_trains_as_the_loop(models, name):
         "train_steps": STEPS,
         "pipeline": {"stages": 2},
         "run_dir": f"{folder}/run_{name}",
+        **({"dtype": "float64"} if model == "Double" else {}),
     }
     with open(f"{path}.json", "w") as file:
         json.dump(config, file)
@@ -300,6 +311,46 @@ def test_refuses(models, name):
     assert done.returncode == 2
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_narrow_module_is_one_that_was_narrowed(models):
+    """What --dtype makes of its float32 numbers, which trains as mixed_loop_test.py has it."""
+    folder, _, _ = models
+    with open(f"{folder}/narrow.py", "w") as file:
+        file.write(NARROW)
+    made = {}
+    for name, *more in (("narrow",), ("wide", "--dtype=bfloat16", "--full=norm")):
+        path = f"{folder}/{name}"
+        done = stagecraft_capture(f"{folder}/narrow.py:{name}", "--input=8", *more, "-o", path)
+        assert done.returncode == 0, done.stderr
+        assert 'a run of it says "bf16": {"enabled": true}' in done.stdout
+        with open(f"{path}/manifest.json") as file:
+            made[name] = json.load(file), safetensors.load_file(f"{path}/weights.safetensors")
+    (manifest, weights), (other, numbers) = made["narrow"], made["wide"]
+    assert manifest == other
+    assert manifest["weights"]["0.weight"] == "bf16[16,8]"
+    assert manifest["weights"]["norm.weight"] == "f32[16]"
+    assert weights.keys() == numbers.keys()
+    for key, value in weights.items():
+        assert value.dtype == torch.float32, key
+        assert torch.equal(value, numbers[key]), key
+
+
+NARROW = """
+import collections
+import torch
+from torch import nn
+
+def narrow():
+    torch.manual_seed(1)
+    parts = [("0", nn.Linear(8, 16)), ("norm", nn.LayerNorm(16)), ("2", nn.Linear(16, 5))]
+    model = nn.Sequential(collections.OrderedDict(parts)).bfloat16()
+    model.norm.float()
+    return model
+
+def wide():
+    return narrow().float()
+"""
 
 
 class Doubled(torch.nn.Module):

@@ -907,6 +907,23 @@ def test_bfloat16():
     assert all(tensor.dtype == torch.float32 for tensor in step.state_dict().values())
 
 
+def test_a_module_of_float64():
+    batches = [(x.double(), y) for x, y in pairs()]
+    step, _ = beside_eager(net().double(), batches, class_loss, by_class, stages=2)
+    assert step.config["dtype"] == "float64"
+
+
+def test_a_module_of_bfloat16_is_one_that_was_narrowed():
+    narrow = net().bfloat16()
+    wide = copy.deepcopy(narrow).float()
+    losses = [
+        [step(batch).loss for batch in pairs(2)]
+        for step in (pipeline(module=narrow), pipeline(module=wide, precision="bfloat16"))
+    ]
+    assert losses[0] == losses[1]
+    assert {p.dtype for p in narrow.parameters()} == {torch.bfloat16}
+
+
 def test_steps_are_sent_to_a_tool(monkeypatch):
     """Steps and evaluations, as they were made, until the end."""
     from stagecraft_follow import command, step_log
