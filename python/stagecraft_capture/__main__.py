@@ -265,10 +265,10 @@ def refuse_unequal(whole: Captured, shorter: dict[int, Captured]) -> None:
 
 def one_sample(module: torch.nn.Module, model: Model, batch: Batch) -> Json | None:
     """Eager may take another path for one sample, which strides tell less of, or refuse it: batch norm over a
-    single number."""
+    single number, the two largest of one."""
     try:
         return check(module, model, batch.at(1))
-    except (ValueError, CaptureError):
+    except (ValueError, RuntimeError, IndexError, CaptureError):
         return None
 
 

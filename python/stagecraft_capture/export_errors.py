@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from torch import fx
 
 
+MAPPED = (
+    "torch.vmap and torch.func map or differentiate a function, which torch.export does not follow: write the"
+    " dimension out (torch.einsum, torch.stack of calls), and derivatives as formulas"
+)
 BY_TENSORS = "decide by sizes or settings, or compute both ways and choose with torch.where"
 
 
@@ -93,6 +97,8 @@ def explained(error: BaseException, module: torch.nn.Module, inputs: dict[str, t
             f"{at}torch.export cannot follow a branch or a number of Python that depends on the batch's"
             f" numbers; {BY_TENSORS}"
         )
+    if any(f"{os.sep}_functorch{os.sep}" in frame.f_code.co_filename for frame, _ in frames_of(error)):
+        return CaptureError(f"{at}{MAPPED}")
     of_itself = fails_in_eager_mode(module, inputs)
     if of_itself is not None:
         shapes = ", ".join(f"{name} of {list(t.shape)}" for name, t in inputs.items())
