@@ -37,7 +37,7 @@ from .reach import Snapshot
 from .real_strides import real_strides
 from .stack_traces import with_users_frames
 from .torch_private import HigherOrderOperator
-from .transforms import refuse_mapped, without_derivatives
+from .transforms import refuse_constants, refuse_foreign, without_derivatives
 
 if TYPE_CHECKING:
     from .aliases import Needs
@@ -211,7 +211,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
     inline_regions(program.graph_module)
     graph = program.graph
     refuse_branches(graph)
-    refuse_mapped(graph)
+    refuse_foreign(graph)
     without_out(graph)
     by_name = {spec.target: spec.arg.name for spec in program.graph_signature.input_specs}
     written_back(
@@ -247,6 +247,8 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
             graph.erase_node(node)
         elif node.op == "get_attr" and node.users:
             tensors[node] = ("constant", node.target, getattr(program.graph_module, node.target))
+    constants_read = ((n, value) for n, (kind, _, value) in tensors.items() if kind == "constant")
+    refuse_constants(constants_read, before, set(own_name))
     out_of_place(graph, {storage(n) for n in tensors})
     as_eager(graph)
     pool_by_means(graph)

@@ -7,7 +7,7 @@ import linecache
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stagecraft_tools.refusal import Refused
 from stagecraft_tools.torch_versions import VERSIONS, installed, version_like
@@ -68,6 +68,17 @@ def place_in(error: BaseException) -> str:
                 f" ({linecache.getline(file, line).strip()})"
             )
     return found
+
+
+def place_of_function(function: Any) -> str:
+    """Where the user wrote it, or ""."""
+    while not hasattr(function, "__code__"):
+        inner = getattr(function, "func", None) or getattr(type(function), "forward", None)
+        if inner is None:
+            return ""
+        function = inner
+    code = function.__code__
+    return f'File "{code.co_filename}", line {code.co_firstlineno}, in {code.co_name}'
 
 
 def place_of(node: fx.Node) -> str:

@@ -11,7 +11,7 @@ import torch
 
 from .batch import Field
 from .calls import called
-from .errors import CaptureError
+from .errors import CaptureError, place_of_function
 from .nodes import name_of
 from .precision import wide
 from .users_code import state_kept
@@ -82,8 +82,13 @@ class WithLoss(torch.nn.Module):
         if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
             shape = f"{list(loss.shape)}" if isinstance(loss, torch.Tensor) else ""
             raise CaptureError(
-                f"the loss returns a {type(loss).__name__}{shape} instead of a tensor of one number: let it"
-                " return the mean or the sum"
+                f"{place_of_function(self.loss)}: the loss returns a {type(loss).__name__}{shape} instead of a"
+                " tensor of one number: let it return the mean or the sum"
+            )
+        if output.requires_grad and not loss.requires_grad:
+            raise CaptureError(
+                f"{place_of_function(self.loss)}: the loss has no gradient: it comes from .detach(), torch.no_grad,"
+                " argmax or a comparison; let it return one that does not"
             )
         return output, loss
 

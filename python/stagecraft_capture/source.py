@@ -61,7 +61,8 @@ def from_file(text: str) -> torch.nn.Module:
     with running(f"{text} fails"):
         made = found if isinstance(found, torch.nn.Module) else found()
     if not isinstance(made, torch.nn.Module):
-        raise CaptureError(f"{text}: returns a {type(made).__name__}; expected a torch.nn.Module")
+        what = f"the class {made.__name__}" if isinstance(made, type) else f"a {type(made).__name__}"
+        raise CaptureError(f"{text}: returns {what}; expected a torch.nn.Module")
     return unwrapped(made)
 
 

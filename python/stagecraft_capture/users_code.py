@@ -15,6 +15,16 @@ from .errors import CaptureError, place_in
 from .export_errors import place_of_error, with_place
 from .reach import Snapshot
 
+# Of what PyTorch says, where it does not say what to do.
+REMEDIES = (
+    (
+        r"out of bounds|out of range in self",
+        "; integers are drawn below a bound: give --field NAME=i64[SIZES]<N, or --vocabulary",
+    ),
+    (r"no NVIDIA driver|not compiled with CUDA", "; leave .cuda() out: runs bring layers to their devices"),
+    (r"same dtype|expected scalar type", "; convert with .to(other.dtype)"),
+)
+
 
 @contextlib.contextmanager
 def running(what: str, module: torch.nn.Module | None = None) -> Iterator[None]:
@@ -30,7 +40,8 @@ def running(what: str, module: torch.nn.Module | None = None) -> Iterator[None]:
             if isinstance(error, SystemExit)
             else first_line(error)
         )
-        raise CaptureError(f"{f'{place}: ' if place else ''}{what}: {said}") from error
+        remedy = next((words for text, words in REMEDIES if re.search(text, said)), "")
+        raise CaptureError(f"{f'{place}: ' if place else ''}{what}: {said}{remedy}") from error
 
 
 def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
@@ -87,7 +98,8 @@ def refuse_untrainable(module: torch.nn.Module) -> None:
     if not parameters:
         raise CaptureError(
             f"{type(module).__name__} has no parameters: there is nothing to train; make its weights"
-            " parameters (torch.nn.Parameter, or modules that are its attributes)"
+            " parameters (torch.nn.Parameter, modules that are its attributes, lists of them"
+            " torch.nn.ModuleList)"
         )
     if not any(parameter.requires_grad for parameter in parameters.values()):
         raise CaptureError(

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors", reason="scripts/setup.sh --models installs it")
 
+from capture_mistakes import REFUSED as MISTAKES
 from forked import stagecraft_capture
 from places import SOURCE
 from stagecraft_capture import source
@@ -391,7 +392,7 @@ def cases(table):
     return [pytest.param(*how, id=name) for name, *how in table]
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case[0]) for case in REFUSED])
+@pytest.mark.parametrize("case", [pytest.param(case, id=case[0]) for case in [*REFUSED, *MISTAKES]])
 def test_refused(case):
     _, of, arguments, *words = case
     done = run(of, arguments)
