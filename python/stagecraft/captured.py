@@ -158,6 +158,7 @@ def _captured(
     from stagecraft_capture.batch import SAMPLES, Batch, Field
     from stagecraft_capture.losses import USUAL, WithLoss, usual
     from stagecraft_capture.precision import NARROW, in_precision, precision_of
+    from stagecraft_capture.routed import with_hooks
     from stagecraft_capture.source import results_for
     from stagecraft_capture.users_code import first_look, refuse_result, refuse_unusual, unwrapped
     from stagecraft_tools.output import OutputFolder
@@ -169,6 +170,7 @@ def _captured(
     module = unwrapped(module)
     arguments.dtype = in_precision(module, choices.precision)
     refuse_unusual(module)
+    with_hooks(module)
     samples = {name: _samples_of(tensor, SAMPLES) for name, tensor in fields.items()}
     its_input = next(iter(samples))
     if samples[its_input].is_floating_point() and arguments.dtype in NARROW:  # as layer 0 gets it

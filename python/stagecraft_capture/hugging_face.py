@@ -18,7 +18,8 @@ from .batch import Batch, Field, parse_field, sizes_in
 from .errors import CaptureError, missing
 from .no_weights import as_on_cpu, parameters_without_numbers
 from .precision import COMPUTED, in_precision
-from .tasks import TASKS, Named, Translation, class_names, classes_of_type, task_of
+from .routed import Routed, has_router_loss, with_hooks
+from .tasks import TASKS, Logits, Named, Translation, class_names, classes_of_type, task_of
 
 if TYPE_CHECKING:
     from .aliases import Json
@@ -144,7 +145,9 @@ def load(
     arguments.dtype = in_precision(model, arguments.dtype, arguments.full)
     if not numbers:
         as_on_cpu(model)
-    wrapped = (task.wrapper if task else Named)(model)
+    with_hooks(model)
+    usual = task.wrapper if task else Named
+    wrapped = (Routed if usual is Logits and has_router_loss(model) else usual)(model)
     wrapped.untied, wrapped.source = untied, folder or "."
     wrapped.stated_dtype = about.get("dtype") or about.get("torch_dtype")
     return wrapped, task

@@ -23,6 +23,7 @@ from .losses import USUAL, Fields, WithLoss, usual
 from .no_weights import as_on_cpu, parameters_without_numbers
 from .precision import COMPUTED, in_precision
 from .results import Results, by_mode, results_of, structure
+from .routed import with_hooks
 from .small_twin import small_config
 from .users_code import first_look, refuse_result, refuse_untrainable, refuse_unusual, running, unwrapped
 
@@ -148,6 +149,7 @@ def load(arguments: argparse.Namespace) -> tuple[Any, Batch, bool]:
     arguments.dtype = in_precision(module, arguments.dtype, arguments.full)
     mode = as_on_cpu(module) if arguments.no_weights else None
     refuse_unusual(module)
+    with_hooks(module)
     fields = [input_field(module, arguments), *map(parse_field, arguments.field)]
     require_arguments(module, {field.name for field in fields})
 
