@@ -1,5 +1,5 @@
-"""Transforms that a forward may ask for and no graph has: derivatives within it, and functions that are mapped
-over a dimension."""
+"""Transforms that a forward may ask for and no graph has: derivatives within it, and functions that are
+mapped over a dimension; and tensors that no run holds."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def refuse_constants(constants: Iterable[tuple[fx.Node, Any]], around: Snapshot,
         read_by = next((n for n in node.users if n.meta.get("differentiable", True)), None)
         if isinstance(value, torch.Generator):
             raise CaptureError(
-                f"{place_of(read_by or node)}: draws from a generator of its own, and runs draw by name: leave"
-                " generator= out"
+                f"{place_of(read_by or node)}: draws from a generator of its own, and runs draw by name:"
+                " leave generator= out"
             )
         stray = strays.get(memory_of(value)) if strays and isinstance(value, torch.Tensor) else None
         if read_by is not None and stray is not None:
