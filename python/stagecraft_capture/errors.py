@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import linecache
 import os
@@ -71,14 +72,13 @@ def place_in(error: BaseException) -> str:
 
 
 def place_of_function(function: Any) -> str:
-    """Where the user wrote it, or ""."""
-    while not hasattr(function, "__code__"):
-        inner = getattr(function, "func", None) or getattr(type(function), "forward", None)
-        if inner is None:
-            return ""
-        function = inner
-    code = function.__code__
-    return f'File "{code.co_filename}", line {code.co_firstlineno}, in {code.co_name}'
+    """Where the user wrote it, or what it calls; or ""."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not hasattr(function, "__code__"):
+        function = getattr(type(function), "forward", None) or vars(type(function)).get("__call__")
+    code = getattr(function, "__code__", None)
+    return f'File "{code.co_filename}", line {code.co_firstlineno}, in {code.co_name}' if code else ""
 
 
 def place_of(node: fx.Node) -> str:

@@ -79,16 +79,18 @@ class WithLoss(torch.nn.Module):
         if self.loss is None:
             return output
         loss = self.loss(made if results is None else results.again(made, output), Fields(batch))
+        place = place_of_function(self.loss)
+        at = f"{place}: " if place else ""
         if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
             shape = f"{list(loss.shape)}" if isinstance(loss, torch.Tensor) else ""
             raise CaptureError(
-                f"{place_of_function(self.loss)}: the loss returns a {type(loss).__name__}{shape} instead of a"
-                " tensor of one number: let it return the mean or the sum"
+                f"{at}the loss returns a {type(loss).__name__}{shape} instead of a tensor of one number: let"
+                " it return the mean or the sum"
             )
         if output.requires_grad and not loss.requires_grad:
             raise CaptureError(
-                f"{place_of_function(self.loss)}: the loss has no gradient: it comes from .detach(), torch.no_grad,"
-                " argmax or a comparison; let it return one that does not"
+                f"{at}the loss has no gradient: it comes from .detach(), torch.no_grad, argmax or a"
+                " comparison; let it return one that does not"
             )
         return output, loss
 
