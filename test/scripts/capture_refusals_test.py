@@ -378,6 +378,7 @@ CAPTURED = [
     ("**fields", "Keywords", ("--input", "x=f32[8]")),
     ("an argument by place", "ByPlace", NUMBERS),
     ("a dictionary", "Whole", ("--input", "x=f32[8]")),
+    ("a loss of two samples", "plain", (*NUMBERS, *Y, "--loss", f"{WRONG}:of_two_samples")),
     ("the loss of Poisson", "plain", (*NUMBERS, *Y, "--loss", f"{WRONG}:poisson")),
 ]
 

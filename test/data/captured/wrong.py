@@ -250,6 +250,11 @@ def poisson(output, batch):
     return F.poisson_nll_loss(output, batch["y"].abs())
 
 
+def of_two_samples(output, batch):
+    """Nothing for a micro-batch of one."""
+    return F.cross_entropy(output, batch["y"].argmax(1), reduction="none").topk(2)[0].mean()
+
+
 loss_module = nn.CrossEntropyLoss()
 
 
