@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import CaptureError, InputError
-from .fields import parameters_of
 from .structure import structure_of
 
 if TYPE_CHECKING:
@@ -99,6 +98,17 @@ def _tidy(newest: Path) -> None:
         shutil.rmtree(each, ignore_errors=True)
 
 
+def in_a_config(module: torch.nn.Module, precision: str) -> dict[str, Any]:
+    """What a config says of what the captured module computes in. Throws CaptureError."""
+    from stagecraft_capture.errors import CaptureError as Refused
+    from stagecraft_capture.precision import IN_A_CONFIG, precision_of
+
+    try:
+        return IN_A_CONFIG[precision_of(module, precision)]
+    except Refused as error:
+        raise CaptureError(str(error)) from error
+
+
 def _capture(module: torch.nn.Module, fields: Mapping[str, torch.Tensor], choices: Choices, path: str) -> str:
     """Returns what a person may like to read."""
     from stagecraft_capture.errors import CaptureError as Refused
@@ -122,16 +132,20 @@ def _as_before(module: torch.nn.Module) -> Iterator[None]:
     modes = [(part, part.training) for part in module.modules()]
     threads = torch.get_num_threads()
     config = getattr(module, "config", None)
-    use_cache = getattr(config, "use_cache", None)
+    # what a model keeps for generating is none of a training's; experts are multiplied batched, since other
+    # ways ask which tokens go where
+    settings = {"use_cache": False, "_experts_implementation": "batched_mm"}
+    settings = {name: value for name, value in settings.items() if getattr(config, name, None)}
+    before = {name: getattr(config, name) for name in settings}
     try:
-        if config is not None and use_cache:  # what it keeps for generating is none of a training's
-            config.use_cache = False
+        for name, value in settings.items():
+            setattr(config, name, value)
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), torch.enable_grad():
             warnings.simplefilter("ignore")
             yield
     finally:
-        if config is not None and use_cache:
-            config.use_cache = use_cache
+        for name, value in before.items():
+            setattr(config, name, value)
         torch.set_num_threads(threads)
         for parameter, gradient in gradients:
             parameter.grad = gradient
@@ -146,30 +160,46 @@ def _captured(
 
     from stagecraft_capture import __main__ as tool
     from stagecraft_capture.batch import SAMPLES, Batch, Field
-    from stagecraft_capture.losses import USUAL, WithLoss, usual
-    from stagecraft_capture.precision import NARROW, narrow_as_asked
-    from stagecraft_capture.source import results_for
-    from stagecraft_capture.users_code import first_look, refuse_result, refuse_unusual, unwrapped
+    from stagecraft_capture.precision import NARROW, in_precision, precision_of
+    from stagecraft_capture.routed import Routed, has_router_loss, with_hooks
+    from stagecraft_capture.users_code import first_look, refuse_unusual, unwrapped
     from stagecraft_tools.output import OutputFolder
 
     torch.set_num_threads(1)
     arguments = _arguments(tool, choices, path)
-    if choices.precision != "float32":
+    if precision_of(module, choices.precision) in NARROW:
         module = copy.deepcopy(module)  # its parameters become narrow
     module = unwrapped(module)
-    narrow_as_asked(module, arguments)
+    arguments.dtype = in_precision(module, choices.precision)
     refuse_unusual(module)
+    with_hooks(module)
     samples = {name: _samples_of(tensor, SAMPLES) for name, tensor in fields.items()}
     its_input = next(iter(samples))
-    if samples[its_input].is_floating_point() and choices.precision != "float32":  # as layer 0 gets it
-        samples[its_input] = samples[its_input].to(NARROW[choices.precision])
-    takes = [p.name for p in parameters_of(module)]
+    if samples[its_input].is_floating_point() and arguments.dtype in NARROW:  # as layer 0 gets it
+        samples[its_input] = samples[its_input].to(NARROW[arguments.dtype])
     described = [Field(name, list(t.shape[1:]), t.dtype) for name, t in samples.items()]
     two = {name: tensor[:2] for name, tensor in samples.items()}
-    plain = WithLoss(module, None)
-    plain.names = takes
-    made = first_look(plain, dict(two))
-    loss: Any = choices.loss
+    if choices.loss is None and "labels" in samples and has_router_loss(module):
+        wrapped: Any = Routed(module)
+        wrapped.write_companions = None  # its config lies in no folder
+    else:
+        wrapped, described = _with_loss(module, choices.loss, two, described)
+    first_look(wrapped, dict(two), "the loss")
+    printed = io.StringIO()
+    with OutputFolder("stagecraft-capture", path) as output, contextlib.redirect_stdout(printed):
+        tool.capture_loaded(output, arguments, wrapped, Batch(described, samples), True, time.monotonic())
+    return printed.getvalue()
+
+
+def _with_loss(
+    module: torch.nn.Module, loss: Any, two: dict[str, torch.Tensor], described: list[Any]
+) -> tuple[Any, list[Any]]:
+    """The module and its loss, and the fields of a batch with the target as that reads it. `two`: samples."""
+    from stagecraft_capture.losses import USUAL, WithLoss, usual
+    from stagecraft_capture.source import results_for
+    from stagecraft_capture.users_code import first_look, refuse_result
+
+    made = first_look(WithLoss(module, None), dict(two))
     if isinstance(loss, str) and loss not in USUAL:
         raise InputError(
             f'loss: "{loss}" is not one of {", ".join(USUAL)}; give a function of (output, batch)'
@@ -182,17 +212,11 @@ def _captured(
     refuse_result(example, module)
     if isinstance(loss, str):
         function, target = usual(loss, example)
-        if target.name not in samples:
-            raise InputError(f'loss: "{loss}" reads the target, and the batch has {", ".join(samples)}')
+        if target.name not in two:
+            raise InputError(f'loss: "{loss}" reads the target, and the batch has {", ".join(two)}')
         described = [target if field.name == target.name else field for field in described]
-        described = [_with_type(field, samples[field.name]) for field in described]
-    wrapped = WithLoss(module, function, results)
-    wrapped.names = takes
-    first_look(wrapped, dict(two), "the loss")
-    printed = io.StringIO()
-    with OutputFolder("stagecraft-capture", path) as output, contextlib.redirect_stdout(printed):
-        tool.capture_loaded(output, arguments, wrapped, Batch(described, samples), True, time.monotonic())
-    return printed.getvalue()
+        described = [_with_type(field, two[field.name]) for field in described]
+    return WithLoss(module, function, results), described
 
 
 def _arguments(tool: Any, choices: Choices, path: str) -> argparse.Namespace:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from stagecraft_capture.calls import missing, names_by_place, taken, takes_whole
 
 from .errors import InputError
 
@@ -19,7 +20,8 @@ _TYPES = {"float32": "float32", "float64": "float64", "bfloat16": "bfloat16", "f
 
 @dataclass(frozen=True)
 class Reader:
-    """How batches become fields: pairs by their places, mappings by their keys."""
+    """How batches become fields: pairs by their places, mappings by their keys. The first of a pair may be
+    several tensors, one behind the other or by name."""
 
     input: str
     names: tuple[str, ...]
@@ -29,8 +31,13 @@ class Reader:
         """One batch's. Throws InputError."""
         if isinstance(batch, Mapping):
             return {str(name): _tensor(name, value) for name, value in batch.items()}
-        if isinstance(batch, (tuple, list)) and self.pairs and len(batch) == len(self.names):
-            return {name: _tensor(name, value) for name, value in zip(self.names, batch)}
+        if isinstance(batch, (tuple, list)) and self.pairs and batch:
+            first = batch[0]
+            if isinstance(first, Mapping) and {*first} <= {*self.names}:
+                first = [first[name] for name in self.names if name in first]
+            parts = [*(first if isinstance(first, (tuple, list)) else [first]), *batch[1:]]
+            if len(parts) == len(self.names):
+                return {name: _tensor(name, value) for name, value in zip(self.names, parts)}
         raise InputError(
             f"the batch is {_described(batch)}, and the pipeline was made for"
             f" {'pairs (input, target)' if self.pairs else 'mappings with ' + ', '.join(self.names)}"
@@ -64,55 +71,52 @@ def is_micro_batches(batch: Any) -> bool:
     )
 
 
-def parameters_of(module: torch.nn.Module) -> list[inspect.Parameter]:
-    """Those of its forward that have names; of a wrapper that hands on all it gets, as PEFT's is, the wrapped
-    module's."""
-    found = [
-        p
-        for p in inspect.signature(module.forward).parameters.values()
-        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-    ]
-    base = getattr(module, "get_base_model", None)
-    return parameters_of(base()) if not found and callable(base) else found
-
-
 def reader_of(batch: Any, module: torch.nn.Module) -> Reader:
     """For batches like this one, of this module. Throws InputError."""
-    parameters = parameters_of(module)
-    if not parameters:
-        raise InputError(
-            f"{type(module).__name__}.forward has no named parameter to give samples to: write its"
-            " arguments out, as in def forward(self, x)"
-        )
-    takes = [p.name for p in parameters]
     if isinstance(batch, Mapping):
-        its_input = next((name for name in takes if name in batch), None)
-        if its_input is None:
-            raise InputError(
-                f"{type(module).__name__}.forward takes {', '.join(takes)}, and the batch has"
-                f" {', '.join(map(str, batch))}: name the batch's entries as the parameters of forward"
-            )
-        missing = [p.name for p in parameters if p.default is p.empty and p.name not in batch]
-        if missing:
-            raise InputError(
-                f"{type(module).__name__}.forward needs {', '.join(missing)}, and the batch has"
-                f" {', '.join(map(str, batch))}"
-            )
-        names = [its_input, *(str(name) for name in batch if name != its_input)]
-        return Reader(its_input, tuple(names), pairs=False)
-    if isinstance(batch, (tuple, list)) and 1 <= len(batch) <= 2:
-        names = [takes[0], TARGETS][: len(batch)]
-        needed = [p.name for p in parameters[1:] if p.default is p.empty]
-        if needed:
-            raise InputError(
-                f"{type(module).__name__}.forward needs {', '.join(needed)} too: give a mapping by the names"
-                " of its parameters"
-            )
-        return Reader(takes[0], tuple(names), pairs=True)
-    raise InputError(
-        f"the batch is {_described(batch)}: expected (input, target), or a mapping by the names of forward's"
-        f" parameters ({', '.join(takes[:4])})"
-    )
+        names = _input_first(batch, module)
+        return Reader(names[0], names, pairs=False)
+    if not isinstance(batch, (tuple, list)) or not 1 <= len(batch) <= 2:
+        raise InputError(
+            f"the batch is {_described(batch)}: expected (input, target), or a mapping by the names of"
+            f" forward's parameters ({', '.join(names_by_place(module, 4))})"
+        )
+    names_of = _input_first if isinstance(batch[0], Mapping) else _by_place
+    names = names_of(batch[0], module)
+    return Reader(names[0], (*names, *[TARGETS][: len(batch) - 1]), pairs=True)
+
+
+def _by_place(inputs: Any, module: torch.nn.Module) -> tuple[str, ...]:
+    kind, number = type(module).__name__, len(inputs) if isinstance(inputs, (tuple, list)) else 1
+    names = tuple(names_by_place(module, number))
+    if len(names) < number or not names:
+        raise InputError(
+            f"{kind}.forward takes {len(names)} arguments by place, and the batch has {number} inputs: give a"
+            " mapping, or write the arguments out, as in def forward(self, x)"
+        )
+    if needed := ", ".join(missing(module, names)):
+        raise InputError(
+            f"{kind}.forward needs {needed} too: give (({', '.join(names)}, {needed}), target), or a mapping"
+            " by the names of its parameters"
+        )
+    return names
+
+
+def _input_first(batch: Mapping[Any, Any], module: torch.nn.Module) -> tuple[str, ...]:
+    """Names of a mapping. The input is the one that the first argument takes, or the first of all where the
+    module takes them as a whole."""
+    kind, names = type(module).__name__, tuple(map(str, batch))
+    if takes_whole(module, names):
+        return names
+    its_input = next(iter(taken(module, names)), None)
+    if its_input is None:
+        raise InputError(
+            f"{kind}.forward takes {', '.join(names_by_place(module, 9))}, and the batch has"
+            f" {', '.join(names)}: name the batch's entries as the parameters of forward"
+        )
+    if needed := missing(module, names):
+        raise InputError(f"{kind}.forward needs {', '.join(needed)}, and the batch has {', '.join(names)}")
+    return (its_input, *(name for name in names if name != its_input))
 
 
 def described(fields: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stagecraft_planner import Plan
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from stagecraft_follow.step_log import StepLog
 
-    Batch = tuple[torch.Tensor, torch.Tensor] | Mapping[str, torch.Tensor]
+    Inputs: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...] | Mapping[str, torch.Tensor]
+    Batch: TypeAlias = tuple[Inputs, torch.Tensor] | Mapping[str, torch.Tensor]
 
 ENDLESS = 1_000_000_000  # steps of a run whose length nobody says
 
@@ -331,10 +332,12 @@ def pipeline(
     program, and starts the ranks.
 
     module: on the CPU. It stays as it is: `module.load_state_dict(step.state_dict())` brings the weights
-        back. Frozen parameters stay frozen.
+        back. Frozen parameters stay frozen. Experts of transformers are multiplied as by "batched_mm".
     batch: one like all to come: (input, target), or a mapping by the names of forward's parameters, whose
-        other keys the loss alone reads. Tensors are on the CPU, [samples, ...]. Its samples are those of one
-        optimizer step.
+        other keys the loss alone reads. The input of a pair may be several, ((a, b), target), or a mapping.
+        A forward of one argument, or of **fields, that names none of them gets the whole mapping, of which
+        the first is the input; forward(*xs) has xs0, xs1 and so on. Tensors are on the CPU, [samples, ...].
+        Its samples are those of one optimizer step.
     loss: a function of (what the module returns, the batch as a mapping by names) that returns a tensor of
         one number, a mean or a sum over samples or labels; "cross_entropy" or "mse" of the output and the
         target; or None: the loss that the module returns.
@@ -343,7 +346,8 @@ def pipeline(
     stages, schedule, widths, cuts, recompute: as in a config's `pipeline` and `activation_checkpointing`.
         What is left out is chosen, and shown by `.plan`.
     micro_batches: per step; 8, or one per sample where there are fewer samples.
-    precision: "float32", or "bfloat16" and "float16" for what is computed beside float32 weights.
+    precision: "float32", or "bfloat16" and "float16" for what is computed beside float32 weights. A module
+        of float64 is trained in it; one of narrow weights as if they had been float32.
     plan: a Plan, or the path of a plan.json, which decides stages, schedule and cuts.
     gradient_clipping: the norm that the whole gradient has at most; 0: any.
     learning_rate: a function of the step, counted from 0, or a config's `scheduler`; None: the optimizer's.

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 MICRO_BATCHES = 8  # where nobody says how many
-# What a config says for each.
-PRECISIONS: dict[str, dict[str, Any]] = {
-    "float32": {},
-    "bfloat16": {"bf16": {"enabled": True}},
-    "float16": {"fp16": {"enabled": True}},
-}
+PRECISIONS = ("float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
@@ -74,7 +69,7 @@ def prepared_of(
         "optimizer": optimizers.config_of(chosen, holders(folder.path)),
         "train_batch_size": samples,
         "train_micro_batch_size_per_gpu": micro_batch,
-        **PRECISIONS[precision],
+        **captured.in_a_config(module, precision),
     }
     return Prepared(config, reader, fields, folder)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import re
 import tempfile
 import time
@@ -22,9 +23,10 @@ from .compile import compile_graphs, write
 from .errors import CaptureError, NotEqualError
 from .folder import Captured, graph_name, write_folder
 from .keep import BUDGET
-from .precision import NARROW, narrow_statistics
+from .precision import IN_A_CONFIG, NARROW, narrow_statistics
 from .small_twin import same_structure
 from .source import load, small_twin
+from .table import table
 from .trial import try_in_engine, usual_loss
 from .weights import state_of
 
@@ -52,7 +54,14 @@ def parse(given: list[str] | None = None) -> argparse.Namespace:
         metavar="CLASS",
         help="with --hf: the class of transformers, as BertForMaskedLM (default: the config's)",
     )
-    parser.add_argument("--input", metavar="SIZES", help="sizes of one sample of numbers: 3,224,224")
+    parser.add_argument(
+        "--input",
+        metavar="SIZES",
+        help=(
+            "sizes of one sample of numbers: 3,224,224; or a named one, as --field has it, of a model that"
+            " takes its batch as one dictionary"
+        ),
+    )
     parser.add_argument("--sequence", type=positive_number, metavar="N", help="tokens of one sample")
     parser.add_argument(
         "--lengths",
@@ -205,84 +214,6 @@ def positive_numbers(text: str) -> list[int]:
     return list(dict.fromkeys(numbers))
 
 
-def repeats_at(rows: list[tuple[str, ...]], begin: int) -> tuple[int, int]:
-    """The shortest group of at most four rows from `begin` on that is repeated at least four times but for
-    names, and how often it stands."""
-    for length in (1, 2, 3, 4):
-        like, count = [row[1:] for row in rows[begin : begin + length]], 1
-        while [row[1:] for row in rows[begin + count * length : begin + (count + 1) * length]] == like:
-            count += 1
-        if count >= 4:
-            return length, count
-    return 1, 1
-
-
-def shortened(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Equal blocks as one, and how many more there are."""
-    short, i = [], 0
-    while i < len(rows):
-        length, count = repeats_at(rows, i)
-        short += rows[i : i + length]
-        i += length * count
-        if count > 1:
-            short.append(
-                (
-                    (
-                        f"... {count - 1} more of {'it' if length == 1 else f'these {length}'}, to"
-                        f" {rows[i - 1][0]}"
-                    ),
-                )
-            )
-    return short
-
-
-def table(layers: list[Layer]) -> None:
-    """One line per layer."""
-    rows: list[tuple[str, ...]] = []
-    for layer in layers:
-        count = sum(layer.tensors.values[n].numel() for n in layer.tensors.names["p"])
-        rows.append(
-            (
-                layer.name,
-                f"{count:,}",
-                size(layer.kept),
-                size(layer.kept_all),
-                " + ".join(layer.graph["outputs"]),
-                graph_name(layer.graph),
-            )
-        )
-    head = ("layer", "parameters", "kept per sample", "(all)", "output", "graph")
-    rows = [head, *shortened(rows)]
-    rows.append(
-        (
-            "all layers",
-            "",
-            size(sum(layer.kept for layer in layers)),
-            size(sum(layer.kept_all for layer in layers)),
-            "",
-            "",
-        )
-    )
-    widths = [max(len(row[i]) for row in rows if len(row) > 1) for i in range(len(rows[0]))]
-    for row in rows:
-        if len(row) == 1:
-            print(f"  {row[0]}")
-            continue
-        line = (
-            f"  {row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}"
-            f"  {row[3]:>{widths[3]}}  {row[4]:<{widths[4]}}  {row[5]}"
-        )
-        print(line.rstrip())
-
-
-def size(count: float) -> str:
-    units = ["B", "KiB", "MiB", "GiB"]
-    while count >= 1024 and units[1:]:
-        count /= 1024
-        del units[0]
-    return f"{count:.4g} {units[0]}"
-
-
 def some(names: list[str]) -> str:
     """The first five, and how many more."""
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if names[5:] else "")
@@ -334,10 +265,10 @@ def refuse_unequal(whole: Captured, shorter: dict[int, Captured]) -> None:
 
 def one_sample(module: torch.nn.Module, model: Model, batch: Batch) -> Json | None:
     """Eager may take another path for one sample, which strides tell less of, or refuse it: batch norm over a
-    single number."""
+    single number, the two largest of one."""
     try:
         return check(module, model, batch.at(1))
-    except (ValueError, CaptureError):
+    except (ValueError, RuntimeError, IndexError, CaptureError):
         return None
 
 
@@ -539,6 +470,8 @@ def capture_loaded(
             f"the config says {module.stated_dtype}; captured in float32: --dtype {module.stated_dtype}"
             " computes in it"
         )
+    if arguments.dtype != "float32":
+        print(f"a run of it says {json.dumps(IN_A_CONFIG[arguments.dtype])[1:-1]}")
     print(f"written to {arguments.output}")
     return 0
 

@@ -133,18 +133,24 @@ def sizes_in(text: str) -> list[int]:
     return shape
 
 
-DTYPES = {"f32": torch.float32, "i64": torch.int64, "i32": torch.int32, "bool": torch.bool}
+DTYPES = {
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "bool": torch.bool,
+}
 
 
-def parse_field(text: str) -> Field:
+def parse_field(text: str, option: str = "--field") -> Field:
     """NAME=TYPE[SIZES] or NAME=TYPE[SIZES]<N, as in mask=bool[128] or labels=i64[128]<1000."""
     found = re.fullmatch(r"(\w+)=(\w+)\[([\d,]*)\](?:<(\d+))?", text)
     if found is None or found[2] not in DTYPES:
         raise CaptureError(
-            f"--field {text}: expected NAME=TYPE[SIZES], sizes of one sample, TYPE one of"
+            f"{option} {text}: expected NAME=TYPE[SIZES], sizes of one sample, TYPE one of"
             f" {', '.join(DTYPES)}; as in mask=bool[128], or labels=i64[128]<1000 with integers below 1000"
         )
     shape = [int(size) for size in found[3].split(",") if size]
     if 0 in shape or not 1 <= int(found[4] or 2) < 2**63:
-        raise CaptureError(f"--field {text}: expected sizes and a bound of 1 at least")
+        raise CaptureError(f"{option} {text}: expected sizes and a bound of 1 at least")
     return Field(found[1], shape, DTYPES[found[2]], below=int(found[4] or 2))

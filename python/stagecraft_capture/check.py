@@ -20,6 +20,7 @@ from .reach import Snapshot
 from .replay import Replayed
 from .seams import MODEL_INPUT
 from .state import is_followed, may_be_left_out, refusal, same_results, state_at, where
+from .users_code import running
 
 if TYPE_CHECKING:
     from torch import fx
@@ -170,6 +171,14 @@ def in_turn(batch: dict[str, torch.Tensor], forward: int) -> dict[str, torch.Ten
     return {name: field.roll(forward, 0) for name, field in batch.items()}
 
 
+def in_eager_mode(module: torch.nn.Module, batch: dict[str, torch.Tensor]) -> Any:
+    """What the module returns. It may fail here alone: without gradients, with another number of samples."""
+    mode = "training" if module.training else "evaluation"
+    samples = len(next(iter(batch.values())))
+    with running(f"the model fails in {mode}, in eager mode, with {samples} samples", module):
+        return module(**batch)
+
+
 def check(module: torch.nn.Module, model: Model, batch: dict[str, torch.Tensor]) -> Json:
     """What manifest.json says under `checked`. `batch`: fields by name. The module is as it was
     afterwards."""
@@ -198,7 +207,7 @@ def compared(module: torch.nn.Module, model: Model, batch: dict[str, torch.Tenso
 
     def note_evaluation() -> None:
         with torch.no_grad(), without_fast_path():
-            expected = results(module.eval()(**batch))
+            expected = results(in_eager_mode(module.eval(), batch))
             found = layers.outputs(lambda layer: layer.evaluate, batch)
         note("evaluation", all(compare.equal(f, e) for f, e in zip(found, expected) if e is not None))
 
@@ -220,7 +229,7 @@ def compared(module: torch.nn.Module, model: Model, batch: dict[str, torch.Tenso
     for forward in range(FORWARDS):
         given = in_turn(batch, forward)
         torch.manual_seed(1 + forward)
-        output, loss = results(module(**given))
+        output, loss = results(in_eager_mode(module, given))
         torch.manual_seed(1 + forward)
         with torch.no_grad(), drawing_as_eager(model.unread, next(iter(batch.values())).shape[0]):
             found, found_loss = layers.outputs(lambda layer: layer.forward, given)

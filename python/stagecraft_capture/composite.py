@@ -28,6 +28,7 @@ from .gru import grus_by_layers
 from .hugging_face import eager_masks
 from .in_place import out_of_place, storage, without_out, written_by
 from .lstm import lstms_by_layers
+from .nodes import name_of
 from .noise import is_random
 from .number_checks import without_number_checks
 from .pooling import pool_by_means
@@ -36,6 +37,7 @@ from .reach import Snapshot
 from .real_strides import real_strides
 from .stack_traces import with_users_frames
 from .torch_private import HigherOrderOperator
+from .transforms import refuse_constants, refuse_foreign, without_derivatives
 
 if TYPE_CHECKING:
     from .aliases import Needs
@@ -104,12 +106,31 @@ def is_numbers(node: fx.Node) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
+RETURN_ITSELF = ("flatten", "contiguous", "to", "type_as", "dropout", "conj", "resolve_conj", "positive")
+
+
+def returns_itself(node: fx.Node) -> bool:
+    """Whether eager returns the argument, the same tensor, as 2-dimensional numbers flattened from 1 on."""
+    if name_of(node) not in RETURN_ITSELF or not isinstance(node.args[0], fx.Node):
+        return False
+    made, given = node.meta.get("val"), node.args[0].meta.get("val")
+    if name_of(node) == "dropout" and node.args[1] != 0 and node.args[2]:
+        return False
+    copies = node.kwargs.get("copy") or (name_of(node) == "to" and True in node.args[1:])
+    like = isinstance(made, torch.Tensor) and isinstance(given, torch.Tensor) and not copies
+    return like and (made.shape, made.dtype, made.stride()) == (given.shape, given.dtype, given.stride())
+
+
 def detach_regions(graph: fx.Graph) -> None:
-    """What a no_grad region made has no gradient outside of it."""
+    """What a no_grad region made has no gradient outside of it. What went through it as it was has one, and
+    so has what torch.export takes for it from then on."""
 
     def under_no_grad(node: fx.Node) -> bool:
         return not node.meta.get("differentiable", True)
 
+    for node in [n for n in graph.nodes if under_no_grad(n) and returns_itself(n)]:
+        node.replace_all_uses_with(node.args[0])
+        graph.erase_node(node)
     for node in [n for n in graph.nodes if under_no_grad(n)]:
         readers = {user for user in node.users if not under_no_grad(user)}
         if readers and is_numbers(node):
@@ -174,6 +195,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
             grus_by_layers(),
             ctc_by_samples(),
             without_number_checks(),
+            without_derivatives(),
             with_users_frames(),
             quick(),
             contextlib.redirect_stderr(io.StringIO()),
@@ -189,6 +211,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
     inline_regions(program.graph_module)
     graph = program.graph
     refuse_branches(graph)
+    refuse_foreign(graph)
     without_out(graph)
     by_name = {spec.target: spec.arg.name for spec in program.graph_signature.input_specs}
     written_back(
@@ -224,6 +247,8 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
             graph.erase_node(node)
         elif node.op == "get_attr" and node.users:
             tensors[node] = ("constant", node.target, getattr(program.graph_module, node.target))
+    constants_read = ((n, value) for n, (kind, _, value) in tensors.items() if kind == "constant")
+    refuse_constants(constants_read, before, set(own_name))
     out_of_place(graph, {storage(n) for n in tensors})
     as_eager(graph)
     pool_by_means(graph)

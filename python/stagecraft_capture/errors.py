@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import linecache
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stagecraft_tools.refusal import Refused
 from stagecraft_tools.torch_versions import VERSIONS, installed, version_like
@@ -68,6 +69,16 @@ def place_in(error: BaseException) -> str:
                 f" ({linecache.getline(file, line).strip()})"
             )
     return found
+
+
+def place_of_function(function: Any) -> str:
+    """Where the user wrote it, or what it calls; or ""."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not hasattr(function, "__code__"):
+        function = getattr(type(function), "forward", None) or vars(type(function)).get("__call__")
+    code = getattr(function, "__code__", None)
+    return f'File "{code.co_filename}", line {code.co_firstlineno}, in {code.co_name}' if code else ""
 
 
 def place_of(node: fx.Node) -> str:

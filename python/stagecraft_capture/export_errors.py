@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import re
 import traceback
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from .batch import SAMPLES
-from .errors import OURS, TORCH, CaptureError, place_of
+from .errors import OURS, TORCH, CaptureError, place_of, place_of_function
 from .nodes import is_element
 from .torch_private import FakeTensor
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from torch import fx
 
 
+MAPPED = (
+    "torch.vmap and torch.func map or differentiate a function, which torch.export does not follow: write the"
+    " dimension out (torch.einsum, torch.stack of calls), and derivatives as formulas"
+)
+TRANSFORMS = tuple(f"_functorch{os.sep}{name}.py" for name in ("vmap", "eager_transforms", "apis"))
 BY_TENSORS = "decide by sizes or settings, or compute both ways and choose with torch.where"
 
 
@@ -60,6 +66,14 @@ def place_of_error(error: BaseException, module: torch.nn.Module) -> str:
     return found or (f"module {path!r}" if path else "")
 
 
+def place_of_backward(error: BaseException) -> str:
+    """Of a torch.autograd.Function whose gradients autograd itself refuses, with no line of Python; or ""."""
+    named = re.search(r"[Ff]unction (\w+)Backward returned", str(error))
+    kinds = reversed(torch.autograd.Function.__subclasses__())
+    found = next((kind for kind in kinds if named and kind.__name__ == named[1]), None)
+    return place_of_function(found.backward) if found else ""
+
+
 def with_place(error: BaseException, module: torch.nn.Module) -> BaseException:
     """A refusal that was raised amidst the user's Python."""
     place = place_of_error(error, module)
@@ -92,6 +106,13 @@ def explained(error: BaseException, module: torch.nn.Module, inputs: dict[str, t
         return CaptureError(
             f"{at}torch.export cannot follow a branch or a number of Python that depends on the batch's"
             f" numbers; {BY_TENSORS}"
+        )
+    if any(frame.f_code.co_filename.endswith(TRANSFORMS) for frame, _ in frames_of(error)):
+        return CaptureError(f"{at}{MAPPED}")
+    if "constant's list" in str(error):
+        return CaptureError(
+            f"{at}a part of the forward computes where torch.export does not see it (a thread, NumPy, code in"
+            " C++): compute it with operators of torch on tensors alone"
         )
     of_itself = fails_in_eager_mode(module, inputs)
     if of_itself is not None:

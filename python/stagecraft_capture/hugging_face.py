@@ -17,8 +17,9 @@ import torch
 from .batch import Batch, Field, parse_field, sizes_in
 from .errors import CaptureError, missing
 from .no_weights import as_on_cpu, parameters_without_numbers
-from .precision import NARROW, narrow_as_asked
-from .tasks import TASKS, Named, Translation, class_names, classes_of_type, task_of
+from .precision import COMPUTED, in_precision
+from .routed import Routed, has_router_loss, with_hooks
+from .tasks import TASKS, Logits, Named, Translation, class_names, classes_of_type, task_of
 
 if TYPE_CHECKING:
     from .aliases import Json
@@ -141,10 +142,12 @@ def load(
         with contextlib.nullcontext() if numbers else parameters_without_numbers():
             model = make(dtype=torch.float32)
     untied = untied_copies(model) if arguments.untie else {}
-    narrow_as_asked(model, arguments)
+    arguments.dtype = in_precision(model, arguments.dtype, arguments.full)
     if not numbers:
         as_on_cpu(model)
-    wrapped = (task.wrapper if task else Named)(model)
+    with_hooks(model)
+    usual = task.wrapper if task else Named
+    wrapped = (Routed if usual is Logits and has_router_loss(model) else usual)(model)
     wrapped.untied, wrapped.source = untied, folder or "."
     wrapped.stated_dtype = about.get("dtype") or about.get("torch_dtype")
     return wrapped, task
@@ -209,7 +212,7 @@ def load_with_batch(arguments: argparse.Namespace, about: Json | None = None) ->
             Field(
                 "pixel_values",
                 sizes_in(arguments.input) if arguments.input else model.sample_shape(),
-                NARROW.get(arguments.dtype, torch.float32),
+                COMPUTED[arguments.dtype],
             )
         ]
     elif arguments.sequence:
@@ -254,7 +257,7 @@ def named_with_batch(model: Wrapped, arguments: argparse.Namespace) -> tuple[Wra
             (name for name in (module.main_input_name, *NUMBERS) if name in takes and name != "input_ids"),
             module.main_input_name,
         )
-        first = Field(name, sizes_in(arguments.input), NARROW.get(arguments.dtype, torch.float32))
+        first = Field(name, sizes_in(arguments.input), COMPUTED[arguments.dtype])
     elif arguments.sequence:
         first = Field(
             module.main_input_name,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .as_eager import BY_RESULT
+from .nodes import name_of
 from .torch_private import OpOverload
 
 if TYPE_CHECKING:
@@ -69,9 +70,24 @@ def functional(target: Any) -> Any:
     return found if same else None
 
 
+# Whatever they are given: what they write is converted, or must be of the type of what they write to.
+KEEP_TYPE = {
+    "copy_",
+    "fill_",
+    "masked_fill_",
+    "zero_",
+    "scatter_",
+    "scatter_add_",
+    "index_add_",
+    "index_copy_",
+    "index_fill_",
+    "index_put_",
+}
+
+
 def keeps_type(node: fx.Node) -> bool:
     """Whether the new tensor is of the type that the old one has."""
-    if node.target._schema.name in ("aten::copy_", "aten::fill_", "aten::masked_fill_", "aten::zero_"):
+    if name_of(node) in KEEP_TYPE:
         return True
     own = node.args[0].meta["val"]
     others = [n.meta.get("val") for n in node.all_input_nodes[1:]]

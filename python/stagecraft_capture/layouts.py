@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .errors import CaptureError, place_in, place_of
-from .export_errors import said
+from .export_errors import place_of_backward, said
 
 if TYPE_CHECKING:
     from torch import fx
@@ -207,7 +207,7 @@ def gradients_between(
             else ()
         )
     except Exception as error:  # a backward of the user's own may raise any
-        place = place_in(error)
+        place = place_in(error) or place_of_backward(error)
         raise CaptureError(
             f"{f'{place}: ' if place else ''}eager PyTorch cannot differentiate the model: {said(error)}"
         ) from error

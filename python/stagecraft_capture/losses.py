@@ -3,7 +3,6 @@ PyTorch."""
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from .batch import Field
-from .errors import CaptureError
+from .calls import called
+from .errors import CaptureError, place_of_function
 from .nodes import name_of
 from .precision import wide
 from .users_code import state_kept
@@ -71,22 +71,26 @@ class WithLoss(torch.nn.Module):
         self.wrapped = module
         self.loss = loss
         self.results = results  # of results.py; None: what the module returns, as it is
-        self.names = [
-            p.name for p in inspect.signature(module.forward).parameters.values() if p.kind != p.VAR_KEYWORD
-        ]
 
     def forward(self, **batch: torch.Tensor) -> Any:
-        made = self.wrapped(**{name: batch[name] for name in self.names if name in batch})
+        made = called(self.wrapped, batch)
         results = self.results and self.results.of(self.training)
         output = made if results is None else results.one(made)
         if self.loss is None:
             return output
         loss = self.loss(made if results is None else results.again(made, output), Fields(batch))
+        place = place_of_function(self.loss)
+        at = f"{place}: " if place else ""
         if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
             shape = f"{list(loss.shape)}" if isinstance(loss, torch.Tensor) else ""
             raise CaptureError(
-                f"the loss returns a {type(loss).__name__}{shape} instead of a tensor of one number: let it"
-                " return the mean or the sum"
+                f"{at}the loss returns a {type(loss).__name__}{shape} instead of a tensor of one number: let"
+                " it return the mean or the sum"
+            )
+        if output.requires_grad and not loss.requires_grad:
+            raise CaptureError(
+                f"{at}the loss has no gradient: it comes from .detach(), torch.no_grad, argmax or a"
+                " comparison; let it return one that does not"
             )
         return output, loss
 

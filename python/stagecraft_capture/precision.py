@@ -1,19 +1,29 @@
-"""Mixed precision: a module that computes in bfloat16 or float16, of float32 weights.
+"""What a module computes in: float32, float64, or mixed precision, which is bfloat16 or float16 of float32
+weights.
 
-A run keeps float32 weights, which its steps update, and hands layers copies in the type that they were
-captured in. So the module's parameters become narrow here, and remember the numbers that they were made of:
-these are what the model folder stores.
+In mixed precision a run keeps float32 weights, which its steps update, and hands layers copies in the type
+that they were captured in. So the module's parameters become narrow here, unless they are, and remember the
+numbers that they were made of: these are what the model folder stores.
 """
 
-import argparse
 import fnmatch
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
 from .errors import CaptureError
 
 NARROW = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+# What runs compute in, and of what the input's numbers are.
+COMPUTED = {"float32": torch.float32, "float64": torch.float64, **NARROW}
+# What a run's config says for each.
+IN_A_CONFIG: dict[str, dict[str, Any]] = {
+    "float32": {},
+    "float64": {"dtype": "float64"},
+    "bfloat16": {"bf16": {"enabled": True}},
+    "float16": {"fp16": {"enabled": True}},
+}
 
 
 def master_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -75,10 +85,31 @@ def kept_by_transformers(module: torch.nn.Module, dtype: torch.dtype) -> set[int
     }
 
 
-def narrow_as_asked(module: torch.nn.Module, arguments: argparse.Namespace) -> None:
-    """By --dtype and --full."""
-    if arguments.dtype in NARROW:
-        narrow(module, NARROW[arguments.dtype], patterns(arguments.full, module))
+def precision_of(module: torch.nn.Module, asked: str) -> str:
+    """What the module computes in, of COMPUTED: its weights' own type, or what is `asked` for where they are
+    float32."""
+    own = {str(p.dtype).removeprefix("torch.") for p in module.parameters() if p.dtype.is_floating_point}
+    found = {*own, asked} - {"float32"} or {"float32"}
+    if len(found) > 1 or own > {"float64"} or not found <= COMPUTED.keys():
+        raise CaptureError(
+            f"{type(module).__name__} has weights of {', '.join(sorted(own))}"
+            f"{f' and --dtype is {asked}' if asked != 'float32' else ''}, and a run computes in one type:"
+            " call .float() before it is returned (--dtype bfloat16 computes in bfloat16)"
+        )
+    return found.pop()
+
+
+def in_precision(module: torch.nn.Module, asked: str, full: str | None = None) -> str:
+    """The same, with weights as runs have them: float32 ones are converted to what is `asked` for, but those
+    of modules that fit `full`, and narrow ones remember float32 numbers."""
+    found = precision_of(module, asked)
+    if found in NARROW:
+        for parameter in module.parameters():
+            if parameter.dtype == NARROW[found]:
+                parameter.master = parameter.data.float()
+    if asked in NARROW:
+        narrow(module, NARROW[asked], patterns(full or "", module))
+    return found
 
 
 def narrow(module: torch.nn.Module, dtype: torch.dtype, full: Iterable[str] = ()) -> None:

@@ -24,6 +24,8 @@ def simplify(graph: fx.Graph) -> None:
         if same is not None:
             node.replace_all_uses_with(same)
             graph.erase_node(node)
+        elif op == "_conj" and isinstance(node.args[0], (int, float, complex)):
+            replace_by_number(node, node.args[0].conjugate())  # of a factor, in its product's backward
         elif op in ("_unsafe_index", "_unsafe_index_put"):  # the same kernels
             node.target = ATEN.index.Tensor if op == "_unsafe_index" else ATEN.index_put.default
         elif op == "zero":
@@ -56,6 +58,12 @@ def simplify(graph: fx.Graph) -> None:
             weight_by_shape(graph, node)
     for node in list(graph.nodes):
         shorten(node)
+
+
+def replace_by_number(node: fx.Node, number: complex) -> None:
+    for user in list(node.users):
+        user.args = torch.fx.node.map_arg(user.args, lambda n: number if n is node else n)
+    node.graph.erase_node(node)
 
 
 def laid_out(node: fx.Node) -> tuple[Any, ...] | None:

@@ -6,21 +6,24 @@ import argparse
 import contextlib
 import copy
 import importlib.util
-import inspect
 import os
 import sys
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from . import hugging_face
 from .batch import Field, drawn, parse_field, sizes_in
+from .calls import by_name, names_by_place, takes_whole
+from .calls import missing as missing_arguments
 from .errors import CaptureError, missing
 from .losses import USUAL, Fields, WithLoss, usual
 from .no_weights import as_on_cpu, parameters_without_numbers
-from .precision import NARROW, narrow_as_asked
+from .precision import COMPUTED, in_precision
 from .results import Results, by_mode, results_of, structure
+from .routed import with_hooks
 from .small_twin import small_config
 from .users_code import first_look, refuse_result, refuse_untrainable, refuse_unusual, running, unwrapped
 
@@ -59,27 +62,34 @@ def from_file(text: str) -> torch.nn.Module:
     with running(f"{text} fails"):
         made = found if isinstance(found, torch.nn.Module) else found()
     if not isinstance(made, torch.nn.Module):
-        raise CaptureError(f"{text}: returns a {type(made).__name__}; expected a torch.nn.Module")
+        what = f"the class {made.__name__}" if isinstance(made, type) else f"a {type(made).__name__}"
+        raise CaptureError(f"{text}: returns {what}; expected a torch.nn.Module")
     return unwrapped(made)
 
 
 def input_name(module: torch.nn.Module) -> str:
     """The first argument of its forward."""
-    first = next(iter(inspect.signature(module.forward).parameters.values()), None)
-    if first is None:
-        raise CaptureError(f"{type(module).__name__}.forward takes no argument; it must take the samples")
-    if first.kind not in (first.POSITIONAL_OR_KEYWORD, first.KEYWORD_ONLY):
+    kind = type(module)
+    if "forward" not in dir(kind) or kind.forward is torch.nn.Module.forward:
+        raise CaptureError(f"{kind.__name__} has no forward: write one that takes the samples")
+    first = next(iter(names_by_place(module, 1)), None)
+    if first is None and takes_whole(module, ("any",)):
         raise CaptureError(
-            f"{type(module).__name__}.forward takes {first}, which has no name to give samples under: write"
-            " its arguments out, as in def forward(self, x)"
+            f"{kind.__name__}.forward takes its batch by names: name the input, as in --input x=f32[8]"
         )
-    return first.name
+    if first is None:
+        raise CaptureError(f"{kind.__name__}.forward takes no argument; it must take the samples")
+    return first
 
 
 def input_field(module: torch.nn.Module, arguments: argparse.Namespace) -> Field:
+    numbers = COMPUTED[arguments.dtype]
+    if arguments.input and "=" in arguments.input:
+        named = parse_field(arguments.input, "--input")
+        return replace(named, dtype=numbers) if named.dtype == torch.float32 else named
     name = input_name(module)
     if arguments.input:
-        return Field(name, sizes_in(arguments.input), NARROW.get(arguments.dtype, torch.float32))
+        return Field(name, sizes_in(arguments.input), numbers)
     if arguments.sequence and arguments.vocabulary:
         return Field(name, [arguments.sequence], below=arguments.vocabulary)
     raise CaptureError("give --input SIZES for numbers, or --sequence N and --vocabulary N for tokens")
@@ -87,18 +97,10 @@ def input_field(module: torch.nn.Module, arguments: argparse.Namespace) -> Field
 
 def require_arguments(module: torch.nn.Module, names: Collection[str]) -> None:
     """Refuses a module whose forward needs more than the batch has."""
-    for parameter in inspect.signature(module.forward).parameters.values():
-        variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        if parameter.kind == parameter.POSITIONAL_ONLY:
-            raise CaptureError(
-                f"{type(module).__name__}.forward takes {parameter.name!r} by its place alone: leave the /"
-                " out of its arguments"
-            )
-        if not variadic and parameter.default is parameter.empty and parameter.name not in names:
-            raise CaptureError(
-                f"the model's forward needs {parameter.name!r}: give --field {parameter.name}=TYPE[SIZES], as"
-                f" in {parameter.name}=i64[128]"
-            )
+    for name in missing_arguments(module, names):
+        raise CaptureError(
+            f"the model's forward needs {name!r}: give --field {name}=TYPE[SIZES], as in {name}=i64[128]"
+        )
 
 
 def load_loss(text: str) -> Callable[..., Any]:
@@ -144,9 +146,10 @@ def load(arguments: argparse.Namespace) -> tuple[Any, Batch, bool]:
     torch.manual_seed(arguments.seed)
     with parameters_without_numbers() if arguments.no_weights else contextlib.nullcontext():
         module = from_file(arguments.source)
-    narrow_as_asked(module, arguments)
+    arguments.dtype = in_precision(module, arguments.dtype, arguments.full)
     mode = as_on_cpu(module) if arguments.no_weights else None
     refuse_unusual(module)
+    with_hooks(module)
     fields = [input_field(module, arguments), *map(parse_field, arguments.field)]
     require_arguments(module, {field.name for field in fields})
 
@@ -162,7 +165,8 @@ def load(arguments: argparse.Namespace) -> tuple[Any, Batch, bool]:
             results = by_mode(results, made, results_for(again, module, loss, samples()), again)
     example = results.one(made)
     refuse_result(example, module)
-    if not arguments.loss and len(fields) == 1 and isinstance(made, torch.Tensor):
+    plain = len(fields) == 1 and isinstance(made, torch.Tensor) and by_name(module, fields[0].name)
+    if plain and not arguments.loss:
         return module, drawn(fields), False
     if arguments.loss in USUAL:
         loss, target = usual(arguments.loss, example)

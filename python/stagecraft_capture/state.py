@@ -342,7 +342,7 @@ def changes_of(
         if may_be_left_out(before, after) and is_set_first(before) and is_set_first(after)
     }
     unexplained = {path: pair for path, pair in rest.items() if path not in changes.left_out}
-    if unexplained and not is_cache(module, two, output, unexplained, changes, start, first, second):
+    if unexplained and not is_unread(module, two, output, unexplained, changes, start, first, second):
         path, (before, after) = next(iter(unexplained.items()))
         start.restore()
         line = changes.lines[path] or line_that_changes(
@@ -369,7 +369,7 @@ def same_results(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> bool:
     )
 
 
-def is_cache(
+def is_unread(
     module: torch.nn.Module,
     inputs: dict[str, torch.Tensor],
     expected: Sequence[torch.Tensor],
@@ -379,10 +379,10 @@ def is_cache(
     first: Snapshot,
     second: Snapshot,
 ) -> bool:
-    """Whether what changed is made once, of nothing that is in the batch: a table of positions, kept for
-    later forwards."""
-    stays = {path for path in unexplained if path not in first.differences(second)}
-    if len(stays) != len(unexplained) or not all(may_be_left_out(*pair) for pair in unexplained.values()):
+    """Whether no later forward needs what changed, which an attribute does not tell: a second forward without
+    a first one makes the same, and leaves the same. So it is with a table of positions that is kept, and with
+    what a hook puts into a dictionary for the rest of its forward."""
+    if not all(may_be_left_out(*pair) for pair in unexplained.values()):
         return False
     start.restore()
     with torch.no_grad():

@@ -44,6 +44,9 @@ TABLE = {
     "HigherOrderOperator": Private(
         "torch._ops", "HigherOrderOperator", "refuses conditions and loops in graphs"
     ),
+    "is_functorch_wrapped_tensor": Private(
+        "torch._C._functorch", "is_functorch_wrapped_tensor", "refuses functions that are mapped (torch.vmap)"
+    ),
     # Tracing
     "aot_export_joint": Private(
         "torch._functorch.aot_autograd",

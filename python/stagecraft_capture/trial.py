@@ -16,6 +16,7 @@ import torch
 
 from .errors import CaptureError
 from .folder import save_file
+from .precision import IN_A_CONFIG
 
 if TYPE_CHECKING:
     from .aliases import Json
@@ -37,7 +38,7 @@ def engine() -> str | None:
 def usual_loss(output: str) -> tuple[Json, torch.Tensor] | None:
     """A loss in a config, and its targets, for a model that brings none; nothing where no built-in one reads
     such an output, as f32[b,10]."""
-    found = re.fullmatch(r"(?:f32|bf16|f16)\[b((?:,\d+)+)\]", output)
+    found = re.fullmatch(r"(?:f32|f64|bf16|f16)\[b((?:,\d+)+)\]", output)
     if found is None:
         return None
     sizes = [int(size) for size in found[1].split(",")[1:]]
@@ -57,8 +58,7 @@ def config(folder: str, data: str, batch: Batch, layers: int, dtype: str) -> Jso
         "pipeline": {"schedule": "1f1b", "stages": min(layers, 2)},
         "comms": {"backend": "local"},
         "on_overflow": "skip",  # drawn numbers may be none that the model is for
-        **({"bf16": {"enabled": True}} if dtype == "bfloat16" else {}),
-        **({"fp16": {"enabled": True}} if dtype == "float16" else {}),
+        **IN_A_CONFIG[dtype],
     }
 
 

@@ -2,16 +2,28 @@
 anything is traced."""
 
 import contextlib
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
 
 from stagecraft_tools.console import first_line
 
+from .calls import names_by_place, takes_whole
 from .errors import CaptureError, place_in
 from .export_errors import place_of_error, with_place
 from .reach import Snapshot
+
+# Of what PyTorch says, where it does not say what to do.
+REMEDIES = (
+    (
+        r"out of bounds|out of range in self",
+        "; integers are drawn below a bound: give --field NAME=i64[SIZES]<N, or --vocabulary",
+    ),
+    (r"no NVIDIA driver|not compiled with CUDA", "; leave .cuda() out: runs bring layers to their devices"),
+    (r"same dtype|expected scalar type", "; convert with .to(other.dtype)"),
+)
 
 
 @contextlib.contextmanager
@@ -28,7 +40,8 @@ def running(what: str, module: torch.nn.Module | None = None) -> Iterator[None]:
             if isinstance(error, SystemExit)
             else first_line(error)
         )
-        raise CaptureError(f"{f'{place}: ' if place else ''}{what}: {said}") from error
+        remedy = next((words for text, words in REMEDIES if re.search(text, said)), "")
+        raise CaptureError(f"{f'{place}: ' if place else ''}{what}: {said}{remedy}") from error
 
 
 def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
@@ -85,7 +98,8 @@ def refuse_untrainable(module: torch.nn.Module) -> None:
     if not parameters:
         raise CaptureError(
             f"{type(module).__name__} has no parameters: there is nothing to train; make its weights"
-            " parameters (torch.nn.Parameter, or modules that are its attributes)"
+            " parameters (torch.nn.Parameter, modules that are its attributes, lists of them"
+            " torch.nn.ModuleList)"
         )
     if not any(parameter.requires_grad for parameter in parameters.values()):
         raise CaptureError(
@@ -105,24 +119,30 @@ def state_kept(module: torch.nn.Module) -> Iterator[None]:
             before.restore()
 
 
-def of_types(module: torch.nn.Module) -> str:
-    """What to do where the weights have another type than samples."""
-    types = sorted(
-        {str(p.dtype).removeprefix("torch.") for p in module.parameters() if p.is_floating_point()}
-        - {"float32"}
-    )
-    return (
-        f"; its weights are {', '.join(types)} and numbers of --input float32: call .float() before it is"
-        " returned (--dtype bfloat16 computes in bfloat16)"
-        if types
-        else ""
-    )
+def as_field(tensor: torch.Tensor) -> str:
+    """Its type as --field has it."""
+    kind = "f32" if tensor.is_floating_point() else "i64"
+    return f"{kind}[{','.join(map(str, tensor.shape[1:]))}]"
 
 
 def sizes_of(fields: dict[str, torch.Tensor]) -> str:
     return ", ".join(
         f"{name} of {str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for name, t in fields.items()
     )
+
+
+NO_DICTIONARY = re.compile(
+    r"invalid data type 'str'|not a mapping|no attribute '(get|items|keys|values|pop)'$"
+)
+
+
+def of_dictionary(called: torch.nn.Module, fields: Collection[str]) -> str:
+    """A word on a batch that a module gets as a whole: its argument may be misspelt in a field's name."""
+    module = getattr(called, "wrapped", called)
+    argument = next(iter(names_by_place(module, 1)), None)
+    if argument is None or not takes_whole(module, fields):
+        return ""
+    return f" (no argument has the name {' or '.join(fields)}, so {argument!r} is a dictionary of them)"
 
 
 def first_look(
@@ -136,9 +156,23 @@ def first_look(
     with (
         state_kept(called),
         torch.random.fork_rng(devices=[]),
-        running(f"{what} fails on samples of {sizes_of(fields)}{of_types(called)}", called),
+        running(
+            f"{what} fails on samples of {sizes_of(fields)}{of_dictionary(called, fields)}",
+            called,
+        ),
     ):
-        return called.train(training)(**fields)
+        try:
+            return called.train(training)(**fields)
+        except (TypeError, AttributeError) as error:
+            name, tensor = next(iter(fields.items()))
+            if not NO_DICTIONARY.search(str(error)) or takes_whole(
+                getattr(called, "wrapped", called), fields
+            ):
+                raise
+            raise CaptureError(
+                f"{name!r} is a tensor, and is read as a dictionary ({first_line(error)}): name its entries,"
+                f" the input first, as in --input x={as_field(tensor)} --field mask=bool[8]"
+            ) from error
 
 
 def refuse_result(made: Any, module: torch.nn.Module) -> None:

@@ -47,7 +47,10 @@ def stop(number: int, _: object) -> None:
 def first_line(error: object) -> str:
     """What an exception says, without the lines behind the first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+    said = " ".join(
+        lines[: 2 if lines and lines[0].endswith(":") else 1]
+    )  # a heading tells nothing by itself
+    return f"{type(error).__name__}: {said.rstrip('.')}" if lines else type(error).__name__
 
 
 def add_traceback(parser: argparse.ArgumentParser) -> None:

@@ -104,6 +104,15 @@ TEST_CASE("a result is written over an argument only if nobody else holds its me
     const auto alone = [&] { return made().view({6, 4}); };
     CHECK(overwritable(stack_of(alone(), at::rand({6, 4})), {0}));
   }
+  SECTION("no view that is conjugated or negated, though nobody else holds its memory") {
+    const c10::InferenceMode as_in_a_run;
+    const auto complex = [] { return at::rand({4, 6}, at::kComplexFloat); };
+    const auto conjugated = [&] { return complex().conj(); };  // what it is a view of is gone
+    const auto negated = [&] { return made()._neg_view(); };
+    CHECK(overwritable(stack_of(complex(), complex()), {0}));
+    CHECK_FALSE(overwritable(stack_of(conjugated(), complex()), {0}));
+    CHECK_FALSE(overwritable(stack_of(negated(), made()), {0}));
+  }
   SECTION("nothing that lies in somebody else's memory") {
     std::array<float, 24> numbers{};
     CHECK_FALSE(overwritable(stack_of(at::from_blob(numbers.data(), {4, 6}), made()), {0}));

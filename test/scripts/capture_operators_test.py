@@ -271,6 +271,9 @@ GROUPS = {
             *(f for reduce in ("sum", "prod", "mean", "amax", "amin") for f in reduced(reduce)),
             lambda x: x.index_fill(1, places(3, 2), 0.5) + x.index_fill(1, places(3, 2), torch.tensor(0.5)),
             lambda x: x.index_copy(1, torch.tensor([1, 3]), x[:, :2] * 2),
+            lambda x: torch.zeros(len(x), 6).scatter_add_(1, rows(3, x), x),
+            lambda x: torch.zeros_like(x).index_add_(1, torch.tensor([1, 3]), x[:, :2]),
+            lambda x: torch.zeros_like(x).index_put_((torch.arange(len(x)), rows(3, x)[:, 1]), x[:, 2]),
             lambda x: x.masked_scatter(places(2, 6).bool(), 2 * x),
             lambda x: x * torch.sort(x, stable=True, dim=1)[0] * (x > 0).any((0, 1)) * (x < 9).all((0, 1)),
             lambda x: x * torch.take(torch.arange(8.0), places(6, 6)),
@@ -316,6 +319,7 @@ GROUPS = {
             *(sampled_in_space(mode) for mode in ("bilinear", "nearest")),
             *antialiased("bilinear"),
             *antialiased("bicubic"),
+            lambda x: F.channel_shuffle(x.view(-1, 4, 3, 6), 2),
             lambda x: F.adaptive_max_pool3d(x.view(-1, 2, 3, 3, 4), 2),
             lambda x: F.fractional_max_pool2d(
                 x.view(-1, 2, 6, 6), 2, 3, _random_samples=torch.full((x.shape[0], 2, 2), 0.3)

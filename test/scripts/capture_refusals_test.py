@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors", reason="scripts/setup.sh --models installs it")
 
+from capture_mistakes import REFUSED as MISTAKES
 from forked import stagecraft_capture
 from places import SOURCE
 from stagecraft_capture import source
@@ -147,17 +148,40 @@ REFUSED = [
         "cannot be differentiated: KeyError: 'scale'",
     ),
     ("numpy", "numpy_inside", NUMBERS, "wrong.py", "with operators of torch"),
-    ("*xs", "Rest", NUMBERS, "Rest.forward takes *xs", "def forward(self, x)"),
-    ("**fields", "Keywords", NUMBERS, "Keywords.forward takes **fields"),
-    ("an argument by place", "ByPlace", NUMBERS, "ByPlace.forward takes x, which", "def forward(self, x)"),
+    ("**fields", "Keywords", NUMBERS, "Keywords.forward takes its batch by names", "--input x=f32[8]"),
+    (
+        "a dictionary without its names",
+        "Whole",
+        NUMBERS,
+        line_of('return self.b(self.a(batch["x"]))') + ", in forward",
+        "'batch' is a tensor, and is read as a dictionary",
+        "name its entries, the input first, as in --input x=f32[8] --field mask=bool[8]",
+    ),
+    (
+        "an input of another name",
+        "plain",
+        ("--input", "images=f32[8]"),
+        "no argument has the name images, so 'x' is a dictionary of them",
+        "must be Tensor, not dict",
+    ),
+    ("an input without sizes", "Whole", ("--input", "x=8"), "--input x=8: expected NAME=TYPE[SIZES]"),
     ("a field that is not given", "Needs", NUMBERS, "needs 'mask': give --field mask="),
-    ("no forward", "NoForward", NUMBERS, "NoForward.forward takes *input"),
+    ("no forward", "NoForward", NUMBERS, "NoForward has no forward: write one that takes"),
     ("no argument", "NoArgument", NUMBERS, "NoArgument.forward takes no argument"),
     ("all frozen", "frozen", NUMBERS, "all weights of Net are frozen", "model.a.weight.requires_grad_()"),
     ("no parameters", "no_parameters", NUMBERS, "Sequential has no parameters"),
-    ("float64", "float64", NUMBERS, "its weights are float64", "call .float()"),
-    ("bfloat16", "bfloat16", NUMBERS, "its weights are bfloat16", "--dtype bfloat16"),
-    ("partly float64", "half_of_it_float64", NUMBERS, "its weights are float64", "call .float()"),
+    (
+        "partly float64",
+        "half_of_it_float64",
+        NUMBERS,
+        "Net has weights of float32, float64, and a run computes in one type: call .float()",
+    ),
+    (
+        "float64 that shall be narrow",
+        "float64",
+        (*NUMBERS, "--dtype", "bfloat16"),
+        "Net has weights of float64 and --dtype is bfloat16",
+    ),
     ("a lazy module", "lazy", NUMBERS, "0.weight has no sizes yet"),
     ("on meta", "on_meta", NUMBERS, "a.weight is on the device meta", "--no-weights"),
     ("TorchScript", "scripted", NUMBERS, "is TorchScript"),
@@ -350,6 +374,11 @@ CAPTURED = [
     ("torch.compile", "optimized", NUMBERS),
     ("torch.compile of a layer", "optimized_inside", NUMBERS),
     ("DataParallel", "parallel", NUMBERS),
+    ("*xs", "Rest", NUMBERS),
+    ("**fields", "Keywords", ("--input", "x=f32[8]")),
+    ("an argument by place", "ByPlace", NUMBERS),
+    ("a dictionary", "Whole", ("--input", "x=f32[8]")),
+    ("a loss of two samples", "plain", (*NUMBERS, *Y, "--loss", f"{WRONG}:of_two_samples")),
     ("the loss of Poisson", "plain", (*NUMBERS, *Y, "--loss", f"{WRONG}:poisson")),
 ]
 
@@ -364,7 +393,7 @@ def cases(table):
     return [pytest.param(*how, id=name) for name, *how in table]
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case[0]) for case in REFUSED])
+@pytest.mark.parametrize("case", [pytest.param(case, id=case[0]) for case in [*REFUSED, *MISTAKES]])
 def test_refused(case):
     _, of, arguments, *words = case
     done = run(of, arguments)

@@ -1,5 +1,6 @@
-"""Modules that return tuples, dictionaries and dataclasses, and losses of all that, or of the output alone:
-`train` on two stages beside the plain loop, to the bit. What cannot be is refused."""
+"""Modules that take a batch whole or in parts, that return tuples, dictionaries and dataclasses, and losses
+of all that, or of the output alone: `train` on two stages beside the plain loop, to the bit. What cannot be
+is refused."""
 
 import json
 import subprocess
@@ -9,8 +10,11 @@ import pytest
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
 
+from capture_cases import equal
 from forked import stagecraft_capture
 from places import ENVIRONMENT, STAGECRAFT
+from stagecraft_capture.batch import Batch, Field
+from stagecraft_capture.losses import WithLoss
 
 torch.set_num_threads(1)
 
@@ -51,6 +55,22 @@ class Dataclass(Two):
     def forward(self, x):
         actor, critic, h = self.heads(x)
         return Out(actor, critic, h.pow(2).mean())
+
+class Whole(Two):
+    def forward(self, batch):
+        return self.actor(self.body(batch["x"])) * batch["r"].unsqueeze(1)
+
+class Rest(Two):
+    def forward(self, *parts):
+        return self.actor(self.body(parts[0])) * parts[1].unsqueeze(1)
+
+class Double(Two):
+    def __init__(self):
+        super().__init__()
+        self.double()
+
+    def forward(self, x):
+        return self.heads(x)[0]
 
 class WithItsLoss(Two):
     def forward(self, x, a=None):
@@ -116,6 +136,9 @@ def of_dict(output, batch):
 def of_dataclass(output, batch):
     return of_tuple((output.actor, output.critic[:, 0], None, None), batch) + 0.01 * output.penalty
 
+def of_whole(output, batch):
+    return F.cross_entropy(output, batch["a"])
+
 def its_own(output, batch):
     return output[1]
 
@@ -156,6 +179,9 @@ CASES = {
     "output_alone": ("Plain", "of_output_alone", ()),
     "summed": ("Plain", "summed", ()),
     "contrast": ("Plain", "contrast", ()),
+    "whole_batch": ("Whole", "of_whole", (A, R), "x=f32[8]"),
+    "double": ("Double", "of_whole", (A,)),
+    "any_number": ("Rest", "of_whole", (A, "--field=parts1=f32[]")),
 }
 STEPS, MICRO_BATCHES, SAMPLES = 3, 4, 2
 
@@ -168,10 +194,19 @@ def models(folder):
     rows = STEPS * MICRO_BATCHES * SAMPLES
     data = {"x": torch.randn(rows, 8), "a": torch.randint(0, 5, (rows,)), "r": torch.randn(rows)}
     named = {"inputs": data["x"], "targets": data["a"].clone(), "a": data["a"], "r": data["r"]}
+    named["parts1"] = data["r"].clone()
     safetensors.save_file(named, f"{folder}/data.safetensors")
     names = {}
     exec(MODELS, names)
     return folder, names, data
+
+
+CALLS = {
+    "WithItsLoss": lambda module, batch: module(batch["x"], a=batch["a"]),
+    "Whole": lambda module, batch: module(batch),
+    "Double": lambda module, batch: module(batch["x"].double()),
+    "Rest": lambda module, batch: module(batch["x"], batch["r"]),
+}
 
 
 def loop(names, model, loss, data):
@@ -186,7 +221,7 @@ def loop(names, model, loss, data):
         for _ in range(MICRO_BATCHES):
             at = next(rows)
             batch = {name: t[at : at + SAMPLES].clone() for name, t in data.items()}
-            made = module(batch["x"], **({"a": batch["a"]} if model == "WithItsLoss" else {}))
+            made = CALLS.get(model, lambda module, batch: module(batch["x"]))(module, batch)
             if usual:
                 made = made[0] if isinstance(made, tuple) else made
                 value = torch.nn.functional.cross_entropy(made, batch["a"])
@@ -203,10 +238,11 @@ def loop(names, model, loss, data):
 @pytest.mark.parametrize("name", CASES)
 def test_trains_as_the_loop(models, name):
     folder, names, data = models
-    model, loss, fields = CASES[name]
+    model, loss, fields, *of_input = CASES[name]
     of = loss if loss == "cross_entropy" else f"{folder}/models.py:{loss}"
     path = f"{folder}/{name}"
-    done = stagecraft_capture(f"{folder}/models.py:{model}", "--input=8", f"--loss={of}", *fields, "-o", path)
+    given = (f"--input={of_input[0] if of_input else 8}", *fields, f"--loss={of}")
+    done = stagecraft_capture(f"{folder}/models.py:{model}", *given, "-o", path)
     assert done.returncode == 0, done.stderr
     assert "loss equals eager's" in done.stdout
     config = {
@@ -218,6 +254,7 @@ def test_trains_as_the_loop(models, name):
         "train_steps": STEPS,
         "pipeline": {"stages": 2},
         "run_dir": f"{folder}/run_{name}",
+        **({"dtype": "float64"} if model == "Double" else {}),
     }
     with open(f"{path}.json", "w") as file:
         json.dump(config, file)
@@ -274,3 +311,79 @@ def test_refuses(models, name):
     assert done.returncode == 2
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_narrow_module_is_one_that_was_narrowed(models):
+    """What --dtype makes of its float32 numbers, which trains as mixed_loop_test.py has it."""
+    folder, _, _ = models
+    with open(f"{folder}/narrow.py", "w") as file:
+        file.write(NARROW)
+    made = {}
+    for name, *more in (("narrow",), ("wide", "--dtype=bfloat16", "--full=norm")):
+        path = f"{folder}/{name}"
+        done = stagecraft_capture(f"{folder}/narrow.py:{name}", "--input=8", *more, "-o", path)
+        assert done.returncode == 0, done.stderr
+        assert 'a run of it says "bf16": {"enabled": true}' in done.stdout
+        with open(f"{path}/manifest.json") as file:
+            made[name] = json.load(file), safetensors.load_file(f"{path}/weights.safetensors")
+    (manifest, weights), (other, numbers) = made["narrow"], made["wide"]
+    assert manifest == other
+    assert manifest["weights"]["0.weight"] == "bf16[16,8]"
+    assert manifest["weights"]["norm.weight"] == "f32[16]"
+    assert weights.keys() == numbers.keys()
+    for key, value in weights.items():
+        assert value.dtype == torch.float32, key
+        assert torch.equal(value, numbers[key]), key
+
+
+NARROW = """
+import collections
+import torch
+from torch import nn
+
+def narrow():
+    torch.manual_seed(1)
+    parts = [("0", nn.Linear(8, 16)), ("norm", nn.LayerNorm(16)), ("2", nn.Linear(16, 5))]
+    model = nn.Sequential(collections.OrderedDict(parts)).bfloat16()
+    model.norm.float()
+    return model
+
+def wide():
+    return narrow().float()
+"""
+
+
+class Doubled(torch.nn.Module):
+    """Called by place and by names, in every way that a forward can ask for."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(8, 16), torch.nn.Linear(16, 5)
+
+    def of(self, x, scale):
+        return self.b(self.a(x).relu() * scale)
+
+
+class ByNames(Doubled):
+    def forward(self, **fields):
+        return self.of(fields["x"], fields["y"])
+
+
+class BehindADefault(Doubled):
+    def forward(self, scale=2.0, *xs):
+        return self.of(xs[0] + xs[1], scale)
+
+
+class ByPlaceAlone(Doubled):
+    def forward(self, x, bias=0.0, y=None, /):
+        return self.of(x + bias, y)
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "second"),
+    [(ByNames, "x", "y"), (BehindADefault, "xs0", "xs1"), (ByPlaceAlone, "x", "y")],
+)
+def test_calls(kind, first, second):
+    fields = [Field(name, [8], torch.float32) for name in (first, second)]
+    fields[1].shape = [16 if second == "y" else 8]
+    equal(kind.__name__, WithLoss(kind(), None), Batch(fields), 2)

@@ -366,7 +366,7 @@ def plain(self, h):
 
 
 def keep_what_is_seen(module):
-    seen = {}
+    module.seen = seen = {}
     module[0].register_forward_hook(lambda part, given, made: seen.update(made=made.detach()))
 
 
@@ -402,14 +402,33 @@ for name, words, prepare in (
         (),
         lambda m: m[2].register_forward_pre_hook(lambda part, given: (given[0] + 1,)),
     ),
-    (
-        "a hook of the forward that keeps what it sees",
-        ("module '0'", "_forward_hooks", "seen"),
-        keep_what_is_seen,
-    ),
     ("weight norm of old", (), lambda m: nn.utils.weight_norm(m[2])),
 ):
     case(name, *words, start=starting(), prepare=prepare)(plain)
+
+case(
+    "a hook of the forward that keeps what it sees",
+    start=starting(),
+    prepare=keep_what_is_seen,
+    left_out=("seen['made']",),
+)(plain)
+
+
+@case(
+    "features that a forward keeps and reads",
+    start=attribute("features", dict),
+    left_out=("features['h']",),
+)
+def _(self, h):
+    self.features["h"] = torch.tanh(h)
+    return h + self.features["h"]
+
+
+@case("features of the forward before", "features['h']", start=attribute("features", dict))
+def _(self, h):
+    before = self.features.get("h", h)
+    self.features["h"] = h.detach()
+    return h + before
 
 
 @case(

@@ -13,10 +13,12 @@ transformers = pytest.importorskip("transformers", reason="scripts/setup.sh --mo
 
 from capture_cases import equal, equal_model, nn, numbers, refused, tokens
 from forked import stagecraft_capture
-from stagecraft_capture.batch import Field
+from stagecraft_capture.batch import Batch, Field
 from stagecraft_capture.errors import CaptureError
+from stagecraft_capture.hugging_face import choose_experts
 from stagecraft_capture.losses import WithLoss, cross_entropy
 from stagecraft_capture.precision import master_of, narrow, patterns
+from stagecraft_capture.routed import Routed, has_router_loss, with_hooks
 
 LLAMA = dict(
     hidden_size=32,
@@ -270,6 +272,39 @@ class NormalizedTokens(nn.Module):
 
     def forward(self, x):
         return self.b(self.norm(self.a(x).transpose(1, 2)).transpose(1, 2))
+
+
+def test_the_loss_of_routers():
+    """It is transformers' own, to the bit, with padding and without; captured, it equals eager."""
+    config = transformers.AutoConfig.for_model(
+        "mixtral",
+        **{**LLAMA, "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2},
+        num_local_experts=4,
+        output_router_logits=True,
+        router_aux_loss_coef=0.5,
+    )
+    choose_experts(config)
+    torch.manual_seed(0)
+    module = transformers.AutoModelForCausalLM.from_config(config)
+    assert has_router_loss(module)
+    with_hooks(module)
+    routed = Routed(module)
+    fields = [Field("input_ids", [8], below=64), Field("labels", [8], below=64, ignore=-100)]
+    mask = Field("attention_mask", [8], lengths=True)
+    for batch in (Batch(fields), Batch([*fields, mask])):
+        of_both = []
+        for loss_of in (lambda given: module(**given).loss, lambda given: routed(**given)[1]):
+            module.zero_grad()
+            loss = loss_of(batch.at(4))
+            loss.backward()
+            of_both.append([loss.detach(), *(p.grad.clone() for p in module.parameters())])
+        for theirs, ours in zip(*of_both):
+            assert torch.equal(theirs, ours)
+    without = module(**batch.at(4), output_router_logits=False).loss
+    assert not torch.equal(without, of_both[0][0])  # the routers' loss is in it
+    model = equal_model("experts and the loss of their routers", routed, batch, 4, has_loss=True)
+    assert model.units == {"field": "labels", "ignore": -100, "from": 1}
+    assert any(len(layer.graph["outputs"]) > 1 for layer in model.layers)  # the routers' logits go on
 
 
 def test_layouts():

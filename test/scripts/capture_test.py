@@ -673,6 +673,20 @@ class Parts(nn.Module):
         return made * scale + target
 
 
+class Iterated(nn.Module):
+    """A fixed point without gradients, and one step from there with them, by a weight that is flattened in
+    both: what flatten returns of it is the weight itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.utils.parametrizations.spectral_norm(nn.Linear(8, 8))
+
+    def forward(self, x):
+        with torch.no_grad():
+            z = torch.tanh(self.linear(x) + self.linear.bias.contiguous().to(torch.float32))
+        return torch.tanh(self.linear(z) + self.linear.bias + x)
+
+
 class Slices(nn.Module):
     """Writes to parts of tensors."""
 
@@ -705,6 +719,7 @@ def test_gradients_of_parts():
         return nn.Sequential(nn.Linear(8, 8), module, nn.Linear(8, 4))
 
     equal("no_grad within a forward", around(Parts()), numbers(8, name="input"), 3)
+    equal("spectral norm, first under no_grad", around(Iterated()), numbers(8, name="input"), 2)
     equal("writes to slices", around(Slices()), numbers(8, name="input"), 3)
     frozen = around(nn.Linear(8, 8))
     frozen[1].weight.requires_grad_(False)

@@ -41,6 +41,32 @@ def model(folder):
     return f"{folder}/mine.model"
 
 
+COMPLEX = """
+import math, torch
+from torch import nn
+
+class Spectral(nn.Module):
+    "S4D: products of conjugates, whose memory the engine could write over, and of 1j."
+    def __init__(self):
+        super().__init__()
+        self.rate = nn.Parameter(torch.log(0.5 * torch.ones(8, 4)))
+        self.turn = nn.Parameter(math.pi * torch.arange(4.0).repeat(8, 1))
+        self.mix, self.scale = nn.Parameter(torch.randn(8, 4, 2)), nn.Parameter(torch.rand(8))
+        self.skip, self.head = nn.Parameter(torch.randn(8)), nn.Linear(8, 3)
+
+    def forward(self, x):
+        length, step = x.shape[1], self.scale.exp()
+        poles = -self.rate.exp() + 1j * self.turn
+        turned = poles * step[:, None]
+        mixed = torch.view_as_complex(self.mix) * (turned.exp() - 1) / poles
+        powers = torch.exp(turned[..., None] * torch.arange(length))
+        kernel, x = 2 * torch.einsum("hn,hnl->hl", mixed, powers).real, x.transpose(1, 2)
+        of_both = torch.fft.rfft(kernel, n=2 * length) * torch.fft.rfft(x, n=2 * length)
+        made = torch.fft.irfft(of_both, n=2 * length)[..., :length] + x * self.skip[:, None]
+        return self.head(nn.functional.gelu(made).transpose(1, 2))
+"""
+
+
 OVERFLOWS = """
 from torch import nn
 
@@ -68,6 +94,14 @@ def test_refused(folder, model, monkeypatch):
         tried(model)
     manifest.write_text(text)
     assert "tried in the engine" in tried(model)
+
+
+def test_complex_numbers(folder, monkeypatch):
+    monkeypatch.setenv("STAGECRAFT", STAGECRAFT)
+    Path(f"{folder}/complex.py").write_text(COMPLEX)
+    given = (f"{folder}/complex.py:Spectral", "--input", "6,8", "-o", f"{folder}/complex.model")
+    done = stagecraft_capture(*given, trial=True)
+    assert done.returncode == 0 and "tried in the engine: a step" in done.stdout, done.stdout + done.stderr
 
 
 def test_overflow(folder, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors", reason="scripts/setup.sh --models installs it")
 
-from stagecraft_capture.__main__ import number_from, positive_numbers, repeats_at, shortened, size, some
+from stagecraft_capture.__main__ import number_from, positive_numbers, some
 from stagecraft_capture.batch import parse_field, sizes_in
 from stagecraft_capture.cut import common_path
 from stagecraft_capture.errors import CaptureError
@@ -17,6 +17,7 @@ from stagecraft_capture.layers import fits
 from stagecraft_capture.multiply_adds import of_product, sizes_at
 from stagecraft_capture.reach import Snapshot
 from stagecraft_capture.small_twin import small_config
+from stagecraft_capture.table import repeats_at, shortened, size
 from stagecraft_tools.console import first_line
 from stagecraft_tools.torch_versions import VERSIONS, minor, version_like
 

@@ -150,6 +150,68 @@ def test_own_module(stages):
     assert step.steps == STEPS
 
 
+class Whole(Net):
+    def forward(self, batch):
+        return super().forward(batch["a"] * batch["b"])
+
+
+class Rest(Net):
+    def forward(self, *xs):
+        return super().forward(xs[0] * xs[1])
+
+
+class ByNames(Net):
+    def forward(self, a, b):
+        return super().forward(a * b)
+
+
+# How the inputs stand beside the target, and how eager calls the module.
+FORMS = {
+    "a mapping": (Whole, lambda a, b, y: {"a": a, "b": b, "targets": y}, lambda part: (part,)),
+    "a mapping and a target": (
+        Whole,
+        lambda a, b, y: ({"a": a, "b": b}, y),
+        lambda part: ({"a": part["a"], "b": part["b"]},),
+    ),
+    "places": (Rest, lambda a, b, y: ((a, b), y), lambda part: (part["a"], part["b"])),
+    "names of places": (
+        Rest,
+        lambda a, b, y: {"xs0": a, "xs1": b, "targets": y},
+        lambda part: (part["a"], part["b"]),
+    ),
+    "two inputs": (ByNames, lambda a, b, y: [(a, b), y], lambda part: (part["a"], part["b"])),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_a_batch(form):
+    kind, made, arguments = FORMS[form]
+    torch.manual_seed(0)
+    module = kind()
+    theirs = copy.deepcopy(module).train()
+    optimizer = adamw(theirs)
+    batches = [(x, x.flip(1).contiguous(), y) for x, y in pairs(2)]
+    step = sc.pipeline(
+        module,
+        made(*batches[0]),
+        loss="cross_entropy" if form == "a mapping" else class_loss,
+        optimizer=adamw(module),
+        micro_batches=MICRO_BATCHES,
+        threads_per_rank=1,
+        stages=2,
+    )
+    for a, b, y in batches:
+        parts = [dict(zip(("a", "b", "targets"), p)) for p in zip(a.split(4), b.split(4), y.split(4))]
+        expected = eager_step(
+            theirs,
+            optimizer,
+            [(part, part["targets"]) for part in parts],
+            lambda module, part: class_loss(module(*arguments(part[0])), part[0]),
+        )
+        assert step(made(a, b, y)).loss == expected
+    assert_same_weights(step, theirs)
+
+
 def text_batches(vocabulary, length=12, samples=8, seed=3, padded=False, labels=None):
     generator = torch.Generator().manual_seed(seed)
     batches = []
@@ -194,6 +256,31 @@ def test_llama(stages):
     beside_eager(
         llama(), text_batches(64, labels="tokens"), None, own_loss, "labels", stages=stages, schedule="1f1b"
     )
+
+
+def test_experts_and_the_loss_of_their_routers():
+    """Experts are multiplied batched, in the loop as in the pipeline."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.MixtralConfig(
+        vocab_size=64,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        num_local_experts=4,
+        output_router_logits=True,
+        router_aux_loss_coef=0.5,
+        experts_implementation="batched_mm",
+    )
+    torch.manual_seed(0)
+    model = transformers.MixtralForCausalLM(config)
+    batches = text_batches(64, padded=True, labels="tokens")[:2]
+    beside_eager(model, batches, None, own_loss, "labels", stages=2, schedule="1f1b")
+    model.config._experts_implementation = "grouped_mm"
+    step = sc.pipeline(model, batches[0], stages=2)
+    assert model.config._experts_implementation == "grouped_mm"
+    assert step(batches[0]).loss > 0
 
 
 @pytest.mark.parametrize("stages", [1, 2])
@@ -698,8 +785,18 @@ WRONG = {
     "a batch of lists": (lambda: pipeline(batch=([1.0], [2])), sc.InputError, "torch.as_tensor"),
     "a mapping of other names": (
         lambda: pipeline(batch={"y": pairs()[0][0]}),
+        sc.CaptureError,
+        "no argument has the name y, so 'x' is a dictionary of them",
+    ),
+    "a mapping of too few names": (
+        lambda: pipeline(module=ByNames(), batch={"a": pairs()[0][0]}),
         sc.InputError,
-        "forward takes x, and the batch has y",
+        "forward needs b, and the batch has a",
+    ),
+    "more inputs than arguments": (
+        lambda: pipeline(batch=(pairs()[0], pairs()[0][1])),
+        sc.InputError,
+        "takes 1 arguments by place, and the batch has 2 inputs",
     ),
     "more micro-batches than samples": (
         lambda: pipeline(micro_batches=40),
@@ -833,6 +930,23 @@ def test_bfloat16():
     losses = [step(batch).loss for batch in pairs()]
     assert losses[0] == pytest.approx(pipeline()(pairs()[0]).loss, rel=0.05)
     assert all(tensor.dtype == torch.float32 for tensor in step.state_dict().values())
+
+
+def test_a_module_of_float64():
+    batches = [(x.double(), y) for x, y in pairs()]
+    step, _ = beside_eager(net().double(), batches, class_loss, by_class, stages=2)
+    assert step.config["dtype"] == "float64"
+
+
+def test_a_module_of_bfloat16_is_one_that_was_narrowed():
+    narrow = net().bfloat16()
+    wide = copy.deepcopy(narrow).float()
+    losses = [
+        [step(batch).loss for batch in pairs(2)]
+        for step in (pipeline(module=narrow), pipeline(module=wide, precision="bfloat16"))
+    ]
+    assert losses[0] == losses[1]
+    assert {p.dtype for p in narrow.parameters()} == {torch.bfloat16}
 
 
 def test_steps_are_sent_to_a_tool(monkeypatch):

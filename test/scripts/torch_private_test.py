@@ -229,6 +229,13 @@ def compiled():
     assert "options" in inspect.signature(private.aot_compile).parameters and private.CompiledCode.run
 
 
+@canary("is_functorch_wrapped_tensor")
+def mapped():
+    seen = []
+    torch.vmap(lambda x: seen.append(private.is_functorch_wrapped_tensor(x)) or x)(torch.ones(2))
+    assert seen == [True] and not private.is_functorch_wrapped_tensor(torch.ones(2))
+
+
 def stray():
     """Lines elsewhere that name a private interface."""
     for path in sorted((SOURCE / "python").glob("*/*.py")):

@@ -54,6 +54,8 @@ std::optional<at::Tensor> overwritable(const torch::jit::Stack& arguments,
   const auto free = std::ranges::find_if(dying, [&](std::uint32_t position) {
     const at::Tensor& tensor = arguments[position].toTensor();
     if (tensor.use_count() > 1 || !tensor.has_storage()) return false;
+    // Its result would stay a view: view_as_real refuses those that are conjugated.
+    if (tensor.is_conj() || tensor.is_neg()) return false;
     // Memory that was lent (from_blob: what a device graph recorded) has no count of its holders.
     return tensor.storage().use_count() == 1 && tensor.storage().resizable();
   });
