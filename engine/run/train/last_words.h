@@ -47,7 +47,8 @@ class LastWords {
  private:
   [[nodiscard]] std::string save(bool not_finite);
   void leave();
-  [[nodiscard]] std::exception_ptr with_words(const std::exception_ptr& error, const std::string& words) const;
+  [[nodiscard]] std::exception_ptr with_words(const std::exception_ptr& error,
+                                              const std::string& words) const;
 
   const RunSetup& setup_;
   Transport& transport_;
