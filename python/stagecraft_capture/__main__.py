@@ -26,7 +26,7 @@ from .keep import BUDGET
 from .precision import IN_A_CONFIG, NARROW, narrow_statistics
 from .small_twin import same_structure
 from .source import load, small_twin
-from .table import table
+from .table import lopsided, table
 from .trial import try_in_engine, usual_loss
 from .weights import state_of
 
@@ -450,6 +450,8 @@ def capture_loaded(
         f" in {time.monotonic() - begin:.1f} s"
     )
     table(layers)
+    if arguments.layers == "auto" and (hint := lopsided(layers)):
+        print(hint)
     if joined := model.joined:
         held = some([name.removeprefix(prefix) for name in joined])
         print(

@@ -41,6 +41,22 @@ def shortened(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     return short
 
 
+MUCH = 0.6  # of a model's products in one layer: no cut leaves stages that are nearly equal
+FEW = 8  # steps of a layer that nobody needs to cut
+
+
+def lopsided(layers: list[Layer]) -> str:
+    """What is said of cuts that leave most of the work in one layer; or ""."""
+    work = [int(layer.graph["multiply_adds"]) for layer in layers]
+    most = max(range(len(layers)), key=lambda i: work[i])
+    if work[most] < MUCH * sum(work) or sum(work) == 0 or len(layers[most].graph["evaluate"]) < FEW:
+        return ""
+    return (
+        f"layer {layers[most].name} has {100 * work[most] / sum(work):.0f} % of the multiply-adds, so stages"
+        " cannot be equal: --layers narrow:8 makes 8 layers of about equal work, cut where least goes on"
+    )
+
+
 def table(layers: list[Layer]) -> None:
     """One line per layer."""
     rows: list[tuple[str, ...]] = []

@@ -167,3 +167,20 @@ def test_a_dictionary_that_makes_things_is_remembered_without_making_any():
     dict.__setitem__(module.made_by, "gelu", str)
     before.restore()
     assert list(module.made_by.items()) == [("gelu", int), ("silu", float)]
+
+
+def test_most_of_the_work_in_one_layer_is_said():
+    from types import SimpleNamespace
+
+    from stagecraft_capture.table import lopsided
+
+    def layers(*work, steps=20):
+        return [
+            SimpleNamespace(name=f"l{i}", graph={"multiply_adds": w, "evaluate": [None] * steps})
+            for i, w in enumerate(work)
+        ]
+
+    assert lopsided(layers(1, 91, 8)).startswith("layer l1 has 91 % of the multiply-adds")
+    assert "--layers narrow:8" in lopsided(layers(10))
+    assert not lopsided(layers(50, 50)) and not lopsided(layers(0, 0))
+    assert not lopsided(layers(1, 99, steps=3))  # one product: nothing to cut
