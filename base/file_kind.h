@@ -11,8 +11,8 @@
 
 namespace stagecraft {
 
-/// "schedule", "profile", "cluster", "trace", "run config", "plan", "run summary", "manifest" (of a checkpoint or a model
-/// folder) or "Hugging Face config", by its keys; empty: none of these.
+/// "schedule", "profile", "cluster", "trace", "run config", "plan", "run summary", "manifest" (of a checkpoint or a
+/// model folder) or "Hugging Face config", by its keys; empty: none of these.
 [[nodiscard]] std::string kind_of(const Json& json);
 
 /// Throws InputError where the document is of another kind and has none of the keys by which `kind` is told: "is a

@@ -80,10 +80,10 @@ constexpr std::array kAbsent{
         " zero zerooptimization zerostage fsdp fsdpconfig distributedoptimizer usedistributedoptimizer "
         "dataparallelshardingstrategy ",
         "there is no sharding of weights or optimizer state (ZeRO, FSDP); each stage holds its own layers' "
-        "alone"},
+        "alone (docs/scope.md)"},
     ForeignKeys{" tp tpsize tensorparallel tensorparallelsize tensorparalleldegree tensormodelparallelsize "
                 "sequenceparallel ",
-                "there is no tensor parallelism; a group with it can be planned as one device"},
+                "there is no tensor parallelism; a group with it can be planned as one device (docs/scope.md)"},
     ForeignKeys{
         " cp contextparallelsize contextparalleldegree ep expertparallelsize expertmodelparallelsize ",
         "there is no context or expert parallelism"},

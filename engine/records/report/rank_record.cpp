@@ -18,9 +18,14 @@ std::function<Seconds(Seconds)> clock_between(RankRecord& theirs, const RankReco
   if (theirs.boot == mine.boot) {
     return [shift = theirs.origin - mine.origin](Seconds time) { return time + shift; };
   }
-  // While a run goes, one may have been to a meeting more.
+  // While a run goes, one may have been to a meeting more. A file may say anything.
   std::vector<std::vector<Seconds>> ours = mine.meetings;
-  const std::size_t common = std::min(theirs.meetings.size(), ours.size());
+  std::size_t common = 0;
+  const auto agree = [&](std::size_t i) {
+    return i < ours.size() && i < theirs.meetings.size() && !ours[i].empty() &&
+           ours[i].size() == theirs.meetings[i].size();
+  };
+  while (agree(common)) ++common;
   theirs.meetings.resize(common);
   ours.resize(common);
   return [origin = theirs.origin, here = mine.origin, line = ClockLine(theirs.meetings, ours)](Seconds time) {
@@ -74,6 +79,8 @@ RankRecord record_from(const Json& json, const std::string& file) try {
   }
   record.peak = Bytes{json.at("peak_bytes").get<std::int64_t>()};
   record.events = timeline_from_chrome_trace(json.at("trace"), file).events;
+  const bool strange = std::ranges::any_of(record.events, [&](const Event& e) { return e.rank != record.rank; });
+  if (strange) throw InputError({file, "/trace"}, "has events of another rank");
   return record;
 } catch (const Json::exception& error) {
   throw InputError({file, ""}, std::string("is no record of a rank: ") + error.what());

@@ -30,8 +30,9 @@ struct RankRecord {
 /// are.
 [[nodiscard]] Timeline merged(std::string title, std::vector<RankRecord> records, std::size_t reporter);
 
-/// What the `world` ranks wrote last while the run went, by rank, with the steps that all of them have. Empty where there is none
-/// such: ranks write one after another, and a file that is missing or of something else is no record. Throws nothing.
+/// What the `world` ranks wrote last while the run went, by rank, with the steps that all of them have. Empty where
+/// there is none such: ranks write one after another, and a file that is missing or of something else is no record.
+/// Throws nothing.
 [[nodiscard]] std::vector<RankRecord> read_live_records(const RunPaths& paths, int world);
 
 }  // namespace stagecraft

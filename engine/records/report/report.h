@@ -152,8 +152,8 @@ struct RunFiles {
   std::vector<int> broken_lines;  ///< of metrics.jsonl, left out of `metrics`
 };
 [[nodiscard]] RunFiles read_run(const std::string& run_dir);
-/// Timeline and memory of a run that has not ended, where its ranks have written their last steps (rank_record.h). `run` has
-/// its plan.
+/// Timeline and memory of a run that has not ended, where its ranks have written their last steps (rank_record.h).
+/// `run` has its plan.
 void take_live_records(RunFiles& run, const RunPaths& paths);
 
 [[nodiscard]] RunReport make_report(const RunFiles& run);

@@ -18,8 +18,8 @@ namespace stagecraft {
                                      const ClockMeetings& meetings);
 
 /// Writes live/rank-N.json behind steps that all ranks choose alike and without a word, some ten seconds apart by the
-/// plan's prediction, so that their records are of the same steps. A thread of its own writes; a step waits for nothing but
-/// the copy of some thousand events.
+/// plan's prediction, so that their records are of the same steps. A thread of its own writes; a step waits for nothing
+/// but the copy of some thousand events.
 class LiveRecord {
  public:
   LiveRecord(const RunSetup& setup, const RunPaths& paths, Rank rank);
