@@ -34,10 +34,8 @@ std::string find_data_file(const std::string& path, const std::string& fetch, co
       throw data_file_error(place, candidate, "cannot be read: " + error.message());
     }
   }
-  const bool is_ours =
-      !fetch.empty() && (path.starts_with("data/") || path.find("/data/") != std::string::npos);
   throw InputError(place, fmt::format("{}, nor is {}.gz{}", nothing_at(path, place.file), path,
-                                      is_ours ? "; run " + fetch : ""));
+                                      fetch.empty() ? "" : "; run " + fetch));
 }
 
 struct DataFile::Impl {

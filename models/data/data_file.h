@@ -17,7 +17,7 @@ namespace stagecraft {
                                          const std::string& what);
 
 /// `directory/name`, or `directory/name.gz` where only that exists. Throws InputError that says how to fetch
-/// the data (`fetch`: "scripts/fetch_data.sh --text data") when neither does.
+/// the data (`fetch`: "scripts/fetch_data.sh --text data"; "": nothing to say) when neither does.
 [[nodiscard]] std::string find_data_file(const std::string& path, const std::string& fetch,
                                          const InputPlace& place);
 
