@@ -34,7 +34,7 @@ def ask_provider(torch):
 
 def test_its_commands_are_functions():
     commands = re.findall(r'^(stagecraft[a-z-]*) = "([a-z_.]+):([a-z]+)"$', PROJECT, re.MULTILINE)
-    assert len(commands) == 6
+    assert len(commands) == 7
     for _, module, function in commands:
         # Of stagecraft.__main__, too, which loads nothing of the engine's until it is called.
         assert callable(getattr(importlib.import_module(module), function))
