@@ -14,10 +14,12 @@ namespace {
 
 constexpr const char* kNoFigure = "-";
 
+/// Not a byte within a character of UTF-8.
+bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }
+
 /// Code points, so that "µ" counts as one column.
 std::size_t width_of(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));
 }
 
 std::string padded(const std::string& text, std::size_t width, bool left) {
@@ -83,10 +85,18 @@ constexpr std::size_t kLeastText = 16;
 /// Without its middle.
 std::string shortened(const std::string& text, std::size_t width) {
   constexpr std::string_view kDots = "...";
-  const bool plain = width_of(text) == text.size();  // else bytes are no columns
-  if (text.size() <= width || !plain || width <= kDots.size()) return text;
+  const std::size_t all = width_of(text);
+  if (all <= width || width <= kDots.size()) return text;
+  // The bytes before so many columns.
+  const auto before = [&](std::size_t columns) {
+    std::size_t at = 0;
+    for (std::size_t seen = 0; at < text.size(); ++at) {
+      if (begins_character(text[at]) && seen++ == columns) break;
+    }
+    return at;
+  };
   const std::size_t kept = width - kDots.size(), front = kept - kept / 3;
-  return text.substr(0, front).append(kDots) + text.substr(text.size() - (kept - front));
+  return text.substr(0, before(front)).append(kDots) + text.substr(before(all - (kept - front)));
 }
 
 }  // namespace

@@ -76,8 +76,9 @@ void run(const ReplanOptions& options) {
         {RunPaths{options.run_dir}.timeline(), ""},
         report.restored ? "was lost with the run's end: replan with a run that came to its own end"
         : !report.ended
-            ? "is not there, and the run has not ended: of one that goes, the ranks write their last steps "
-              "behind the third"
+            ? "is not there, and live/ has no steps that all ranks have written: the run was killed before "
+              "its "
+              "third, or these files are damaged"
             : "has no steps to measure stages by: expected a run with log.timeline_steps above 0");
   }
   const std::vector<MeasuredStage> measured = measured_stages(report);

@@ -133,7 +133,8 @@ RunConfig read_keys(const Json& json, const std::string& file) {
     return json::read<RunConfig>(json, {file, ""});
   } catch (const UnknownKeyError& error) {
     const std::string elsewhere = foreign_key(error.key());
-    if (elsewhere.empty()) throw;
+    const bool is_right_there = elsewhere.ends_with(" " + error.place().pointer);
+    if (elsewhere.empty() || is_right_there) throw;
     throw InputError(error.place(), elsewhere);
   }
 }

@@ -59,7 +59,7 @@ constexpr std::array kElsewhere{
                 "/pipeline/virtual_stages"},
     ForeignKeys{" dp dpsize dataparallelsize dataparalleldegree replicas widths ", "/pipeline/widths"},
     ForeignKeys{" randomseed ", "/seed"},
-    ForeignKeys{" accelerator devices ", "/device"},
+    ForeignKeys{" accelerator ", "/device"},
     ForeignKeys{" backend ddpbackend distributedbackend ", "/comms/backend"},
     ForeignKeys{" ddptimeout timeout timeouts timeoutminutes ", "/comms/timeout_s"},
     ForeignKeys{" precision mixedprecision torchdtype paramsdtype ",
@@ -81,9 +81,10 @@ constexpr std::array kAbsent{
         "dataparallelshardingstrategy ",
         "there is no sharding of weights or optimizer state (ZeRO, FSDP); each stage holds its own layers' "
         "alone (docs/scope.md)"},
-    ForeignKeys{" tp tpsize tensorparallel tensorparallelsize tensorparalleldegree tensormodelparallelsize "
-                "sequenceparallel ",
-                "there is no tensor parallelism; a group with it can be planned as one device (docs/scope.md)"},
+    ForeignKeys{
+        " tp tpsize tensorparallel tensorparallelsize tensorparalleldegree tensormodelparallelsize "
+        "sequenceparallel ",
+        "there is no tensor parallelism; a group with it can be planned as one device (docs/scope.md)"},
     ForeignKeys{
         " cp contextparallelsize contextparalleldegree ep expertparallelsize expertmodelparallelsize ",
         "there is no context or expert parallelism"},
@@ -91,7 +92,7 @@ constexpr std::array kAbsent{
                 "`stagecraft follow RUN_DIR --to tensorboard|wandb|...` sends a run to other tools"},
     ForeignKeys{" numworkers dataloadernumworkers pinmemory prefetchfactor persistentworkers ",
                 "data files are mapped into memory, no process reads them"},
-    ForeignKeys{" localrank rank worldsize nnodes nprocpernode nodes ",
+    ForeignKeys{" localrank rank worldsize nnodes nprocpernode nodes devices ",
                 "the launcher (mpirun, torchrun) says how many processes there are"},
     ForeignKeys{" compile torchcompile ", "compiled parts come with the model: stagecraft-capture --compile"},
     ForeignKeys{" offload offloadoptimizer offloadparam cpuoffload activationoffloading ",
@@ -108,6 +109,11 @@ std::string_view find(const std::array<ForeignKeys, N>& table, std::string_view 
 }
 
 }  // namespace
+
+std::string foreign_place(std::string_view key) {
+  const std::string_view here = find(kElsewhere, key);
+  return here.starts_with('/') ? std::string(here) : "";
+}
 
 std::string foreign_key(std::string_view key) {
   if (const std::string_view here = find(kElsewhere, key); !here.empty()) {

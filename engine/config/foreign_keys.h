@@ -10,5 +10,7 @@ namespace stagecraft {
 /// Where a run config says what `key` says elsewhere ("it is /optimizer/params/lr here"), or that and why nothing says
 /// it; "" for a key that no other trainer has.
 [[nodiscard]] std::string foreign_key(std::string_view key);
+/// "/optimizer/params/lr" alone; "" where it is nowhere.
+[[nodiscard]] std::string foreign_place(std::string_view key);
 
 }  // namespace stagecraft

@@ -34,8 +34,7 @@ std::string find_data_file(const std::string& path, const std::string& fetch, co
       throw data_file_error(place, candidate, "cannot be read: " + error.message());
     }
   }
-  throw InputError(place, fmt::format("{}, nor is {}.gz{}", nothing_at(path, place.file), path,
-                                      fetch.empty() ? "" : "; run " + fetch));
+  throw InputError(place, nothing_at(path, place.file) + (fetch.empty() ? "" : "; run " + fetch));
 }
 
 struct DataFile::Impl {

@@ -5,6 +5,7 @@ import argparse
 import contextlib
 import json
 import math
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("run", metavar="RUN", help="a run's directory, one of its checkpoints, or an export")
     parser.add_argument("--prompt", required=True, metavar="TEXT", help="what it goes on with; - reads it")
     parser.add_argument(
-        "--max-new-tokens", type=count, default=100, metavar="N", help="most that are written (default: 100)"
+        "--max-new-tokens", type=count, default=100, metavar="N", help="most that are written, within the model's longest text (default: 100)"
     )
     parser.add_argument(
         "--temperature",
@@ -53,20 +54,23 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         metavar="FOLDER",
         help="of Hugging Face (default: the export's; bytes, where the run's data are a text's bytes)",
     )
+    parser.add_argument(
+        "--model", metavar="FOLDER", help="the captured model's folder (default: as the run's config says)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
     add_traceback(parser)
     return parser.parse_args(arguments)
 
 
 @contextlib.contextmanager
-def as_exported(run: Path) -> Iterator[Path]:
+def as_exported(run: Path, model: str | None) -> Iterator[Path]:
     """A folder that transformers loads: `run` itself, or its export, which goes again."""
     if (run / "config.json").is_file() and "model_type" in read_json(run / "config.json"):
         yield run
         return
     with tempfile.TemporaryDirectory(prefix="stagecraft-generate-") as folder:
         made = Path(folder) / "export"
-        export(run, made)
+        export(run, made, model)
         yield made
 
 
@@ -95,9 +99,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     run_path = Path(options.run)
     if not run_path.is_dir():
-        raise Refused(f"{run_path}: no such folder")
-    prompt = sys.stdin.read() if options.prompt == "-" else options.prompt
-    with as_exported(run_path) as folder:
+        raise Refused(f"{run_path}: {'is no folder' if run_path.exists() else 'no such folder'}")
+    given = sys.stdin.buffer.read() if options.prompt == "-" else os.fsencode(options.prompt)
+    try:
+        prompt = given.decode()
+    except UnicodeDecodeError as error:
+        raise Refused(f"--prompt: is no text in UTF-8: byte {error.start}") from error
+    with as_exported(run_path, options.model) as folder:
         require_causal(folder, run_path)
         words = words_of(folder, run_path, options.tokenizer)
         text, tokens = continued(folder, words, prompt, options)
@@ -124,6 +132,10 @@ def continued(folder: Path, words: Words, prompt: str, options: argparse.Namespa
         raise Refused(
             f"--prompt: has token {max(ids)}, and the model knows {vocabulary}: is it another tokenizer?"
         )
+    room = int(getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", 1 << 30))
+    if len(ids) >= room:
+        raise Refused(f"--prompt: has {len(ids)} tokens, and the model takes {room - 1} before a new one")
+    most = min(options.max_new_tokens, room - len(ids))
     torch.manual_seed(options.seed)
     drawn = (
         {"do_sample": True, "temperature": options.temperature}
@@ -135,7 +147,7 @@ def continued(folder: Path, words: Words, prompt: str, options: argparse.Namespa
         made = model.generate(
             given,
             attention_mask=torch.ones_like(given),
-            max_new_tokens=options.max_new_tokens,
+            max_new_tokens=most,
             eos_token_id=words.end,
             pad_token_id=words.end if words.end is not None else 0,
             **drawn,

@@ -156,6 +156,10 @@ TEST_CASE("keys of other trainers are told where a run config says the same", "[
     CHECK(schema.at("properties").contains(pointer.substr(1, pointer.find('/', 1) - 1)));
   }
   CHECK(foreign_key("weather").empty());
+  // Nobody is sent where the key is.
+  Json config = minimal();
+  config["optimizer"] = {{"type", "AdamW"}, {"params", {{"momentum", 0.9}}}};
+  CHECK(says(config_refusal(config), "/optimizer/params/momentum: unknown key"));
 }
 
 TEST_CASE("sizes that no run has are refused before anything is computed with them", "[config]") {

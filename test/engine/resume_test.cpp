@@ -89,7 +89,7 @@ TEST_CASE("a run that was killed has no figures of an earlier session, until it 
   const RunReport report = make_report(killed);
   CHECK(report.step.measured.has_value());
   CHECK_FALSE(report.bubble);
-  CHECK(says(report_text(report), "no rank has written its last steps yet"));
+  CHECK(says(report_text(report), "no steps that all ranks have written"));
   (void)run.train(true);
   const RunFiles files = read_run(run.dir());
   CHECK(files.summary.restored);
@@ -258,6 +258,7 @@ TEST_CASE("what a resume may change is said with each refusal, changed as allowe
           "[resume]") {
   Json config = tiny_config();
   config["train_steps"] = 3;
+  config["optimizer"] = {{"type", "SGD"}, {"params", {{"lr", 0.01}}}};
   const Run run(config);
   (void)run.train();
   const std::vector<std::string> slower{"train_steps=5", "optimizer.params.lr=0.5"};
@@ -266,6 +267,15 @@ TEST_CASE("what a resume may change is said with each refusal, changed as allowe
   CHECK(says(run.complaint(true, {"train_steps=5", "model.hidden=[16,13]"}, {"optimizer"}),
              "initial_checkpoint"));
   CHECK(says(run.complaint(true, slower, {"model"}), "no resume can change this"));
+  CHECK(says(run.complaint(true, slower, {"lr"}), "did you mean \"optimizer.params.lr\""));
+  CHECK(says(run.complaint(true, slower, {"/optimizer/params/lr"}), "did you mean \"optimizer.params.lr\""));
+  CHECK_FALSE(says(run.complaint(true, slower, {"optimizer.type"}), "it is"));
+  CHECK(says(run.complaint(true, {"train_steps=5", "data.samples=64"}), "--allow data goes on"));
+  // What the state is no state of is refused before anything is written.
+  const std::string before = read_text_file(run.dir() + "/config.json");
+  const std::string momentum = "optimizer.params.momentum=0.7";
+  CHECK(says(run.complaint(true, {"train_steps=5", momentum}, {"optimizer.params"}), "keeps other tensors"));
+  CHECK(read_text_file(run.dir() + "/config.json") == before);
   CHECK(says(run.complaint(true, slower, {"optimiser.params"}), "did you mean \"optimizer.params\""));
 
   (void)run.train(true, slower, {"optimizer.params"});

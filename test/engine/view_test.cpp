@@ -257,7 +257,9 @@ TEST_CASE("what ranks write while a run goes is shown when all have it, and unti
   // Hostile ones are passed over.
   for (const char* text : {"", "[]", "{}", R"({"rank": -1})", R"({"rank": 99999999999})", R"({"rank": "1"})",
                            R"({"rank": 1, "name": "", "boot": "", "origin_s": 1e308, "meetings_s": [1],
-                               "peak_bytes": 1, "trace": {"traceEvents": []}})"}) {
+                               "peak_bytes": 1, "trace": {"traceEvents": []}})",
+                           R"({"rank": 1, "name": "", "boot": "", "origin_s": 0, "meetings_s": [[], [1]],
+                               "peak_bytes": -1, "trace": {"traceEvents": []}})"}) {
     run.write("live/rank-1.json", text);
     CHECK(run.look()["measured"]["shares"]["steps"] == Json({13}));
   }

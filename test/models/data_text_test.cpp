@@ -85,9 +85,9 @@ TEST_CASE("text: vocabularies that need one, two and four bytes per token", "[da
 TEST_CASE("text: what cannot be read is refused with its place", "[data]") {
   const DataFolder folder;
   SECTION("missing") {
-    CHECK_THAT(refusal(text(folder, "bytes", 4, 0)),
-               ContainsSubstring("run.json: /data/path: ") && ContainsSubstring("no such file") &&
-                   !ContainsSubstring("fetch_data"));
+    CHECK_THAT(refusal(text(folder, "bytes", 4, 0)), ContainsSubstring("run.json: /data/path: ") &&
+                                                         ContainsSubstring("no such file") &&
+                                                         !ContainsSubstring("fetch_data"));
     const TextDataConfig example{folder.path("shakespeare.txt"), "bytes", 4, 0};
     CHECK_THAT(refusal({example}), ContainsSubstring("run scripts/fetch_data.sh --text"));
   }

@@ -138,8 +138,7 @@ TEST_CASE("validation is the samples at the end, or a file of its own", "[data]"
 
 TEST_CASE("what is wrong with a token file is said, and where", "[data]") {
   const test::ScratchFolder folder;
-  CHECK_THAT(refusal_of(config_of(folder.path("none.bin"), 4)),
-             ContainsSubstring("none.bin: no such file"));
+  CHECK_THAT(refusal_of(config_of(folder.path("none.bin"), 4)), ContainsSubstring("none.bin: no such file"));
   CHECK_THAT(refusal_of(config_of(stored("nanogpt.bin"), 15)),
              ContainsSubstring("has 15 tokens, a sample takes 16"));
   write_file_atomically(folder.path("odd.bin"), "abc");

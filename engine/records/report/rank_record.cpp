@@ -5,6 +5,7 @@
 #include "schedules/interchange/chrome_trace.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <set>
@@ -12,6 +13,10 @@
 
 namespace stagecraft {
 namespace {
+
+// No machine is up for longer, or has more memory. What says otherwise was not written by a rank.
+constexpr Seconds kLongestUptime{1e9};
+constexpr Bytes kMostBytes{std::int64_t{1} << 50U};
 
 /// From a rank's event times to the reporter's.
 std::function<Seconds(Seconds)> clock_between(RankRecord& theirs, const RankRecord& mine) {
@@ -79,8 +84,17 @@ RankRecord record_from(const Json& json, const std::string& file) try {
   }
   record.peak = Bytes{json.at("peak_bytes").get<std::int64_t>()};
   record.events = timeline_from_chrome_trace(json.at("trace"), file).events;
-  const bool strange = std::ranges::any_of(record.events, [&](const Event& e) { return e.rank != record.rank; });
-  if (strange) throw InputError({file, "/trace"}, "has events of another rank");
+  const auto has_sense = [](Seconds time) { return std::abs(time.value) <= kLongestUptime.value; };
+  const bool clocks =
+      has_sense(record.origin) && std::ranges::all_of(record.meetings, [&](const auto& meeting) {
+        return std::ranges::all_of(meeting, has_sense);
+      });
+  const bool events = std::ranges::all_of(record.events, [&](const Event& event) {
+    return event.rank == record.rank && has_sense(event.begin) && has_sense(event.end) &&
+           event.begin <= event.end;
+  });
+  const bool memory = record.peak >= Bytes{} && record.peak <= kMostBytes;
+  if (!clocks || !events || !memory) throw InputError({file, ""}, "has figures that no rank has");
   return record;
 } catch (const Json::exception& error) {
   throw InputError({file, ""}, std::string("is no record of a rank: ") + error.what());

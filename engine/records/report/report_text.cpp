@@ -120,10 +120,11 @@ std::string remarks_of(const RunReport& report) {
         "steps "
         "in metrics.jsonl; memory and timeline were not kept\n";
   } else if (report.timeline_steps == 0) {
-    remarks += report.ended
-                   ? "there is no timeline (log.timeline_steps is 0, or the run's end was lost): stages and "
-                     "bubble were not measured\n"
-                   : "no rank has written its last steps yet: stages and bubble are not known\n";
+    remarks +=
+        report.ended
+            ? "there is no timeline (log.timeline_steps is 0, or the run's end was lost): stages and "
+              "bubble were not measured\n"
+            : "there are no steps that all ranks have written (live/): stages and bubble are not known\n";
   }
   return remarks;
 }

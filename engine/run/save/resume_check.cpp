@@ -1,5 +1,6 @@
 #include "engine/run/save/resume_check.h"
 
+#include "base/json.h"
 #include "base/nearest.h"
 #include "engine/config/foreign_keys.h"
 #include "engine/run/resolve/training_inputs.h"
@@ -26,7 +27,6 @@ constexpr std::array kChangeable{"optimizer.params",
                                  "loss",
                                  "seed",
                                  "data",
-                                 "matrix_products",
                                  "validation",
                                  "checkpoint.every_steps"};
 
@@ -65,8 +65,11 @@ std::string difference_text(const ResumeChange& difference) {
                      shown(difference.now));
 }
 
-/// How a run gets on where its config has changed.
+/// How a run gets on where its config has changed. Another schedule of rates, or other data, differs in several keys.
 std::string remedy(const std::string& key) {
+  for (const std::string root : {"scheduler", "data"}) {
+    if (lies_in(key, root)) return fmt::format("--allow {} goes on with what is said now", root);
+  }
   if (is_changeable(key)) return fmt::format("--allow {} goes on with the new value", key);
   return "a new run with \"initial_checkpoint\" starts from its weights";
 }
@@ -82,19 +85,43 @@ bool brings_batches(const Json& identity) {
 }  // namespace
 
 void check_allowed(const std::vector<std::string>& keys) {
+  const std::vector<std::string> known{kChangeable.begin(), kChangeable.end()};
   for (const std::string& key : keys) {
     const bool holds_some =
-        std::ranges::any_of(kChangeable, [&](const char* root) { return lies_in(root, key); });
+        std::ranges::any_of(known, [&](const std::string& root) { return lies_in(root, key); });
     if (is_changeable(key) || holds_some) continue;
-    const InputPlace place{"--allow " + key, ""};
-    if (const std::string elsewhere = foreign_key(key); !elsewhere.empty())
-      throw InputError(place, elsewhere);
-    throw InputError(place,
+    std::string hint = did_you_mean(key, known);
+    const std::string slashed = key.starts_with('/') ? dotted(key) : dotted(foreign_place(key));
+    if (is_changeable(slashed)) hint = fmt::format("; did you mean \"{}\"?", slashed);
+    throw InputError({"--allow " + key, ""},
                      fmt::format("no resume can change this; expected one of {}, or a key inside one{}",
-                                 fmt::join(kChangeable, ", "),
-                                 did_you_mean(key, {kChangeable.begin(), kChangeable.end()})));
+                                 fmt::join(known, ", "), hint));
   }
 }
+
+namespace {
+
+/// Whether the optimizer keeps the same tensors for each parameter.
+bool keeps_the_same(const ModelOptimizer& a, const ModelOptimizer& b, const Model& model) {
+  for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
+    for (std::size_t i = 0; i < model.layers[static_cast<std::size_t>(layer)]->parameters().size(); ++i) {
+      const auto same = [](const StateSpec& one, const StateSpec& other) {
+        return one.name == other.name && one.shape == other.shape;
+      };
+      if (!std::ranges::equal(a.state_of(layer, i), b.state_of(layer, i), same)) return false;
+    }
+  }
+  return true;
+}
+
+/// "--set pipeline.cuts=[4,8]": the stages of an asynchronous run, which it must go on with.
+std::string its_cuts(const Json& pipeline) {
+  Json cuts = pipeline.at("first_layers");
+  cuts.erase(0);
+  return fmt::format("--set pipeline.cuts={}", cuts.dump());
+}
+
+}  // namespace
 
 std::vector<ResumeChange> check_resume(const Manifest& manifest, const std::string& checkpoint,
                                        const RunConfig& config, const TrainingInputs& inputs,
@@ -123,6 +150,15 @@ std::vector<ResumeChange> check_resume(const Manifest& manifest, const std::stri
     const std::string key = dotted(change.pointer);
     if (!is_allowed(key)) refuse(fmt::format("{}; {}", difference_text(change), remedy(key)));
   }
+  const bool optimizer_changed =
+      std::ranges::any_of(changes, [](const ResumeChange& c) { return c.pointer.starts_with("/optimizer"); });
+  if (optimizer_changed) {
+    const auto old = json::read<OptimizerConfig>(before.at("optimizer"), {checkpoint, "/training/optimizer"});
+    if (!keeps_the_same(ModelOptimizer(old, inputs.model, {}), *inputs.optimizer, inputs.model)) {
+      refuse("with these optimizer.params the optimizer keeps other tensors than the state has; " +
+             remedy("model"));
+    }
+  }
   if (const std::string data = inputs.data->fingerprint(); !given && manifest.data != data) {
     if (!is_allowed("data")) refuse(fmt::format("the data files have changed; {}", remedy("data")));
     changes.push_back({manifest.step, "/data", manifest.data, data});
@@ -131,8 +167,8 @@ std::vector<ResumeChange> check_resume(const Manifest& manifest, const std::stri
     refuse(fmt::format("the model has changed; {}", remedy("model")));
   const std::vector<ResumeChange> pipeline = differences(manifest.pipeline, pipeline_of(plan), manifest.step);
   if (!manifest.synchronous && !pipeline.empty()) {
-    refuse(fmt::format("an asynchronous run goes on with its own pipeline only ({})",
-                       difference_text(pipeline.front())));
+    refuse(fmt::format("an asynchronous run goes on with its own pipeline only ({}); {} has its stages",
+                       difference_text(pipeline.front()), its_cuts(manifest.pipeline)));
   }
   return changes;
 }
