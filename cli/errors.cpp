@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/failure.h"
+#include "base/launch.h"
 #include "base/nearest.h"
 #include "base/printable.h"
 #include "base/torchrun_error.h"
@@ -71,6 +72,8 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
     app.exit(error);  // prints the help or the version
     return std::cout.flush() ? 0 : fail(exit_code::kDefect, "cannot write to standard output");
   }
+  if (detect_launch().rank > 0)
+    return exit_code::kInput;  // every process was given the same words: one says it
   const CLI::App& verb = innermost(app);
   const bool no_verb = &verb == &app;
   const bool extras =

@@ -43,11 +43,11 @@ std::string page(const std::string& run_dir) {
   return page_of(document_of(runs, /*live=*/false));
 }
 
-/// Of a run that has not ended: how it is, and how far. "runs/a is running: step 400 of 900, 12 min left".
+/// Of a run that has not ended: how it is, and how far. "runs/a: running, step 400 of 900, 12 min left".
 std::string condition(const std::string& run_dir) {
   const Json progress = view_of(run_dir).progress();
   const auto phase = progress["phase"].get<std::string>(), words = progress["words"].get<std::string>();
-  return fmt::format("{} is {}{}: {}", run_dir, phase, words.empty() ? "" : fmt::format(" ({})", words),
+  return fmt::format("{}: {}{}, {}", run_dir, phase, words.empty() ? "" : fmt::format(" ({})", words),
                      position_text(progress));
 }
 

@@ -39,7 +39,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("run", metavar="RUN", help="a run's directory, one of its checkpoints, or an export")
     parser.add_argument("--prompt", required=True, metavar="TEXT", help="what it goes on with; - reads it")
     parser.add_argument(
-        "--max-new-tokens", type=count, default=100, metavar="N", help="most that are written, within the model's longest text (default: 100)"
+        "--max-new-tokens",
+        type=count,
+        default=100,
+        metavar="N",
+        help="most that are written, within the model's longest text (default: 100)",
     )
     parser.add_argument(
         "--temperature",
@@ -132,7 +136,10 @@ def continued(folder: Path, words: Words, prompt: str, options: argparse.Namespa
         raise Refused(
             f"--prompt: has token {max(ids)}, and the model knows {vocabulary}: is it another tokenizer?"
         )
-    room = int(getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", 1 << 30))
+    room = int(
+        getattr(model.config, "max_position_embeddings", None)
+        or getattr(model.config, "n_positions", 1 << 30)
+    )
     if len(ids) >= room:
         raise Refused(f"--prompt: has {len(ids)} tokens, and the model takes {room - 1} before a new one")
     most = min(options.max_new_tokens, room - len(ids))

@@ -262,8 +262,22 @@ def test_generate(folder):
 
     sh(STAGECRAFT, "generate", f"{folder}/none", *greedy, fails="none: no such folder")
     sh(STAGECRAFT, "generate", f"{folder}/llama.json", *greedy, fails="llama.json: is no folder")
-    sh(STAGECRAFT, "generate", f"{folder}/llama", "--prompt", b"a\xff", fails="--prompt: is no text in UTF-8: byte 1")
-    sh(STAGECRAFT, "generate", f"{folder}/llama", "--prompt", "a" * 5000, fails="has 5000 tokens, and the model takes")
+    sh(
+        STAGECRAFT,
+        "generate",
+        f"{folder}/llama",
+        "--prompt",
+        b"a\xff",
+        fails="--prompt: is no text in UTF-8: byte 1",
+    )
+    sh(
+        STAGECRAFT,
+        "generate",
+        f"{folder}/llama",
+        "--prompt",
+        "a" * 5000,
+        fails="has 5000 tokens, and the model takes",
+    )
     sh(STAGECRAFT, "generate", f"{folder}/llama", "--prompt", "", fails="--prompt: has no token")
     sh(STAGECRAFT, "generate", f"{folder}/tuned", *greedy, fails="has no tokenizer beside its model")
     sh(STAGECRAFT, "generate", f"{folder}/llama.model", *greedy, fails="stagecraft-generate: ")

@@ -56,6 +56,9 @@ void take_live_records(RunFiles& run, const RunPaths& paths) {
 RunFiles read_run(const std::string& run_dir) {
   if (!is_there(run_dir)) throw InputError({run_dir, ""}, "no such run directory");
   const RunPaths paths{run_dir};
+  if (is_there(paths.lock()) && !is_there(paths.plan())) {
+    throw InputError({run_dir, ""}, "its run has no plan yet: there is nothing to report");
+  }
   if (!is_folder(run_dir) || !is_there(paths.plan())) {
     throw InputError({run_dir, ""}, fmt::format("is {}; a run directory is needed here", kind_at(run_dir)));
   }
