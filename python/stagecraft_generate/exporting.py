@@ -18,8 +18,8 @@ def stagecraft_program() -> list[str]:
 
 
 def export(run: Path, folder: Path, model: str | None) -> None:
-    """Writes the newest checkpoint of `run` for Hugging Face. `model`: where the captured model lies now. Refuses in
-    the program's words."""
+    """Writes the newest checkpoint of `run` for Hugging Face. `model`: where the captured model lies now.
+    Refuses in the program's words."""
     command = [*stagecraft_program(), "export", str(run), "-o", str(folder)]
     command += ["--model", model] if model else []
     try:

@@ -709,7 +709,7 @@ def test_otlp(half, finished):
     assert series[("stagecraft.train.loss",)] == losses
     assert times == sorted(times) and abs(times[-1] - time.time()) < 60 and times[0] < times[-1]
     # The report of the killed half has the step it came to, and that of the end the last.
-    assert series[("stagecraft.step",)] == sorted([15, *(f["step"] for f in lines_of(finished))]) + [30]
+    assert series[("stagecraft.step",)] == [*sorted([15, *(f["step"] for f in lines_of(finished))]), 30]
     assert series[("stagecraft.stage.forward_ms", ("rank", "1"), ("stage", "1"))]
     assert units["stagecraft.time.step_ms"] == "ms" and units["stagecraft.memory.proved_bytes"] == "By"
     assert series[("stagecraft.exit_code",)] == [1, 0]
