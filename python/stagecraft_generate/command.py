@@ -136,10 +136,8 @@ def continued(folder: Path, words: Words, prompt: str, options: argparse.Namespa
         raise Refused(
             f"--prompt: has token {max(ids)}, and the model knows {vocabulary}: is it another tokenizer?"
         )
-    room = int(
-        getattr(model.config, "max_position_embeddings", None)
-        or getattr(model.config, "n_positions", 1 << 30)
-    )
+    stated = (getattr(model.config, key, None) for key in ("max_position_embeddings", "n_positions"))
+    room = next((int(value) for value in stated if value), 1 << 30)
     if len(ids) >= room:
         raise Refused(f"--prompt: has {len(ids)} tokens, and the model takes {room - 1} before a new one")
     most = min(options.max_new_tokens, room - len(ids))
