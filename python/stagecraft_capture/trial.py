@@ -4,15 +4,15 @@ written trains."""
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+
+from stagecraft_tools.engine_program import engine
 
 from .errors import CaptureError
 from .folder import save_file
@@ -25,14 +25,6 @@ if TYPE_CHECKING:
 MICRO_BATCH, SAMPLES = 4, 8
 REFUSED = 3  # the engine's exit code for what this machine cannot do
 LONGEST = 900  # seconds; a run that hangs ends by its own bounds long before
-
-
-def engine() -> str | None:
-    """$STAGECRAFT, or the checkout's own, or the one that the shell finds."""
-    if (given := os.environ.get("STAGECRAFT")) is not None:
-        return given or None
-    built = Path(__file__).resolve().parents[2] / "build" / "stagecraft"
-    return str(built) if os.access(built, os.X_OK) else shutil.which("stagecraft")
 
 
 def usual_loss(output: str) -> tuple[Json, torch.Tensor] | None:

@@ -14,6 +14,7 @@ namespace stagecraft {
 namespace {
 
 constexpr double kInterval = 10;  // seconds
+constexpr std::chrono::seconds kNow{0};
 /// For a disk that hangs.
 constexpr std::chrono::seconds kPatience{5};
 /// Of the session, behind which the first record is written.
@@ -67,7 +68,7 @@ void LiveRecord::steps_made(std::int64_t before, std::int64_t after, const Worke
                             const ClockMeetings& meetings) {
   if (!is_due(before, after)) return;
   // A disk that is slow is left in peace.
-  if (writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
+  if (!rested(kNow)) return;
   RankRecord record = rank_record(setup_, rank_, worker, meetings);
   record.events = newest(record.events);
   std::promise<std::string> promise;
@@ -86,19 +87,18 @@ void LiveRecord::steps_made(std::int64_t before, std::int64_t after, const Worke
   }).detach();
 }
 
-LiveRecord::~LiveRecord() { (void)rested(); }
+LiveRecord::~LiveRecord() { (void)rested(kPatience); }
 
-bool LiveRecord::rested() const {
-  return !writing_.valid() || writing_.wait_for(kPatience) == std::future_status::ready;
+bool LiveRecord::rested(std::chrono::seconds patience) const {
+  return !writing_.valid() || writing_.wait_for(patience) == std::future_status::ready;
 }
 
 void LiveRecord::finish() noexcept {
-  if (rested()) (void)storage().remove(path_);
+  if (rested(kPatience)) (void)storage().remove(path_);
 }
 
 std::string LiveRecord::failure() {
-  if (told_ || !writing_.valid() || writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
-    return "";
+  if (told_ || !writing_.valid() || !rested(kNow)) return "";
   std::string why = writing_.get();
   told_ = !why.empty();
   return why;

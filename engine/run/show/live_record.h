@@ -7,6 +7,7 @@
 #include "engine/run/resolve/setup.h"
 #include "engine/run/show/clock_meetings.h"
 
+#include <chrono>
 #include <cstdint>
 #include <future>
 #include <string>
@@ -37,7 +38,8 @@ class LiveRecord {
 
  private:
   [[nodiscard]] bool is_due(std::int64_t before, std::int64_t after) const;
-  [[nodiscard]] bool rested() const;  ///< nothing is being written, some seconds from now at the latest
+  /// Whether nothing is being written, within so long.
+  [[nodiscard]] bool rested(std::chrono::seconds patience) const;
 
   const RunSetup& setup_;
   Rank rank_;
