@@ -12,6 +12,7 @@ class Adam final : public Optimizer {
   Adam(const AdamParameters& config, bool decoupled) : config_(config), decoupled_(decoupled) {}
 
   double learning_rate() const override { return config_.lr; }
+  bool is_elementwise() const override { return true; }
   double weight_decay(const ParameterSite& /*parameter*/) const override { return config_.weight_decay; }
   std::vector<StateSpec> state_of(const ParameterSite& parameter) const override {
     return adam_state(parameter);

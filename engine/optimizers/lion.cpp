@@ -15,6 +15,7 @@ class Lion final : public Optimizer {
   explicit Lion(const LionConfig& config) : config_(config) {}
 
   double learning_rate() const override { return config_.lr; }
+  bool is_elementwise() const override { return true; }
   double weight_decay(const ParameterSite& /*parameter*/) const override { return config_.weight_decay; }
   std::vector<StateSpec> state_of(const ParameterSite& parameter) const override {
     return {{"exp_avg", parameter.shape}};

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "engine/optimizers/memory_order.h"
 #include "engine/optimizers/name_pattern.h"
 #include "models/tensors/libtorch_error.h"
 
@@ -144,7 +145,8 @@ ModelOptimizer::ModelOptimizer(const OptimizerConfig& config, const Model& model
     const stagecraft::Layer& layer = *model.layers[static_cast<std::size_t>(i)];
     Layer& its = layers_.emplace_back();
     for (const ParameterSpec& spec : layer.parameters()) {
-      Parameter parameter{site_of(model, i, static_cast<int>(its.parameters.size())), 1, 0, {}};
+      Parameter parameter{.site = site_of(model, i, static_cast<int>(its.parameters.size())),
+                          .memory_order = spec.memory_order};
       const ParameterSite& site = parameter.site;
       sites.push_back(site);
       const auto group = std::find_if(config.groups.begin(), config.groups.end(),
@@ -189,7 +191,14 @@ Bytes ModelOptimizer::workspace_bytes(int layer) const {
   for (const Together& group : its.groups) {
     std::vector<ParameterSite> sites;
     for (const std::size_t p : group) sites.push_back(its.parameters[p].site);
-    most = std::max(most, optimizer_->workspace_bytes(sites, element_bytes_));
+    std::int64_t bytes = optimizer_->workspace_bytes(sites, element_bytes_);
+    for (const std::size_t p : group) {
+      const Parameter& parameter = its.parameters[p];
+      const std::int64_t elements = parameter.site.elements();
+      if (!shows_memory_order(*optimizer_, parameter.memory_order, elements, element_bytes_)) continue;
+      bytes += bytes_of_copies(elements, element_bytes_, parameter.state.size()).value;
+    }
+    most = std::max(most, bytes);
   }
   constexpr std::int64_t kScalars = 64;  // rates and norms, as tensors of one number
   return Bytes{most > 0 ? most + kScalars : 0};
@@ -249,6 +258,7 @@ void ModelOptimizer::update(const Layer& layer, const Together& group, const Upd
                     "lower the group's or the schedule's",
                     one.site.name, update.learning_rate));
   }
+  std::vector<std::vector<std::int64_t>> orders;
   for (const std::size_t i : group) {
     STAGECRAFT_CHECK(parameters[i].sizes() == layer.parameters[i].site.shape,
                      "the optimizer was made for another model");
@@ -261,9 +271,11 @@ void ModelOptimizer::update(const Layer& layer, const Together& group, const Upd
     if (!received[i]) continue;
     update.parameters.push_back(parameters[i]);
     update.gradients.push_back(gradients[i]);
+    orders.push_back(layer.parameters[i].memory_order);
   }
   if (update.parameters.empty()) return;
-  named([&] { return fmt::format("optimizer \"{}\"", name_); }, [&] { optimizer_->update(update); });
+  named([&] { return fmt::format("optimizer \"{}\"", name_); },
+        [&] { update_as_they_lie(*optimizer_, update, orders); });
 }
 
 // torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn: the first average is the weights themselves.

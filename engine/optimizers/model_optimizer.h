@@ -70,8 +70,9 @@ class ModelOptimizer {
     ParameterSite site;
     double rate_factor = 1;  ///< of the schedule's rate
     double weight_decay = 0;
-    std::vector<StateSpec> state;   ///< the optimizer's
-    std::vector<StateSpec> kept{};  ///< and the average
+    std::vector<StateSpec> state{};  ///< the optimizer's
+    std::vector<StateSpec> kept{};   ///< and the average
+    std::vector<std::int64_t> memory_order{};
   };
   /// Those that are updated together: equal factor and decay, and states of the same names.
   using Together = std::vector<std::size_t>;

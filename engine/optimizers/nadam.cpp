@@ -39,6 +39,7 @@ class NAdam final : public Optimizer {
   explicit NAdam(const NAdamConfig& config) : config_(config) {}
 
   double learning_rate() const override { return config_.lr; }
+  bool is_elementwise() const override { return true; }
   double weight_decay(const ParameterSite& /*parameter*/) const override { return config_.weight_decay; }
   std::vector<StateSpec> state_of(const ParameterSite& parameter) const override {
     return adam_state(parameter);

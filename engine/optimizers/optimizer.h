@@ -59,6 +59,8 @@ class Optimizer {
   [[nodiscard]] virtual double weight_decay(const ParameterSite& parameter) const = 0;
   /// By what the schedule's learning rate is multiplied for a parameter.
   [[nodiscard]] virtual double rate_factor(const ParameterSite& /*parameter*/) const { return 1; }
+  /// Whether each element's update is made of that element's numbers alone: no sums over a parameter.
+  [[nodiscard]] virtual bool is_elementwise() const { return false; }
   /// The tensors it keeps of a parameter.
   [[nodiscard]] virtual std::vector<StateSpec> state_of(const ParameterSite& parameter) const = 0;
   /// Most bytes of tensors that update() makes for itself and holds at once, for parameters that come

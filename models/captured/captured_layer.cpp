@@ -134,6 +134,8 @@ class CapturedLayer final : public Layer, public captured::OfGraphs {
       specs.back().full = graph_.parameters[i].dtype == at::kFloat;
       specs.back().tied = layer_.parameters[i];
       specs.back().table = tables_[i];
+      const auto order = folder_->memory_orders.find(layer_.parameters[i]);
+      if (order != folder_->memory_orders.end()) specs.back().memory_order = order->second;
     }
     return specs;
   }

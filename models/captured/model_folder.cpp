@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -105,6 +106,7 @@ class FolderMaker {
       if (types_.contains(first) || folder_.untrained.contains(first)) continue;
       throw InputError(at("/same_as/" + second), fmt::format("there is no tensor \"{}\"", first));
     }
+    for (const auto& [name, order] : manifest_.memory_orders) add_memory_order(name, order);
     find_weights();
     for (std::size_t i = 0; i < manifest_.shorter.size(); ++i) add_shorter(i);
     if (compiled != UseCompiled::off) load_compiled(compiled);
@@ -113,6 +115,18 @@ class FolderMaker {
 
  private:
   [[nodiscard]] InputPlace at(const std::string& pointer) const { return {file_, pointer}; }
+
+  void add_memory_order(const std::string& name, const std::vector<std::int64_t>& order) {
+    const InputPlace place = at("/memory_orders/" + name);
+    const auto type = types_.find(name);
+    if (type == types_.end()) throw InputError(place, "no layer names it");
+    std::vector<std::int64_t> dimensions(type->second.sizes.size());
+    std::iota(dimensions.begin(), dimensions.end(), 0);
+    if (!std::is_permutation(order.begin(), order.end(), dimensions.begin(), dimensions.end())) {
+      throw InputError(place, fmt::format("expected {} in some order", fmt::join(dimensions, ", ")));
+    }
+    folder_.memory_orders[name] = order;
+  }
 
   [[nodiscard]] std::map<std::string, ValueType> types_of(const std::map<std::string, std::string>& texts,
                                                           const std::string& pointer) const {

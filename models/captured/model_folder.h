@@ -78,6 +78,8 @@ struct ModelFolder {
   ModelWeights weights;                            ///< of what layers name, and of `untrained`
   /// What no layer trains: parameters without a gradient, buffers that are constants. An export takes them along.
   std::map<std::string, ValueType> untrained;
+  /// ParameterSpec::memory_order by name, of those that have one.
+  std::map<std::string, std::vector<std::int64_t>> memory_orders;
   std::map<std::string, std::string>
       same_as;  ///< further names of tensors; those of copies, which layers name
 };

@@ -58,6 +58,9 @@ struct ParameterSpec {
   /// update is made from the sum of their gradients. Empty: it is this layer's alone.
   std::string tied{};
   bool table = false;  ///< whose rows indices choose, as an embedding's
+  /// Dimensions from the outermost to the innermost as PyTorch's own parameter lies, where that is not dense in
+  /// their order. Here all lie in their order, but updates go by this one.
+  std::vector<std::int64_t> memory_order{};
 };
 
 /// What replicas, each having seen its own micro-batches, make of a buffer at the end of a step.

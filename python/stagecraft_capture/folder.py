@@ -120,6 +120,7 @@ def manifest_of(name: str, captured: Captured, weights_stored: bool, shorter: li
                 ("untrained", state.untrained),
                 ("same_as", state.same_as),
                 ("prefix", state.prefix),
+                ("memory_orders", state.orders),
             )
             if value
         },

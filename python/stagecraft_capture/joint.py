@@ -15,7 +15,7 @@ from .eager_kernels import eager_kernels
 from .errors import CaptureError, place_in, place_of
 from .export_errors import said
 from .in_place import storage, written_by
-from .layouts import PERMUTE, memory_order
+from .layouts import PERMUTE, other_memory_order
 from .nodes import owner
 from .quick import quick_without_modules
 from .real_strides import real_strides
@@ -125,8 +125,7 @@ def trace(
         named.append(node)
         role_names.append(tensors.role(kind, name, tensor))
         value = tensor.detach().clone()
-        keeps_order = value.is_contiguous() or name in composite.changing
-        if not keeps_order and (order := memory_order(value)) is not None:
+        if name not in composite.changing and (order := other_memory_order(value)):
             orders[node], value = order, value.contiguous()
         arguments.append(value.requires_grad_() if kind == "parameter" else value)
     for node, name in composite.fields.items():

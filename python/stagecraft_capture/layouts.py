@@ -34,6 +34,11 @@ def memory_order(value: torch.Tensor) -> list[int] | None:
     return order if value.permute(order).is_contiguous() else None
 
 
+def other_memory_order(value: torch.Tensor) -> list[int] | None:
+    """That of a tensor which lies otherwise than files hold it."""
+    return None if value.is_contiguous() else memory_order(value)
+
+
 def order_between(value: torch.Tensor) -> list[int] | None:
     """The order in which a value goes on, or None for that of its dimensions: the memory's, also where the
     value is part of a larger one, so that kernels choose as they do in eager mode."""

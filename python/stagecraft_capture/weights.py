@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .graph_text import type_text
+from .layouts import other_memory_order
 from .precision import master_of
 from .torch_private import FakeTensor
 
@@ -26,6 +27,7 @@ class State:
     types: dict = field(default_factory=dict)  # of what layers name
     untrained: dict = field(default_factory=dict)  # types of what no layer trains
     same_as: dict = field(default_factory=dict)  # a second name of a tensor: the first
+    orders: dict = field(default_factory=dict)  # of weights that lie otherwise than files hold them
     prefix: str = ""  # of all names but the head's, where files of the model without its head leave it out
 
 
@@ -43,6 +45,8 @@ def state_of(module: torch.nn.Module, layers: list[Layer], prefix: str) -> State
             for name in layer.tensors.names[kind]:
                 state.types[name] = type_text(layer.tensors.values[name])
                 held[name] = (kind, layer.tensors.values[name])
+                if kind == "p" and (order := other_memory_order(layer.tensors.values[name])):
+                    state.orders[name] = order
     # Equal objects under several names are all of PyTorch's state.
     named = {name.removeprefix(prefix): tensor for name, tensor in module.state_dict(keep_vars=True).items()}
     trained = {name: tensor for name, (kind, tensor) in held.items() if kind != "c"}

@@ -6,6 +6,7 @@
 #include "engine/optimizers/adafactor.h"
 #include "engine/optimizers/adam.h"
 #include "engine/optimizers/lion.h"
+#include "engine/optimizers/memory_order.h"
 #include "engine/optimizers/muon.h"
 #include "engine/optimizers/nadam.h"
 #include "engine/optimizers/sgd.h"
@@ -17,6 +18,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/util/accumulate.h>
 
 #include <map>
 #include <optional>
@@ -128,6 +130,66 @@ TEST_CASE("state and workspace take the bytes that are proved", "[model_optimize
     CHECK(optimizer.bytes_per_parameter_byte() ==
           Approx(static_cast<double>(whole.value) / static_cast<double>(parameters.value)));
   }
+}
+
+TEST_CASE("weights are updated in the order in which PyTorch has them in memory", "[model_optimizer]") {
+  install_counting_allocator();
+  const c10::InferenceMode no_autograd;
+  const auto [shape, order, back] =
+      GENERATE(table<std::vector<std::int64_t>, std::vector<std::int64_t>, std::vector<std::int64_t>>({
+          {{5, 7}, {1, 0}, {1, 0}},
+          {{5, 7, 3, 3}, {0, 2, 3, 1}, {0, 3, 1, 2}},  // channels last
+          {{4, 8}, {1, 0}, {1, 0}},                    // whole vectors
+      }));
+  const auto lying = [&order = order, &back = back](const Tensors& tensors) {
+    Tensors made;
+    for (const at::Tensor& tensor : tensors) {
+      made.push_back(tensor.permute(order).clone(at::MemoryFormat::Contiguous).permute(back));
+    }
+    return made;
+  };
+  constexpr std::size_t kWeights = 100;
+  for (const OptimizerConfig& config : one_of_each()) {
+    const OptimizerPtr optimizer = config.make();
+    const ParameterSite site{"layer.weight", shape};
+    OptimizerUpdate here{.learning_rate = 0.003, .weight_decay = 0.01};
+    for (std::size_t i = 0; i < kWeights; ++i) {
+      here.parameters.push_back(at::randn(shape));
+      here.gradients.push_back(at::randn(shape));
+    }
+    OptimizerUpdate there = here;
+    there.parameters = lying(here.parameters);
+    there.gradients = lying(here.gradients);
+    for (const StateSpec& spec : optimizer->state_of(site)) {
+      Tensors zeros;
+      for (std::size_t i = 0; i < kWeights; ++i) zeros.push_back(at::zeros(spec.shape));
+      here.state_names.push_back(spec.name);
+      there.state.push_back(spec.shape == shape ? lying(zeros) : Tensors());
+      for (std::size_t i = 0; spec.shape != shape && i < kWeights; ++i) {
+        there.state.back().push_back(zeros[i].clone());
+      }
+      here.state.push_back(std::move(zeros));
+    }
+    there.state_names = here.state_names;
+    for (int step = 0; step < 3; ++step) {
+      here.earlier_steps = there.earlier_steps = step;
+      update_as_they_lie(*optimizer, here, std::vector(kWeights, order));
+      optimizer->update(there);
+    }
+    INFO(config.type.name());
+    for (std::size_t i = 0; i < kWeights; ++i) {
+      CHECK(at::equal(here.parameters[i], there.parameters[i]));
+      CHECK(here.parameters[i].is_contiguous());
+      for (std::size_t k = 0; k < here.state.size(); ++k) {
+        CHECK(at::equal(here.state[k][i], there.state[k][i]));
+      }
+    }
+  }
+  // A whole number of vectors looks the same in each order to Adam, and needs no copies.
+  const std::int64_t elements = c10::multiply_integers(shape);
+  CHECK(shows_memory_order(*OptimizerConfig{.type = AdamConfig{}}.make(), order, elements, 4) ==
+        (shape[0] == 5));
+  CHECK(shows_memory_order(*OptimizerConfig{.type = AdafactorConfig{}}.make(), order, elements, 4));
 }
 
 TEST_CASE("Muon has the hidden matrices, AdamW all else", "[model_optimizer]") {

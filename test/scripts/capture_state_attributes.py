@@ -91,10 +91,13 @@ def _(self, h):
 
 @case(
     "weights that lie otherwise",
-    start=lambda self: setattr(self, "w", nn.Parameter(torch.eye(WIDTH).mul(0.5).add(0.1).t())),
+    # Many: PyTorch's optimizers treat the last elements in memory otherwise, of which few differ for it.
+    start=lambda self: setattr(
+        self, "w", nn.ParameterList(torch.eye(WIDTH).mul(0.5).add(0.1).t() for _ in range(32))
+    ),
 )
 def _(self, h):
-    return F.linear(h, self.w)
+    return h + sum(F.linear(h, w) for w in self.w) / 32
 
 
 @case(
