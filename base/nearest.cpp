@@ -17,6 +17,8 @@ struct OtherNames {
 constexpr std::array kOtherNames{
     OtherNames{"cuda", " gpu gpus nvidia cuda0 "},
     OtherNames{"cpu", " host "},
+    OtherNames{"float32", " fp32 f32 single "},
+    OtherNames{"float64", " fp64 f64 double "},
     OtherNames{"fill_drain", " gpipe afab allforwardallbackward schedulegpipe "},
     OtherNames{"1f1b", " onefoneb pipedreamflush dapple schedule1f1b 1f1bnoninterleaved "},
     OtherNames{"interleaved_1f1b", " interleaved interleave virtualpipeline scheduleinterleaved1f1b "},

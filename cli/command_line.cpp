@@ -11,6 +11,14 @@
 #include <csignal>
 
 namespace stagecraft {
+namespace {
+
+int left(int exit_code) {
+  cli::leave_launcher(exit_code);
+  return exit_code;
+}
+
+}  // namespace
 
 int run_command_line(int argc, char** argv) {
   using namespace cli;
@@ -29,9 +37,9 @@ int run_command_line(int argc, char** argv) {
     finish_output();
     return 0;
   } catch (const CLI::ParseError& error) {
-    return report_usage(app, error);
+    return left(report_usage(app, error));
   } catch (...) {
-    return report_exception();
+    return left(report_exception());
   }
 }
 

@@ -34,6 +34,10 @@ void add_export(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_doctor(CLI::App& app);
 
+/// A process of a launcher that ends with this code before it has met the others: ends all, so that the launcher adds
+/// nothing to what was said. Returns where there is nothing to do. Only a build with the engine has MPI.
+void leave_launcher(int exit_code) noexcept;
+
 // Hidden: what the build installs beside the command.
 void add_completion(CLI::App& app);
 

@@ -1,5 +1,6 @@
 #include "base/error.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "cli/closed_set.h"
 #include "cli/commands.h"
 #include "cli/input_program.h"
@@ -88,8 +89,8 @@ InputProgram one_of_equal(const ConvertOptions& options, InputProgram input) {
         plan.micro_batches, replicas));
   }
   plan.micro_batches /= replicas;
-  note(fmt::format("{}: the schedule of one of {} equal pipelines, each with {} micro-batches per step",
-                   options.path, replicas, plan.micro_batches));
+  note(fmt::format("{}: the schedule of one of {} equal pipelines, each with {} per step", options.path,
+                   replicas, plural(plan.micro_batches, "micro-batch")));
   return plan_input(options.path, std::move(plan), {});
 }
 

@@ -63,6 +63,7 @@ void check_verb(const CLI::App& app, int argc, const char* const* argv) {
     if (verb->get_name() == word) return;
     if (!verb->get_group().empty()) verbs.push_back(verb->get_name());
   }
+  if (detect_launch().rank > 0) throw InputError("");  // as below
   throw InputError(fmt::format("\"{}\" is not one of {}{}\nSee `stagecraft --help`.", word,
                                fmt::join(verbs, ", "), did_you_mean(word, verbs)));
 }

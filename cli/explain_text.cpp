@@ -2,6 +2,7 @@
 
 #include "base/statistics.h"
 #include "base/table.h"
+#include "base/text.h"
 #include "schedules/generators/registry.h"
 
 #include <fmt/format.h>
@@ -237,7 +238,7 @@ std::string what_text(const WhatIf& answer, const Cluster& cluster) {
     }
     case WhatIf::Kind::more_micro_batches:
     case WhatIf::Kind::fewer_micro_batches:
-      return fmt::format("{} micro-batches of {}", answer.micro_batches, answer.micro_batch_size);
+      return fmt::format("{} of {}", plural(answer.micro_batches, "micro-batch"), answer.micro_batch_size);
   }
   return "";
 }

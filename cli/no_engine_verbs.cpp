@@ -31,4 +31,6 @@ void add_export(CLI::App& app) { add_missing(app, "export"); }
 void add_generate(CLI::App& app) { add_missing(app, "generate"); }
 void add_doctor(CLI::App& app) { add_missing(app, "doctor"); }
 
+void leave_launcher(int /*exit_code*/) noexcept {}
+
 }  // namespace stagecraft::cli

@@ -1,5 +1,6 @@
 // `stagecraft profile CONFIG`: what each layer costs here, alone or with all ranks busy under mpirun.
 
+#include "base/core_share.h"
 #include "base/failure.h"
 #include "base/files.h"
 #include "base/json.h"
@@ -12,6 +13,7 @@
 #include "engine/device/accelerators.h"
 #include "engine/run/resolve/devices.h"
 #include "engine/run/resolve/launcher.h"
+#include "engine/run/resolve/measured_cluster.h"
 #include "engine/run/resolve/memory_check.h"
 #include "engine/run/resolve/plan_request.h"
 #include "engine/run/resolve/processes.h"
@@ -42,6 +44,7 @@ struct ProfileArguments {
   bool estimate = false;
   std::optional<double> tflops, memory_gbps;
   bool links = false;
+  std::string cluster_file;
   bool json = false;
   std::string process_group;
 };
@@ -142,7 +145,13 @@ double unrest(const Profile& profile) {
 
 void show(const Profile& profile, const ProfileArguments& arguments) {
   constexpr double kUneasy = 0.3;
-  if (const double share = unrest(profile); share > kUneasy) {
+  if (profile.core_share && *profile.core_share < kWholeCore) {
+    note(fmt::format(
+        "the measuring thread got {} of a core: others run on its cores, perhaps ranks in other containers "
+        "or "
+        "namespaces, which count all cores as theirs. Times are that much longer than on cores of its own",
+        format_percent(*profile.core_share)));
+  } else if (const double share = unrest(profile); share > kUneasy) {
     note(fmt::format(
         "the repeats of a layer differ by {} of their median: something else uses this machine. Plans "
         "made from this profile will be as uneven; measure again, or with more --repeats",
@@ -160,18 +169,33 @@ void show(const Profile& profile, const ProfileArguments& arguments) {
                           arguments.output));
 }
 
+void write_cluster(const Cluster& cluster, const ProfileArguments& arguments) {
+  write_json_output(arguments.cluster_file, json::write(cluster));
+  if (arguments.json) return;
+  std::string levels;
+  for (const NetworkLevel& level : cluster.levels) {
+    levels += fmt::format("{}{} over {:.2f} us and {}/s{}", levels.empty() ? "" : ", ", level.count,
+                          level.link.latency.value * 1e6,
+                          format_bytes(Bytes{static_cast<std::int64_t>(level.link.bytes_per_second)}),
+                          level.shared_by == SharedBy::child ? ", shared by a machine's ranks" : "");
+  }
+  print(fmt::format("The cluster, {}: {}; written to {}, for `plan --cluster`\n", cluster.name, levels,
+                    arguments.cluster_file));
+}
+
 /// Better now than after a minute of measuring.
-void check_output(const std::string& path) {
+void check_output(const std::string& path, const char* kind) {
   if (path.empty()) return;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) {
     throw InputError({path, ""}, fmt::format("cannot be written: {}", std::strerror(errno)));
   }
-  require_output(path, "profile");
+  require_output(path, kind);
 }
 
 RunConfig config_of(const ProfileArguments& arguments) {
-  check_output(arguments.output);
+  check_output(arguments.output, "profile");
+  check_output(arguments.cluster_file, "cluster");
   RunConfig config = read_run_config(arguments.config, arguments.overrides);
   if (!arguments.micro_batch_sizes.empty()) config.profiler.micro_batch_sizes = arguments.micro_batch_sizes;
   if (arguments.repeats) config.profiler.repeats = *arguments.repeats;
@@ -188,6 +212,9 @@ void check_estimate(const ProfileArguments& arguments) {
   if (arguments.estimate && (arguments.links || arguments.repeats)) {
     throw InputError("--estimate measures nothing: leave --links and --repeats out");
   }
+  if (!arguments.cluster_file.empty() && !arguments.links) {
+    throw InputError("--cluster-file writes the links that are measured: give --links too");
+  }
 }
 
 void profile_alone(const ProfileArguments& arguments, const RunConfig& config) {
@@ -199,14 +226,12 @@ void profile_alone(const ProfileArguments& arguments, const RunConfig& config) {
   }
   Profile profile = quick_profile(config, arguments.config, inputs, rank_threads(config, std::nullopt),
                                   prepare_device(config, arguments.config, /*machine_rank=*/0));
+  const int threads = rank_threads(config, std::nullopt);
   if (arguments.links) profile.link = measured_local_link(config);
   show(profile, arguments);
-}
-
-/// Of this machine's, which are given its GPUs in turn.
-int ranks_sharing(at::Device device, int machine_world) {
-  const auto count = static_cast<int>(accelerators().devices.size());
-  return (machine_world - 1 - device.index()) / count + 1;
+  if (!arguments.cluster_file.empty()) {
+    write_cluster(measured_cluster(config, inputs, threads, profile.link->link), arguments);
+  }
 }
 
 /// What every rank reads for itself: each machine needs the config and the data.
@@ -229,7 +254,7 @@ Inputs open_inputs(const ProfileArguments& arguments, const LaunchInfo& launch, 
     inputs.run.emplace(open_training_inputs(*inputs.config, arguments.config));
     const at::Device device = device_of(*inputs.config, launch.machine_rank);
     check_profile_memory(*inputs.config, arguments.config, *inputs.run,
-                         device.is_cpu() ? launch.machine_world : ranks_sharing(device, launch.machine_world),
+                         device.is_cpu() ? launch.machine_world : ranks_on_card(device, launch.machine_world),
                          tensor_limits(device));
   } catch (const InputError&) {
     note();
@@ -257,7 +282,14 @@ Failure profile_rank(const ProfileArguments& arguments, const LaunchInfo& launch
   profile.busy_ranks = transport.world();
   profile = mean_over_ranks(std::move(profile), transport);
   if (arguments.links) profile.link = measured_link(*inputs.config, transport, device);
-  if (transport.rank() == Rank{0}) show(profile, arguments);
+  std::optional<Cluster> cluster;
+  if (!arguments.cluster_file.empty()) {
+    cluster = measured_cluster(*inputs.config, *inputs.run, launch, transport, device);
+  }
+  if (transport.rank() == Rank{0}) {
+    show(profile, arguments);
+    if (cluster) write_cluster(*cluster, arguments);
+  }
   transport.barrier();  // nobody leaves before rank 0 has written
   return {0, ""};
 }
@@ -319,6 +351,11 @@ void add_profile(CLI::App& app) {
   verb->add_flag("--links", arguments->links,
                  "measure the transport between two ranks too (default: layers alone)")
       ->group(kMeasured);
+  verb->add_option(
+          "--cluster-file", arguments->cluster_file,
+          "with --links: where the cluster goes that the ranks are on, for plan --cluster (default: nowhere)")
+      ->type_name("FILE")
+      ->group("Output");
   verb->add_option("--set", arguments->overrides,
                    "a value in the config, as in --set threads_per_rank=1; may be repeated")
       ->type_name("KEY=VALUE")

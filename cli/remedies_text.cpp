@@ -48,8 +48,8 @@ std::string remedies_text(const Profile& profile, const Cluster& cluster,
     text += fmt::format("\n  {}: {}{} per device", what_text(remedy), needs,
                         remedy.needs == usable ? "" : " of " + has);
     if (requests.size() == 1 && requests.front().schedule.name == remedy.request.schedule.name) continue;
-    text += fmt::format(", with {} and {} micro-batches of {}", remedy.request.schedule.name,
-                        remedy.request.micro_batches, remedy.request.micro_batch_size);
+    text += fmt::format(", with {} and {} of {}", remedy.request.schedule.name,
+                        plural(remedy.request.micro_batches, "micro-batch"), remedy.request.micro_batch_size);
   }
   return text;
 }

@@ -1,11 +1,13 @@
 // `stagecraft watch RUN_DIR...`: a page of runs that go, or went.
 
 #include "base/error.h"
+#include "base/file_kind.h"
 #include "base/files.h"
 #include "cli/commands.h"
 #include "cli/number_ranges.h"
 #include "cli/output.h"
 #include "cli/terminal.h"
+#include "engine/records/metrics/run_paths.h"
 #include "engine/records/view/run_view.h"
 #include "engine/records/watch/screen_text.h"
 #include "engine/records/watch/server.h"
@@ -15,6 +17,7 @@
 
 #include <csignal>
 #include <ctime>
+#include <filesystem>
 #include <memory>
 #include <pthread.h>
 #include <string>
@@ -29,11 +32,26 @@ struct WatchOptions {
   bool json = false, tui = false;
 };
 
+/// One that is not there yet, or has nothing in it, may become one.
+void require_run(const std::string& run_dir) {
+  if (!is_there(run_dir)) return;
+  if (!is_folder(run_dir)) throw InputError({run_dir, ""}, "is no folder, and so no run's");
+  const RunPaths paths{run_dir};
+  for (const std::string& its : {paths.lock(), paths.config(), paths.plan(), paths.metrics(), paths.summary(),
+                                 paths.exit_record(), paths.logs(), paths.live(), paths.checkpoints()}) {
+    if (is_there(its)) return;
+  }
+  if (std::filesystem::is_empty(run_dir)) return;
+  throw InputError({run_dir, ""},
+                   fmt::format("is {} with nothing of a run in it; expected run directories, as a config's "
+                               "run_dir names them",
+                               kind_at(run_dir)));
+}
+
 std::vector<RunView> views_of(const std::vector<std::string>& run_dirs) {
   std::vector<RunView> runs;
   for (const std::string& run_dir : run_dirs) {
-    if (is_there(run_dir) && !is_folder(run_dir))
-      throw InputError({run_dir, ""}, "is no folder, and so no run's");
+    require_run(run_dir);
     runs.emplace_back(run_dir);
   }
   return runs;

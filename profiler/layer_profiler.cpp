@@ -1,5 +1,6 @@
 #include "profiler/layer_profiler.h"
 
+#include "base/core_share.h"
 #include "base/error.h"
 #include "models/tensors/counting_allocator.h"
 #include "profiler/device_stopwatch.h"
@@ -149,7 +150,7 @@ std::unique_ptr<RecordedChain> record(Chain& chain, const std::vector<ChainInput
 
 /// Returns how many repeats there were time for.
 int measure_times(Chain& chain, RecordedChain* recorded, const std::vector<ChainInput>& data,
-                  const ProfileRequest& request, std::vector<LayerProfile>& layers) {
+                  const ProfileRequest& request, std::vector<LayerProfile>& layers, CoreShare& core_share) {
   chain.clear_gradients();  // of the passes before
   TimedPasses passes(chain, recorded, data, request.update);
   const Clock::time_point begin = Clock::now();
@@ -162,7 +163,9 @@ int measure_times(Chain& chain, RecordedChain* recorded, const std::vector<Chain
   const Clock::time_point begin_measured = Clock::now();
   for (int i = 0; i < request.repeats; ++i) {
     if (i >= kFewestRepeats && since(begin_measured) > request.budget) break;
+    const CoreShare::Begin work = CoreShare::begin();
     pass(i);
+    core_share.add(work);
   }
   for (std::size_t row = 0; row < layers.size(); ++row) {
     const Samples& samples = passes.samples()[row];
@@ -196,6 +199,7 @@ Profile measured_profile(const Model& model, const Loss& loss, const ProfileRequ
   const LayerClasses classes = layer_classes(model, request.representatives);
   Chain chain(model, loss, request.seed, request.device, classes.left_out);
   std::string refusal = not_recorded(model);
+  CoreShare core_share;
   for (const std::int64_t size : request.micro_batch_sizes) {
     std::vector<ChainInput> data;
     for (std::size_t i = 0; i < kInFlight; ++i) data.push_back(request.data(size, static_cast<int>(i)));
@@ -213,12 +217,16 @@ Profile measured_profile(const Model& model, const Loss& loss, const ProfileRequ
     (void)measure_memory(chain, data[0]);  // once to settle what is allocated for the first time
     measurement.layers = measure_memory(chain, data[0]);
     const std::unique_ptr<RecordedChain> recorded = record(chain, data, request, refusal);
-    profile.repeats =
-        std::min(profile.repeats, measure_times(chain, recorded.get(), data, request, measurement.layers));
+    profile.repeats = std::min(
+        profile.repeats, measure_times(chain, recorded.get(), data, request, measurement.layers, core_share));
     fill_left_out(classes, measurement.layers);
     profile.measurements.push_back(std::move(measurement));
   }
-  if (!request.device.is_cpu()) profile.times_of = times_of(request, refusal);
+  if (request.device.is_cpu()) {
+    profile.core_share = core_share.share();
+  } else {
+    profile.times_of = times_of(request, refusal);
+  }
   return profile;
 }
 

@@ -127,6 +127,21 @@ void refuse_gpu_keys(const RunConfig& config, const std::string& file) {
   }
 }
 
+/// Other trainers have a narrow type where ours has what computes in it beside float32 weights.
+void refuse_narrow_dtype(const Json& json, const std::string& file) {
+  if (!json.is_object() || !json.contains("dtype") || !json["dtype"].is_string()) return;
+  const auto dtype = json["dtype"].get<std::string>();
+  for (const auto& [names, key] : {std::pair{" bf16 bfloat16 torch.bfloat16 ", "bf16"},
+                                   std::pair{" fp16 float16 half torch.float16 ", "fp16"}}) {
+    if (std::string_view(names).find(fmt::format(" {} ", dtype)) == std::string_view::npos) continue;
+    throw InputError(
+        {file, "/dtype"},
+        fmt::format("expected float32 or float64, found {}; to compute in it, with weights of float32, "
+                    "leave dtype out and set \"{}\": {{\"enabled\": true}}",
+                    json::brief(json["dtype"]), key));
+  }
+}
+
 /// As json::read, with a better word for keys of other trainers.
 RunConfig read_keys(const Json& json, const std::string& file) {
   try {
@@ -143,6 +158,7 @@ RunConfig config_from(const Json& json, const std::string& file) {
   require_optimizer(json, {file, ""});
   require_float32(json, {file, ""});
   require_kind(json, {file, ""}, "run config");
+  refuse_narrow_dtype(json, file);
   RunConfig config = read_keys(json, file);
   refuse_gpu_keys(config, file);
   if (config.pipeline.schedule) {

@@ -66,6 +66,7 @@ void ExchangedSum::poll() {
   for (bool moved = true; moved;) {
     moved = false;
     if (!gathering_.empty() && arrived(gathering_.front())) {
+      progress_.done += gathering_.front().bytes();
       complete(gathering_.front());
       gathering_.pop_front();
       moved = true;
@@ -80,6 +81,7 @@ void ExchangedSum::poll() {
     if (!waiting_.empty() && stage(waiting_.front())) {
       scattering_.push_back(std::move(waiting_.front()));
       waiting_.pop_front();
+      progress_.begun += scattering_.back().bytes();
       scatter(scattering_.back());
       moved = true;
     }

@@ -34,6 +34,7 @@ class ExchangedSum final : public ReplicaSum {
   void flush() override;
   void poll() override;
   void finish() override;
+  [[nodiscard]] Progress progress() const override { return progress_; }
 
  private:
   struct Piece {
@@ -44,6 +45,7 @@ class ExchangedSum final : public ReplicaSum {
     std::vector<std::shared_ptr<Request>> requests{};  ///< under way; shared with a wait for one of them
 
     [[nodiscard]] bool packed() const { return of.size() > 1; }
+    [[nodiscard]] Bytes bytes() const { return Bytes{static_cast<std::int64_t>(values.nbytes())}; }
   };
 
   [[nodiscard]] std::int64_t ranks() const { return static_cast<std::int64_t>(ranks_.size()); }
@@ -70,6 +72,8 @@ class ExchangedSum final : public ReplicaSum {
   at::Tensor staging_;               ///< bytes
   std::int64_t staged_ = 0;          ///< bytes taken since it was empty
   std::int64_t staging_pieces_ = 0;  ///< that have a part of it
+
+  Progress progress_;
 
   std::vector<at::Tensor> small_;  ///< to travel together
   std::int64_t small_bytes_ = 0;

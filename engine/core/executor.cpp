@@ -44,7 +44,7 @@ Executor::Executor(ExecutorContext context, const RankProgramPtr& program, const
   for (std::size_t k = 0; k < context_.stages.size(); ++k) {
     context_.stages[k].begin(program_.stages[k].versions);
   }
-  run_.sums.begin(program_);
+  run_.sums.begin(program_, segment_.first_step);
 }
 
 Executor::~Executor() { run_.sums.end(); }
@@ -52,6 +52,7 @@ Executor::~Executor() { run_.sums.end(); }
 bool Executor::run() {
   Recorder& recorder = run_.recorder;
   const bool records = recorder.on() && training();  // a timeline is of training steps
+  const bool on_host = run_.options.device.is_cpu();
   const std::vector<Action>& list = program_.list;
   try {
     run_.gate.begin(program_);
@@ -60,13 +61,12 @@ bool Executor::run() {
       if (left_out()) continue;
       if (run_.options.before_action) run_.options.before_action();
       run_.transport.waits().pulse().beat(action);
-      if (!records) {
-        carry_out(action);
-        continue;
-      }
-      Recorder::Mark begin = recorder.mark();
+      const bool works = on_host && (is_compute(action.op) || action.op == Op::step);
+      const CoreShare::Begin work = works ? CoreShare::begin() : CoreShare::Begin{};
+      Recorder::Mark begin = records ? recorder.mark() : Recorder::Mark{};
       carry_out(action);
-      recorder.record(action, step_of(at_), std::move(begin), recorder.mark());
+      if (records) recorder.record(action, step_of(at_), std::move(begin), recorder.mark());
+      if (works) run_.core_share.add(work);
     }
     const bool left = early_end_ && early_end_->finish();
     run_.boundaries.check_empty();

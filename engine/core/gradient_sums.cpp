@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "engine/core/exchanged_sum.h"
+#include "engine/core/recorded_sum.h"
 #include "schedules/rules/reductions.h"
 
 #include <utility>
@@ -9,11 +10,12 @@
 namespace stagecraft {
 
 GradientSums::GradientSums(const StagedModel& model, std::vector<Stage>& stages, Transport& transport,
-                           at::Device device)
+                           at::Device device, Recorder& recorder)
     : model_(model),
       stages_(stages),
       transport_(transport),
       device_(device),
+      recorder_(recorder),
       reduced_(model.model.layers.size()),
       held_(model.model.ties.size()),
       sums_(stages.size()),
@@ -45,7 +47,8 @@ GradientSums::GradientSums(const StagedModel& model, std::vector<Stage>& stages,
   }
 }
 
-void GradientSums::begin(const RankProgram& program) {
+void GradientSums::begin(const RankProgram& program, std::int64_t first_step) {
+  first_step_ = first_step;
   program_ = &program;
   if (program.sums) transport_.set_background([this] { poll(); });
 }
@@ -80,9 +83,11 @@ Bytes GradientSums::bytes_summed(const Stage& stage) {
 }
 
 std::unique_ptr<ReplicaSum> GradientSums::make_sum(const std::vector<Rank>& copies, const Tag& tag,
-                                                   Bytes staging) {
+                                                   Bytes staging, const Action& action) {
   if (std::unique_ptr<ReplicaSum> its_own = transport_.make_sum(copies, tag)) return its_own;
-  return std::make_unique<ExchangedSum>(transport_, copies, tag, staging, device_);
+  auto sum = std::make_unique<ExchangedSum>(transport_, copies, tag, staging, device_);
+  if (!recorder_.sees_transfers()) return sum;
+  return std::make_unique<RecordedSum>(std::move(sum), recorder_, action, first_step_ + action.group.value);
 }
 
 AfterLayer GradientSums::join(std::size_t stage, Group group) {
@@ -90,7 +95,8 @@ AfterLayer GradientSums::join(std::size_t stage, Group group) {
   STAGECRAFT_CHECK(sums_[stage] == nullptr, "a stage's sums are finished one after another");
   const std::vector<Rank>& replicas = program_->header.placement.ranks[summed.id().index()];
   const Bytes staging = reduce_staging(bytes_summed(summed), static_cast<int>(replicas.size()));
-  sums_[stage] = make_sum(replicas, Tag::reduction(summed.id(), group), staging);
+  sums_[stage] = make_sum(replicas, Tag::reduction(summed.id(), group), staging,
+                          {.op = Op::reduce, .stage = summed.id(), .group = group});
   return [this, &summed, &sum = *sums_[stage], group](int layer) {
     const std::vector<std::size_t>& parameters = reduced_[static_cast<std::size_t>(layer)];
     if (!parameters.empty()) {
@@ -144,7 +150,8 @@ void GradientSums::join_tie(TieId tie, Group group) {
   const std::vector<Rank> copies = copies_of(program.placement, program.ties[tie.index()]);
   const Bytes weight{static_cast<std::int64_t>(own.front().nbytes())};
   std::unique_ptr<ReplicaSum> sum =
-      make_sum(copies, Tag::tied(tie, group), tie_staging(weight, copies, transport_.rank()));
+      make_sum(copies, Tag::tied(tie, group), tie_staging(weight, copies, transport_.rank()),
+               {.op = Op::tie, .group = group, .tie = tie});
   sum->add(own);
   sum->poll();  // one weight, and all of it is there: it leaves now, not with the next layer's progress
   tie_sums_[tie.index()] = std::move(sum);

@@ -10,6 +10,7 @@
 // sees to.
 
 #include "engine/core/rank_program.h"
+#include "engine/core/recorder.h"
 #include "engine/core/stage.h"
 #include "engine/core/staged_model.h"
 #include "engine/transport/transport.h"
@@ -24,11 +25,12 @@ namespace stagecraft {
 class GradientSums {
  public:
   /// `stages`: of this rank, ascending. All arguments outlive this. No sum is begun before begin().
-  GradientSums(const StagedModel& model, std::vector<Stage>& stages, Transport& transport, at::Device device);
+  GradientSums(const StagedModel& model, std::vector<Stage>& stages, Transport& transport, at::Device device,
+               Recorder& recorder);
 
-  /// Starts a segment. If the program has sums, the transport moves them forward in its background from now
+  /// Starts a segment, whose first group is of `first_step`. If the program has sums, the transport moves them forward in its background from now
   /// on.
-  void begin(const RankProgram& program);
+  void begin(const RankProgram& program, std::int64_t first_step);
   /// Ends it, or gives it up: sums that are under way are dropped, which while an exception unwinds is
   /// expected and else a defect that is logged. The transport's background is empty again. The program may
   /// go.
@@ -56,8 +58,9 @@ class GradientSums {
     std::size_t parameter;
   };
   void poll();
+  /// `action`: the one that it ends with.
   [[nodiscard]] std::unique_ptr<ReplicaSum> make_sum(const std::vector<Rank>& copies, const Tag& tag,
-                                                     Bytes staging);
+                                                     Bytes staging, const Action& action);
   void join_tie(TieId tie, Group group);
   /// Of parameters and buffers that the replicas of a stage sum.
   [[nodiscard]] static Bytes bytes_summed(const Stage& stage);
@@ -66,6 +69,8 @@ class GradientSums {
   std::vector<Stage>& stages_;
   Transport& transport_;
   at::Device device_;
+  Recorder& recorder_;
+  std::int64_t first_step_ = 0;           ///< of the segment
   const RankProgram* program_ = nullptr;  ///< of the segment
   /// By layer of the model, of this rank's stages: the parameters that a reduce sums, all but tied ones.
   std::vector<std::vector<std::size_t>> reduced_;

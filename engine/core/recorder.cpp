@@ -35,6 +35,20 @@ void Recorder::record(const Action& action, std::int64_t step, Mark begin, Mark 
     }
     return;
   }
+  add(event);
+}
+
+void Recorder::record_sum(const Action& action, std::int64_t step, Seconds begin, Seconds end, Bytes bytes) {
+  add({.rank = rank_,
+       .lane = Event::Lane::send,
+       .action = action,
+       .begin = begin,
+       .end = end,
+       .step = step,
+       .bytes = bytes});
+}
+
+void Recorder::add(const Event& event) {
   events_.push_back(event);
   if (events_.size() < forget_at_) return;
   forget_old_steps();
@@ -67,6 +81,8 @@ const std::vector<Event>& Recorder::events() const {
   }
   pending_.clear();
   forget_old_steps();
+  // A sum is recorded at its end, behind actions that began later.
+  std::ranges::stable_sort(events_, {}, &Event::begin);
   return events_;
 }
 

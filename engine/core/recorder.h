@@ -32,6 +32,10 @@ class Recorder {
   [[nodiscard]] bool on() const { return steps_ > 0; }
   [[nodiscard]] Mark mark() const;
   void record(const Action& action, std::int64_t step, Mark begin, Mark end);
+  /// Whether times are the host's own, so that it can tell what happens beside its work.
+  [[nodiscard]] bool sees_transfers() const { return on() && device_.is_cpu(); }
+  /// A sum that was under way beside the rank's actions. Only where it sees_transfers().
+  void record_sum(const Action& action, std::int64_t step, Seconds begin, Seconds end, Bytes bytes);
   /// Of the monotonic clock, when the recorder was made: where event times are 0.
   [[nodiscard]] Seconds origin() const {
     return Seconds{std::chrono::duration<double>(start_.time_since_epoch()).count()};
@@ -40,6 +44,7 @@ class Recorder {
   [[nodiscard]] const std::vector<Event>& events() const;
 
  private:
+  void add(const Event& event);
   struct Pending {
     Event event;
     Mark begin, end;

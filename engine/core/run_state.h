@@ -3,6 +3,7 @@
 // What passes from one segment to the next beside the stages. A worker has one for its run; a rehearsal has
 // another one, on a transport of its own, of which nothing remains.
 
+#include "base/core_share.h"
 #include "engine/core/boundaries.h"
 #include "engine/core/deferred_reports.h"
 #include "engine/core/gradient_sums.h"
@@ -40,7 +41,7 @@ struct RunState {
         boundaries(model.model, model.stage_layers, placement, options.micro_batch_size, options.device,
                    transport, options.poison_released_slots),
         recorder(transport.rank(), options.record_steps, options.device),
-        sums(model, stages, transport, options.device),
+        sums(model, stages, transport, options.device, recorder),
         gate(model, stages, transport, options, scale),
         reports([this] { transport.progress(); }) {}
   RunState(const RunState&) = delete;
@@ -61,6 +62,7 @@ struct RunState {
   DeferredReports reports;
   std::map<SegmentKind, BatchSources> data;  ///< made when first needed
   UpdateCount updates;                       ///< of the segment that runs, or ran last
+  CoreShare core_share;                      ///< of training's layers and updates, on the CPU
 };
 
 }  // namespace stagecraft

@@ -520,6 +520,7 @@ GraphCounts Worker::graph_counts() const {
 const std::vector<Event>& Worker::events() const { return impl_->own.recorder.events(); }
 
 Seconds Worker::clock_origin() const { return impl_->own.recorder.origin(); }
+std::optional<double> Worker::core_share() const { return impl_->own.core_share.share(); }
 Bytes Worker::peak_bytes() const {
   const at::Device device = impl_->options().device;
   if (!device.is_cuda()) return impl_->account.peak();

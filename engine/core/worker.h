@@ -164,6 +164,8 @@ class Worker {
   /// Most bytes of tensors at once since the worker was made: on the CPU counted by the counting allocator,
   /// on a GPU by LibTorch's (as requested, and of all ranks that share it).
   [[nodiscard]] Bytes peak_bytes() const;
+  /// How much of a core this rank's thread got in layers and updates; none on a device, and at the beginning.
+  [[nodiscard]] std::optional<double> core_share() const;
   /// What no tensor counts too. None on a CPU.
   [[nodiscard]] std::optional<CardMemory> card_memory() const;
 

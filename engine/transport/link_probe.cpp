@@ -23,11 +23,10 @@ constexpr int kLargeRounds = 20;
 
 using Clock = std::chrono::steady_clock;
 
-/// One-way time of a message, as rank 0 sees it; elsewhere 0.
-Seconds one_way(Transport& transport, at::Device device, std::int64_t bytes, int rounds) {
+/// One-way time of a message between this rank and its peer, the first of which `begins`.
+Seconds one_way(Transport& transport, at::Device device, Rank peer, bool begins, std::int64_t bytes,
+                int rounds) {
   const std::int32_t me = transport.rank().value;
-  if (me > 1) return {};
-  const Rank peer{1 - me};
   const auto bytes_there = at::TensorOptions(device).dtype(at::kByte);
   const at::Tensor out = at::zeros({bytes}, bytes_there);
   const at::Tensor in = at::zeros({bytes}, bytes_there);
@@ -49,7 +48,7 @@ Seconds one_way(Transport& transport, at::Device device, std::int64_t bytes, int
       finish(*request);
     };
     const Clock::time_point begin = Clock::now();
-    if (me == 0) {
+    if (begins) {
       send();
       receive();
     } else {
@@ -66,27 +65,46 @@ Seconds one_way(Transport& transport, at::Device device, std::int64_t bytes, int
 
 }  // namespace
 
-Link probe_link(Transport& transport, c10::Device device) {
-  STAGECRAFT_CHECK(transport.world() >= 2, "a link needs two ranks");
+std::vector<Link> probe_links(Transport& transport, c10::Device device, const std::vector<RankPair>& pairs) {
   const c10::DeviceGuard on_device(device);
   transport.barrier();
-  const Seconds small = one_way(transport, device, kSmall, kSmallRounds);
-  const Seconds large = one_way(transport, device, kLarge, kLargeRounds);
+  Seconds small, large;
+  for (const auto& [first, second] : pairs) {
+    STAGECRAFT_CHECK(first != second && first.value < transport.world() && second.value < transport.world(),
+                     "a link needs two ranks");
+    const bool begins = transport.rank() == first;
+    if (!begins && transport.rank() != second) continue;
+    const Rank peer = begins ? second : first;
+    small = one_way(transport, device, peer, begins, kSmall, kSmallRounds);
+    large = one_way(transport, device, peer, begins, kLarge, kLargeRounds);
+  }
   const std::vector<std::vector<double>> all = transport.all_gather({small.value, large.value});
-  const double latency = all[0][0];
-  // On a busy machine the small messages may have been as slow as the large one: at most half of that one's
-  // time is taken for latency.
-  const double longer = std::max(all[0][1] - latency, all[0][1] / 2);
-  return {Seconds{latency}, static_cast<double>(kLarge - kSmall) / longer};
+  std::vector<Link> links;
+  for (const auto& [first, second] : pairs) {
+    const double latency = all[first.index()][0], of_large = all[first.index()][1];
+    // On a busy machine the small messages may have been as slow as the large one: at most half of that one's
+    // time is taken for latency.
+    const double longer = std::max(of_large - latency, of_large / 2);
+    links.push_back({Seconds{latency}, static_cast<double>(kLarge - kSmall) / longer});
+  }
+  return links;
 }
 
-transport::NcclWiring probe_wiring() {
-  const TransportRules rules = TransportRules::nccl();
-  const auto line = [&](std::int32_t from, std::int32_t to) {
-    return transport::channel_of(rules, Rank{from}, Rank{to},
-                                 {Payload::activation, StageId{from}, StageId{to}, 0});
+Link probe_link(Transport& transport, c10::Device device) {
+  return probe_links(transport, device, {{Rank{0}, Rank{1}}}).front();
+}
+
+transport::NcclWiring probe_wiring(const std::vector<RankPair>& pairs) {
+  transport::NcclWiring wiring{.rules = TransportRules::nccl(), .channels = {}, .groups = {}};
+  const auto line = [&](Rank from, Rank to) {
+    wiring.channels.push_back(transport::channel_of(
+        wiring.rules, from, to, {Payload::activation, StageId{from.value}, StageId{to.value}, 0}));
   };
-  return {.rules = rules, .channels = {line(0, 1), line(1, 0)}, .groups = {}};
+  for (const auto& [first, second] : pairs) {
+    line(first, second);
+    line(second, first);
+  }
+  return wiring;
 }
 
 Link probe_local_link(const std::array<c10::Device, 2>& devices, const OfDevice& of_device) {

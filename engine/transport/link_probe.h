@@ -12,17 +12,25 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 namespace stagecraft {
 
-/// Collective: every rank of the transport calls it, and all get the same answer. Ranks 0 and 1 play
-/// ping-pong, the others wait. Latency is half the round trip of 4 bytes, bandwidth follows from what a large
-/// message takes longer; medians over many rounds. Takes about a second. Requires at least two ranks. The
-/// tensors lie on `device`, whose transport it is; on a GPU a message ends when its bytes are there.
+/// Two ranks between which a link is measured.
+using RankPair = std::pair<Rank, Rank>;
+
+/// Collective: every rank of the transport calls it, and all get the same answer, a link per pair. The pairs play
+/// ping-pong at the same time, the other ranks wait; a rank is in one pair at most. Latency is half the round trip
+/// of 4 bytes, bandwidth follows from what a large message takes longer; medians over many rounds. Takes about a
+/// second. The tensors lie on `device`, whose transport it is; on a GPU a message ends when its bytes are there.
+[[nodiscard]] std::vector<Link> probe_links(Transport& transport, c10::Device device,
+                                            const std::vector<RankPair>& pairs);
+/// Between ranks 0 and 1.
 [[nodiscard]] Link probe_link(Transport& transport, c10::Device device = c10::kCPU);
 
-/// What probe_link() needs of a transport over NCCL.
-[[nodiscard]] transport::NcclWiring probe_wiring();
+/// What probe_links() needs of a transport over NCCL.
+[[nodiscard]] transport::NcclWiring probe_wiring(const std::vector<RankPair>& pairs = {{Rank{0}, Rank{1}}});
 
 /// The same between two threads of this process, over the local transport, or over what `of_device` makes of it
 /// for the device of each, on its thread.

@@ -8,6 +8,8 @@
 // Made by the transport where that sums by itself (Transport::make_sum), else of its transfers
 // (engine/core/exchanged_sum.h).
 
+#include "base/ids.h"
+
 #include <ATen/core/Tensor.h>
 
 #include <vector>
@@ -30,6 +32,12 @@ class ReplicaSum {
   /// Flushes; what is computed from now on finds the sum in all that was handed in. Where poll() is the
   /// transport's background work it is called meanwhile. Throws PeerError.
   virtual void finish() = 0;
+
+  /// How much of it moves. Both stay 0 where a device moves it, which the host does not see.
+  struct Progress {
+    Bytes begun, done;  ///< of tensors, since the sum was made
+  };
+  [[nodiscard]] virtual Progress progress() const { return {}; }
 };
 
 }  // namespace stagecraft

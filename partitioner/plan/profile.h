@@ -211,6 +211,7 @@ struct Profile {
   std::optional<std::string> estimated_from;
   std::optional<std::int64_t> tokens_per_sample{}, multiply_adds_per_sample{};
   std::optional<double> peak_tflops{};  ///< of one device, for products of this dtype
+  std::optional<double> core_share{};   ///< that the measuring thread got of a core (base/core_share.h)
 
   /// Of that micro-batch size; there is no extrapolation. Throws InputError naming the sizes there are.
   [[nodiscard]] const Measurement& at(std::int64_t micro_batch) const;
@@ -246,6 +247,9 @@ void describe(auto& v, Profile& p) {
              json::at_least(1));
   v.optional("peak_tflops", p.peak_tflops,
              "most operations per second of one device in 10^12; absent: not known", json::above(0));
+  v.optional("core_share", p.core_share,
+             "what the measuring thread got of a core; below 1 others used it; absent: not known",
+             json::at_least(0));
 }
 
 /// Layer names unique and the same at every micro-batch size, sizes distinct, times and bytes of all layers

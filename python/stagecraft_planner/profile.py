@@ -146,6 +146,7 @@ class Profile(Document):
     tokens_per_sample: int | None = None
     multiply_adds_per_sample: int | None = None  # of one forward
     peak_tflops: float | None = None  # of one device
+    core_share: float | None = None  # that the measuring thread got of a core
 
     @classmethod
     @keywords_checked

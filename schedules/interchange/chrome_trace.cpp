@@ -30,6 +30,10 @@ void describe(auto& v, TraceArgs& a) {
   json::optional_id(v, "version", a.action.version, "weights read");
   json::optional_id(v, "group", a.action.group, "accumulation");
   json::optional_id(v, "slot", a.action.slot, "receive buffer");
+  json::optional_id(v, "tie", a.action.tie, "the tied weight");
+  std::optional<std::int64_t> bytes = a.bytes > Bytes{} ? std::optional(a.bytes.value) : std::nullopt;
+  v.optional("bytes", bytes, "of a sum under way", json::at_least(0));
+  a.bytes = Bytes{bytes.value_or(0)};
   Tag& tag = a.action.tag;
   std::optional<Payload> payload = is_transfer(a.action.op) ? std::optional(tag.payload) : std::nullopt;
   v.optional("payload", payload, "what a transfer carries");

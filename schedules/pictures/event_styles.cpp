@@ -30,6 +30,7 @@ constexpr std::array<Style, kLooks> kStyles{{
     {"gradient sent", "#6ab391", "#6ab391", "#04230f", '<', '<', 0, 0},
     {"loss sent", "#ad9bce", "#ad9bce", "#1d1330", '<', '<', 0, 0},
     {"sent past stages", "#da7a3a", "#da7a3a", "#2b1400", '>', '>', 0, 0},
+    {"sum under way", "#5b2417", "#5b2417", "#ffffff", '+', '+', 0, 0},
 }};
 
 /// The style of the payload, of three that begin with the activation's.
@@ -53,6 +54,8 @@ std::string pattern_of(EventStyle event_style) {
 EventStyle style_of(const Event& event) {
   const EventKind kind = event_kind(event);
   const Payload payload = event.action.tag.payload;
+  const bool sums = event.action.op == Op::reduce || event.action.op == Op::tie;
+  if (kind == EventKind::transfer && sums) return EventStyle::sent_sum;
   if (event.action.op == Op::tie) return EventStyle::tie;
   if (kind == EventKind::transfer && passes_stages(event.action.tag)) return EventStyle::sent_skip;
   if (kind == EventKind::transfer) return of_payload(EventStyle::sent_activation, payload);

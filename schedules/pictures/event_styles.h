@@ -10,7 +10,7 @@
 namespace stagecraft::pictures {
 
 /// EventKind's, in their order, up to other; ties, which a picture tells from other collectives; then waits and
-/// transfers, each by payload, and transfers between stages that are no neighbours.
+/// transfers, each by payload, transfers between stages that are no neighbours, and sums under way.
 enum class EventStyle : std::uint8_t {
   forward,
   recompute,
@@ -29,8 +29,9 @@ enum class EventStyle : std::uint8_t {
   sent_gradient,
   sent_loss,
   sent_skip,
+  sent_sum,
 };
-inline constexpr std::size_t kLooks = 17;
+inline constexpr std::size_t kLooks = 18;
 
 [[nodiscard]] EventStyle style_of(const Event& event);
 [[nodiscard]] constexpr bool is_wait(EventStyle event_style) {

@@ -22,13 +22,14 @@ EventKind event_kind(const Event& event) {
 std::string event_name(const Event& event, bool with_stage) {
   const Action& action = event.action;
   const std::string stage = with_stage && action.stage.valid() ? std::to_string(action.stage.value) : "";
+  const char* const under_way = event.lane == Event::Lane::compute ? "" : "sum under way: ";
   switch (action.op) {
     default:
       return fmt::format("{}{}{}", stage, letter_of(action.op), action.micro_batch.value);
     case Op::reduce:
-      return fmt::format("reduce {}", action.group.value);
+      return fmt::format("{}reduce {}", under_way, action.group.value);
     case Op::tie:
-      return fmt::format("tie {}{}", action.group.value,
+      return fmt::format("{}tie {}{}", under_way, action.group.value,
                          action.tie.value > 0 ? fmt::format(".{}", action.tie.value) : std::string());
     case Op::agree_norm:
       return fmt::format("norm {}", action.group.value);

@@ -12,7 +12,8 @@
 namespace stagecraft {
 
 /// One action on one rank. For a wait the time is the time spent waiting. For a transfer priced or observed
-/// on the link itself `lane` is `send` (on the sender's row).
+/// on the link itself `lane` is `send` (on the sender's row). A reduce or tie of that lane is the sum under way,
+/// beside the backward that it overlaps with; the wait at its end is the rank's own.
 struct Event {
   enum class Lane : std::uint8_t { compute, send, receive };
   Rank rank;
@@ -21,6 +22,7 @@ struct Event {
   Seconds begin;  ///< since the segment's (or the run's) start
   Seconds end;
   std::int64_t step = 0;  ///< optimizer step of the run this belongs to, from 0
+  Bytes bytes{};          ///< of a measured sum under way; else 0
 };
 
 /// What an event counts as, in colours, sums and filters.
@@ -34,7 +36,7 @@ enum class EventKind : std::uint8_t {
   collective,  ///< reduce, tie and agree_norm, waiting for the other members included
   other,       ///< loading, reporting, buffer bookkeeping
   wait,        ///< for a transfer, on the compute lane
-  transfer,    ///< on a link
+  transfer,    ///< on a link: a message, or a sum under way
 };
 
 template <>

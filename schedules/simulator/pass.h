@@ -32,6 +32,8 @@ struct Hooks {
   /// `clock` holds for every member when it came; the last one came at `last`.
   static void met(const Collective&, const std::vector<double>& /*clock*/, double /*last*/, double /*end*/) {}
   /// A wait for a reduction that `latest` joined as the last one, at `joined`.
+  /// A reduction under way, whoever waits for it.
+  static void summed(const Instruction&, double /*joined*/, double /*end*/) {}
   static void reduced(const Instruction&, double /*begin*/, double /*joined*/, Rank /*latest*/,
                       double /*end*/) {}
 };
@@ -123,6 +125,7 @@ class Machine {
     const double begin = now(i);
     const double joined = state_.joined[at(i.operand)];
     const double end = joined + prices_.collective[at(i.operand)];
+    hooks_.summed(i, joined, end);
     if (!(end > begin)) return;
     book(i, end);
     hooks_.reduced(i, begin, joined, state_.latest[at(i.operand)], end);

@@ -69,6 +69,9 @@ class TimelineHooks : public Hooks {
   void waited(const Instruction& i, double begin, double end) {
     record(i.rank, i.place, Event::Lane::compute, begin, end);
   }
+  void summed(const Instruction& i, double joined, double end) {
+    if (end > joined) record(i.rank, i.place, Event::Lane::send, joined, end);
+  }
   void reduced(const Instruction& i, double begin, double /*joined*/, Rank /*latest*/, double end) {
     record(i.rank, i.place, Event::Lane::compute, begin, end);
   }

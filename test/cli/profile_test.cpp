@@ -50,6 +50,27 @@ TEST_CASE("profile measures a config's model and writes what plan reads", "[prof
             .code == 0);
 }
 
+TEST_CASE("profile --links writes the cluster that plan reads", "[profile]") {
+  const ScratchFolder folder;
+  const std::string config = folder.write("run.json", kConfig);
+  const std::string path = folder.path("profile.json"), cluster = folder.path("cluster.json");
+  const CommandResult result =
+      profile({config, "-o", path, "--repeats", "1", "--links", "--cluster-file", cluster});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(says(result.out, "written to " + cluster + ", for `plan --cluster`"));
+  const Json written = stagecraft::json::parse_file(cluster);
+  CHECK(written["levels"].size() == 1);
+  CHECK(written["memory_bytes"].get<double>() > 1e6);
+  CHECK(stagecraft::test::stagecraft({"plan", "--profile", path, "--cluster", cluster}).code == 0);
+  const CommandResult alone = profile({config, "--cluster-file", cluster});
+  CHECK(alone.code == 2);
+  CHECK(says(alone.err, "give --links too"));
+  const CommandResult there = profile({config, "--links", "--cluster-file", config});
+  CHECK(there.code == 2);
+  CHECK(says(there.err, "run.json"));
+}
+
 TEST_CASE("a plan from a profile of another kind of device says so", "[profile]") {
   const ScratchFolder folder;
   const std::string config = folder.write("run.json", kConfig);

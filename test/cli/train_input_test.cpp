@@ -43,6 +43,12 @@ TEST_CASE("a config that cannot be used exits 2 with one message", "[train_input
   refused("/data", Json{{"type", "text"}, {"path", folder.path("none.txt")}}, "none.txt");
   refused("/data", Json{{"type", "idx"}, {"path", folder.path("none")}}, folder.path("none"));
   refused("/initial_checkpoint", folder.path("none"), folder.path("none"));
+  fs::create_directories(folder.path("empty"));
+  refused("/initial_checkpoint", folder.path("empty"),
+          "/initial_checkpoint: " + folder.path("empty") + " has no file ");
+  refused("/dtype", "bf16", R"(set "bf16": {"enabled": true})");
+  refused("/dtype", "torch.float16", R"(set "fp16": {"enabled": true})");
+  refused("/dtype", "fp64", R"(did you mean "float64"?)");
   check_refused(stagecraft({"train", folder.path("none.json")}), 2, "none.json");
   check_refused(stagecraft({"train"}), 2, "CONFIG is required");
 }

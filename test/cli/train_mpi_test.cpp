@@ -72,6 +72,25 @@ TEST_CASE("a rank without first and last stage needs no data files", "[train_mpi
   CHECK(says(other.err, "ranks do not run the same"));
 }
 
+TEST_CASE("under mpirun: whatever is refused is one line, also before the ranks have met", "[train_mpi]") {
+  if (!has_mpirun()) return;
+  const ScratchFolder folder;
+  const std::string path = folder.write("run.json", tiny_run(folder).dump());
+  for (const int ranks : {1, 2}) {
+    for (const std::string& words :
+         {"plan " + path, std::string("schema run"), "train " + path + " --no-such-option",
+          std::string("trian"), "report " + folder.path("none"), "train " + folder.path("none.json"),
+          "profile " + path + " --links x"}) {
+      if (ranks == 1 && (words.starts_with("plan") || words.starts_with("schema"))) continue;  // they work
+      const CommandResult result = shell(folder, fmt::format("{}{} {{}} {}", mpirun(), ranks, words));
+      INFO(ranks << " ranks: " << words << ": " << result.err);
+      CHECK(result.code == 2);
+      CHECK(std::ranges::count(result.err, '\n') <= 2);  // a usage error says where help is
+      CHECK_FALSE(says(result.err, "mpirun"));
+    }
+  }
+}
+
 TEST_CASE("under mpirun: USR1 to mpirun stops the run with 75, whenever it comes", "[train_mpi]") {
   if (!has_mpirun()) return;
   const ScratchFolder folder;

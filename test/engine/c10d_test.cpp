@@ -215,8 +215,10 @@ TEST_CASE("c10d: a rank that fails wakes all others with its reason", "[c10d]") 
                                }
                              }),
                     "the disk is full");
-  for (std::size_t rank = 1; rank < 5; ++rank)
+  for (std::size_t rank = 1; rank < 5; ++rank) {
+    INFO("rank " << rank << " heard: " << heard[rank]);
     CHECK(contains(heard[rank], "rank 0 failed: the disk is full"));
+  }
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
 }
 

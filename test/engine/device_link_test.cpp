@@ -60,6 +60,25 @@ TEST_CASE("a link is probed over the transport of a run and between devices' mem
   }
 }
 
+TEST_CASE("several links are probed at once, and all ranks hear of all", "[device_links]") {
+  const std::vector<RankPair> pairs{{Rank{0}, Rank{2}}, {Rank{3}, Rank{1}}};
+  const Wrap nccl = [&](std::unique_ptr<Transport> hosts, std::shared_ptr<FakeDevice> device) {
+    return std::make_unique<transport::NcclTransport>(std::move(hosts), device, device, probe_wiring(pairs));
+  };
+  std::vector<std::vector<Link>> links(4);
+  run_on_devices(4, nccl, [&](Transport& transport) {
+    OnDeviceOnly watched(transport);
+    links[transport.rank().index()] = probe_links(watched, fake_accelerator(), pairs);
+  });
+  for (const std::vector<Link>& heard : links) {
+    REQUIRE(heard.size() == 2);
+    for (std::size_t pair = 0; pair < 2; ++pair) {
+      CHECK(heard[pair].bytes_per_second == links[0][pair].bytes_per_second);
+      CHECK(heard[pair].latency > Seconds{0});
+    }
+  }
+}
+
 TEST_CASE("ranks that are threads probe what goes through the hosts' memory", "[device_links]") {
   const auto fabric = std::make_shared<FakeFabric>();
   std::atomic<int> made = 0;

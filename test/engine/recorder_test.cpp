@@ -31,3 +31,17 @@ TEST_CASE("steps keep their numbers in runs of more than 2^31", "[recorder]") {
   CHECK(kept_steps(2, {late, late + 1, late + 2}) == Steps{late + 1, late + 2});
   CHECK(kept_steps(std::numeric_limits<int>::max(), {late, late + 1}) == Steps{late, late + 1});
 }
+
+TEST_CASE("a sum is told where it began, among the actions that it ran beside", "[recorder]") {
+  Recorder recorder(Rank{0}, 10, at::kCPU);
+  const Seconds sum_begins = recorder.mark().time;
+  Recorder::Mark begin = recorder.mark();
+  recorder.record({.op = Op::backward}, 0, std::move(begin), recorder.mark());
+  recorder.record_sum({.op = Op::reduce}, 0, sum_begins, recorder.mark().time, Bytes{64});
+  REQUIRE(recorder.events().size() == 2);
+  const Event& sum = recorder.events().front();
+  CHECK(sum.action.op == Op::reduce);
+  CHECK(sum.lane == Event::Lane::send);
+  CHECK(sum.begin == sum_begins);
+  CHECK(sum.bytes == Bytes{64});
+}

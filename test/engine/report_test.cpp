@@ -85,6 +85,10 @@ class HandMade {
     run_.summary.measured_steps = 0;
     return make_report(run_);
   }
+  [[nodiscard]] RunReport stopped_by(int signal) {
+    run_.summary.stopped_by_signal = signal;
+    return make_report(run_);
+  }
   [[nodiscard]] RunReport on_cards(std::vector<CardUse> cards) {
     run_.summary.cards = std::move(cards);
     return make_report(run_);
@@ -243,6 +247,13 @@ TEST_CASE("what was not measured is absent, and no figure is made of it", "[repo
     CHECK_FALSE(report.memory[0].measured);
     CHECK(report.memory[0].proved);
   }
+}
+
+TEST_CASE("a report says who stopped the run, whatever its summary has", "[report]") {
+  HandMade made;
+  CHECK_FALSE(test::says(report_text(made.stopped_by(0)), "stopped"));
+  CHECK(test::says(report_text(made.stopped_by(15)), "the run was stopped by TERM after step"));
+  CHECK(test::says(report_text(made.stopped_by(-7)), "the run was stopped by a signal"));
 }
 
 TEST_CASE("a report of GPUs has their memory beside the proof", "[report]") {

@@ -3,8 +3,10 @@
 #include "base/files.h"
 #include "engine/records/metrics/run_holder.h"
 #include "engine/records/report/rank_record.h"
+#include "engine/records/report/share_history.h"
 #include "engine/records/view/page.h"
 #include "engine/records/view/run_view.h"
+#include "schedules/pictures/event_styles.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 #include "test/support/scratch_folder.h"
@@ -222,6 +224,7 @@ TEST_CASE("what ranks write while a run goes is shown when all have it, and unti
     its.name = fmt::format("rank {}", rank);
     its.boot = "here";
     its.peak = Bytes{1000 + step};
+    its.core_share = 0.5;
     const Action forward{.op = Op::forward, .stage = StageId{rank}, .micro_batch = MicroBatch{0}};
     const double begin = static_cast<double>(step) + rank * 0.25;
     its.events.push_back({.rank = Rank{rank},
@@ -245,6 +248,7 @@ TEST_CASE("what ranks write while a run goes is shown when all have it, and unti
   CHECK(first["measured"]["shares"]["steps"] == Json({3}));
   CHECK(first["report"]["memory"][1]["measured_bytes"] == 1002);
   CHECK(first["report"]["ended"] == false);
+  CHECK(first["report"]["core_shares"] == Json({0.5, 0.5}));
   const auto version = first["version"].get<std::int64_t>();
   CHECK(run.look()["version"] == version);
   write(0, 12);
@@ -259,10 +263,95 @@ TEST_CASE("what ranks write while a run goes is shown when all have it, and unti
                            R"({"rank": 1, "name": "", "boot": "", "origin_s": 1e308, "meetings_s": [1],
                                "peak_bytes": 1, "trace": {"traceEvents": []}})",
                            R"({"rank": 1, "name": "", "boot": "", "origin_s": 0, "meetings_s": [[], [1]],
-                               "peak_bytes": -1, "trace": {"traceEvents": []}})"}) {
+                               "peak_bytes": -1, "trace": {"traceEvents": []}})",
+                           R"({"rank": 1, "name": "", "boot": "", "origin_s": 0, "meetings_s": [],
+                               "peak_bytes": 1, "core_share": 1e99, "trace": {"traceEvents": []}})"}) {
     run.write("live/rank-1.json", text);
     CHECK(run.look()["measured"]["shares"]["steps"] == Json({13}));
   }
+}
+
+namespace {
+
+/// Two steps of a rank: forwards of `busy` ms, then nothing until 10 ms.
+std::vector<Event> steps_of(std::int64_t first, double busy) {
+  std::vector<Event> events;
+  for (std::int64_t step = first; step < first + 2; ++step) {
+    const double begin = static_cast<double>(step) * 0.01;
+    for (const auto& [at, ms] : {std::pair{0.0, busy}, {9.0, 1.0}}) {
+      events.push_back({.rank = Rank{3},
+                        .action = {.op = at == 0 ? Op::forward : Op::step, .stage = StageId{0}},
+                        .begin = Seconds{begin + at * 1e-3},
+                        .end = Seconds{begin + (at + ms) * 1e-3},
+                        .step = step});
+    }
+  }
+  return events;
+}
+
+}  // namespace
+
+TEST_CASE("where a rank's time went is kept over the run, in entries that become wider", "[view]") {
+  ShareHistory history;
+  for (std::int64_t step = 0; step < 4000; step += 10)
+    history.add(steps_of(step, 2 + (step >= 2000 ? 4 : 0)));
+  CHECK(history.width() == 16);
+  CHECK(history.entries().size() == 250);
+  const Json written = history.json();
+  ShareHistory read = ShareHistory::from(Json::parse(written.dump()), "shares.json");
+  CHECK(read.json() == written);
+  const auto& first = read.entries().at(0);
+  const auto mean = [](const ShareHistory::Entry& entry, std::size_t i) {
+    return entry.ms[i] / entry.samples;
+  };
+  const auto forward = static_cast<std::size_t>(pictures::EventStyle::forward);
+  CHECK(mean(first, forward) == Approx(2).margin(1e-3));
+  CHECK(mean(first, static_cast<std::size_t>(pictures::EventStyle::step)) == Approx(1).margin(1e-3));
+  CHECK(mean(first, pictures::kLooks) == Approx(7).margin(1e-3));  // idle
+  CHECK(mean(read.entries().rbegin()->second, forward) == Approx(6).margin(1e-3));
+  read.forget_from(160);
+  CHECK(read.entries().size() == 10);
+  read.forget_from(0);
+  CHECK(read.entries().empty());
+}
+
+TEST_CASE("the page has what all ranks have of the run's time, as wide as the widest has it", "[view]") {
+  Made run;
+  run.copy_plan();
+  run.hold();
+  run.write("metrics.jsonl", lines(1, 3));
+  std::string summary = test::read_text_file(STAGECRAFT_TEST_DATA "/run/summary.json");
+  const auto look_again = [&]() -> Json {
+    run.write("summary.json", summary += '\n');  // of another size: all is read anew
+    return run.look()["measured"]["over_time"];
+  };
+  std::filesystem::create_directories(run.root + "/shares");
+  ShareHistory fine, wide;
+  for (const std::int64_t step : {0, 10, 20, 30}) fine.add(steps_of(step, 2));
+  for (const std::int64_t step : {0, 10, 20}) wide.add(steps_of(step, 4));
+  wide.widen(8);
+  run.write("shares/rank-0.json", fine.json().dump());
+  CHECK(look_again().is_null());
+  run.write("shares/rank-1.json", wide.json().dump());
+  const Json over = look_again();
+  INFO(over.dump());
+  CHECK(over["steps"] == Json({8, 16, 24}));
+  CHECK(over["ms"][0][0][0] == 2.0);
+  CHECK(over["ms"][0][1][0] == 4.0);
+  CHECK(over["window_ms"][0] == 10.0);
+  // Hostile ones are passed over.
+  for (const char* text : {"", "[]", "{}", R"({"width": 3, "styles": [], "entries": []})", R"({"width": -1})",
+                           R"({"width": 1e30})", R"({"width": 1, "styles": [], "entries": [[0, 1]]})"}) {
+    run.write("shares/rank-1.json", text);
+    CHECK(look_again().is_null());
+  }
+  Json hostile = wide.json();
+  for (const Json& row : {Json({0, 0}), Json({-1, 1}), Json({0, 1, 1e300})}) {
+    hostile["entries"] = Json::array({row});
+    CHECK_THROWS_AS(ShareHistory::from(hostile, "shares.json"), InputError);
+  }
+  hostile["entries"] = Json::array({wide.json()["entries"][0], wide.json()["entries"][0]});
+  CHECK_THROWS_AS(ShareHistory::from(hostile, "shares.json"), InputError);
 }
 
 TEST_CASE("a broken file is a remark, and the rest is shown", "[view]") {

@@ -12,6 +12,7 @@
 #include "test/support/ranks.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <set>
@@ -254,6 +255,38 @@ TEST_CASE("events of the last steps are kept, in order", "[worker]") {
       CHECK(step >= 4);
       CHECK(count == 4);  // micro-batches
     }
+  }
+}
+
+TEST_CASE("events tell when sums over replicas are under way, and of how many bytes", "[worker]") {
+  const Setting setting({.stages = 1, .widths = {2}, .shape = BatchShape::many});
+  std::vector<Outcome> outcomes(2);
+  run_ranks(2, {},
+            [&](Transport& transport) { outcomes[transport.rank().index()] = run_rank(setting, transport); });
+  std::int64_t bytes = 0;
+  for (const LayerPtr& layer : setting.model.layers) {
+    for (const ParameterSpec& spec : layer->parameters()) bytes += 4 * c10::multiply_integers(spec.shape);
+  }
+  for (const Outcome& outcome : outcomes) {
+    std::map<std::int64_t, Bytes> summed;            // by step
+    std::map<std::int64_t, Seconds> first, reduced;  // backward's begin, reduce's end
+    for (const Event& event : outcome.events) {
+      if (event.lane == Event::Lane::compute) {
+        if (event.action.op == Op::backward) first.try_emplace(event.step, event.begin);
+        if (event.action.op == Op::reduce) reduced[event.step] = event.end;
+      }
+    }
+    for (const Event& event : outcome.events) {
+      if (event.lane == Event::Lane::compute) continue;
+      CHECK(event.action.op == Op::reduce);
+      CHECK(event.action.stage == StageId{0});
+      CHECK(event.bytes > Bytes{});
+      CHECK(event.begin >= first.at(event.step));
+      CHECK(event.end <= reduced.at(event.step));
+      summed[event.step] += event.bytes;
+    }
+    CHECK(summed.size() == reduced.size());
+    for (const auto& [step, sum] : summed) CHECK(sum.value == bytes);
   }
 }
 

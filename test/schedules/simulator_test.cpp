@@ -207,6 +207,14 @@ TEST_CASE("a reduction overlaps with what stands between its last backward and i
   CHECK(lost[0].barrier.value == 3 + 3);  // stage 1's 4..7, stage 0's 8..11
   CHECK(lost[0].total().value == 7);
   CHECK(lost[1].total().value == 3);
+  // Timelines have them from their beginning, on every member, also where nobody waits.
+  Timeline timeline;
+  (void)simulate(b.program_, costs, &timeline);
+  std::vector<std::pair<double, double>> under_way;
+  for (const Event& event : timeline.events) {
+    if (event.lane == Event::Lane::send) under_way.emplace_back(event.begin.value, event.end.value);
+  }
+  CHECK(under_way == std::vector<std::pair<double, double>>{{4, 7}, {8, 11}, {4, 7}, {8, 11}});
 }
 
 TEST_CASE("recompute costs a forward, halves of a backward their own time, a fast rank less", "[simulator]") {

@@ -43,6 +43,15 @@ Tag tag_of(Payload payload, int from, int to, int micro_batch) {
   return Tag{payload, StageId{from}, StageId{to}, micro_batch, 0};
 }
 
+Event sum_under_way(int rank, Op op, double begin, double end) {
+  Event event = make_event(rank, op, begin, end);
+  if (op == Op::tie) event.action.tie = TieId{1};
+  event.lane = Event::Lane::send;
+  event.action.group = Group{1};
+  event.bytes = Bytes{4096};
+  return event;
+}
+
 /// Two ranks, one event of most kinds.
 Timeline sample() {
   Timeline timeline;
@@ -53,6 +62,8 @@ Timeline sample() {
       transfer(0, Op::start_send, Event::Lane::send, tag_of(Payload::activation, 0, 1, 3), 1e-3, 1.5e-3),
       transfer(0, Op::wait_receive, Event::Lane::compute, tag_of(Payload::gradient, 1, 0, 3), 1e-3, 5e-3),
       compute(0, Op::backward, 3, 5e-3, 7e-3),
+      sum_under_way(0, Op::reduce, 5.5e-3, 7.125e-3),
+      sum_under_way(0, Op::tie, 6e-3, 7.125e-3),
       make_event(0, Op::step, 7e-3, 7.25e-3),
       transfer(1, Op::wait_receive, Event::Lane::compute, tag_of(Payload::activation, 0, 1, 3), 0, 1.5e-3),
       compute(1, Op::forward, 3, 1.5e-3, 2.5e-3),
@@ -77,6 +88,9 @@ TEST_CASE("an event is named for what it does and what it waits for", "[timeline
   CHECK(event_kind(transfer(0, Op::start_send, Event::Lane::compute, {}, 0, 1)) == EventKind::wait);
   CHECK(event_kind(transfer(0, Op::start_send, Event::Lane::send, {}, 0, 1)) == EventKind::transfer);
   CHECK(event_kind(make_event(0, Op::agree_norm, 0, 1)) == EventKind::collective);
+  CHECK(event_kind(sum_under_way(0, Op::reduce, 0, 1)) == EventKind::transfer);
+  CHECK(event_name(sum_under_way(0, Op::reduce, 0, 1)) == "sum under way: reduce 1");
+  CHECK(event_name(sum_under_way(0, Op::tie, 0, 1)) == "sum under way: tie 1.1");
 }
 
 TEST_CASE("names carry the stage only where a rank holds several", "[timeline]") {
@@ -101,6 +115,7 @@ TEST_CASE("a trace reads back as it was", "[timeline]") {
     CHECK(read.events[i].lane == written.events[i].lane);
     CHECK((read.events[i].action == written.events[i].action));
     CHECK(read.events[i].step == written.events[i].step);
+    CHECK(read.events[i].bytes == written.events[i].bytes);
     CHECK(read.events[i].begin.value == Approx(written.events[i].begin.value).margin(1e-12));
     CHECK(read.events[i].end.value == Approx(written.events[i].end.value).margin(1e-12));
   }

@@ -336,12 +336,17 @@ def test_bad_input_is_told(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     assert said(file) == (2, f"stagecraft: {file}: is no folder, and so no run's\n")
-    code, text = said(tmp_path, "--port", "70000")
+    code, text = said(tmp_path)
+    assert code == 2 and text.startswith(
+        f"stagecraft: {tmp_path}: is a folder with nothing of a run in it"
+    ), text
+    run = tmp_path / "run"
+    code, text = said(run, "--port", "70000")
     assert code == 2 and "--port" in text
-    taken = subprocess.Popen([STAGECRAFT, "watch", tmp_path], stdout=subprocess.PIPE, text=True)
+    taken = subprocess.Popen([STAGECRAFT, "watch", run], stdout=subprocess.PIPE, text=True)
     with taken:
         port = taken.stdout.readline().split(":")[2].split("/")[0]
-        code, text = said(tmp_path, "--port", port)
+        code, text = said(run, "--port", port)
         assert code == 2 and f"--port {port}: cannot be used on 127.0.0.1" in text
         taken.terminate()
 

@@ -7,6 +7,7 @@
 //   summary.json     times, memory, last losses           exit.json      after a failure: who failed, and how
 //   logs/rank-N.log  one log per rank                     checkpoints/   step-00000100/, ...
 //   live/rank-N.json while it goes: a rank's last steps   profile.json   what the plan was made from
+//   shares/rank-N.json  where its time went, over the run
 
 #include "base/ids.h"
 
@@ -36,6 +37,9 @@ struct RunPaths {
   [[nodiscard]] std::string live() const { return root + "/live"; }
   [[nodiscard]] std::string live(Rank rank) const {
     return live() + "/rank-" + std::to_string(rank.value) + ".json";
+  }
+  [[nodiscard]] std::string shares(Rank rank) const {
+    return root + "/shares/rank-" + std::to_string(rank.value) + ".json";
   }
   [[nodiscard]] std::string lock() const { return root + "/.lock"; }
   [[nodiscard]] std::string owner() const { return root + "/.owner"; }

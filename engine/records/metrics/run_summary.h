@@ -57,6 +57,8 @@ struct RunSummary {
   std::vector<Bytes> peak;         ///< measured, per rank; empty where it is not known
   std::vector<Bytes> proved_peak;  ///< per rank; empty where the plan has no costs
   std::vector<CardUse> cards;      ///< per rank; empty on CPUs
+  /// What of a core each rank's thread got while it computed; 0: not known. Empty on GPUs.
+  std::vector<double> core_shares;
 };
 template <class V>
 void describe(V& v, RunSummary& s) {
@@ -84,6 +86,9 @@ void describe(V& v, RunSummary& s) {
   auto cards = s.cards.empty() ? std::nullopt : std::optional(s.cards);
   v.optional("cards", cards, "memory of the ranks' GPUs");
   s.cards = cards.value_or(std::vector<CardUse>());
+  auto shares = s.core_shares.empty() ? std::nullopt : std::optional(s.core_shares);
+  v.optional("core_shares", shares, "of a core, that each rank's thread got while it computed; 0: not known");
+  s.core_shares = shares.value_or(std::vector<double>());
 }
 
 }  // namespace stagecraft

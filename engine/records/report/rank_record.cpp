@@ -17,6 +17,7 @@ namespace {
 // No machine is up for longer, or has more memory. What says otherwise was not written by a rank.
 constexpr Seconds kLongestUptime{1e9};
 constexpr Bytes kMostBytes{std::int64_t{1} << 50U};
+constexpr double kMostOfACore = 2;  // two clocks are read one after the other
 
 /// From a rank's event times to the reporter's.
 std::function<Seconds(Seconds)> clock_between(RankRecord& theirs, const RankRecord& mine) {
@@ -66,6 +67,7 @@ Json record_json(const RankRecord& record) {
     for (const Seconds time : meeting) times.push_back(time.value);
   }
   json["peak_bytes"] = record.peak.value;
+  if (record.core_share) json["core_share"] = *record.core_share;
   Timeline timeline;
   timeline.events = record.events;
   json["trace"] = to_chrome_trace(timeline);
@@ -83,6 +85,7 @@ RankRecord record_from(const Json& json, const std::string& file) try {
     for (const Json& time : meeting) times.emplace_back(time.get<double>());
   }
   record.peak = Bytes{json.at("peak_bytes").get<std::int64_t>()};
+  if (json.contains("core_share")) record.core_share = json.at("core_share").get<double>();
   record.events = timeline_from_chrome_trace(json.at("trace"), file).events;
   const auto has_sense = [](Seconds time) { return std::abs(time.value) <= kLongestUptime.value; };
   const bool clocks =
@@ -94,7 +97,8 @@ RankRecord record_from(const Json& json, const std::string& file) try {
            event.begin <= event.end;
   });
   const bool memory = record.peak >= Bytes{} && record.peak <= kMostBytes;
-  if (!clocks || !events || !memory) throw InputError({file, ""}, "has figures that no rank has");
+  const bool share = !record.core_share || (*record.core_share >= 0 && *record.core_share <= kMostOfACore);
+  if (!clocks || !events || !memory || !share) throw InputError({file, ""}, "has figures that no rank has");
   return record;
 } catch (const Json::exception& error) {
   throw InputError({file, ""}, std::string("is no record of a rank: ") + error.what());

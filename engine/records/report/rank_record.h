@@ -7,6 +7,7 @@
 #include "engine/records/metrics/run_paths.h"
 #include "schedules/program/timeline.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct RankRecord {
   Seconds origin;                              ///< of that clock, where the times of `events` are 0
   std::vector<std::vector<Seconds>> meetings;  ///< with the ranks of other machines (clock_line.h)
   Bytes peak;                                  ///< of requested tensor bytes, so far
+  std::optional<double> core_share{};          ///< that its thread got while it computed (base/core_share.h)
   std::vector<Event> events;                   ///< of the last steps
 };
 

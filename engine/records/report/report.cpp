@@ -162,6 +162,8 @@ void Reporter::describe_run() {
   if (plan_.predicted) report_.step.predicted = plan_.predicted->step;
   report_.computed_positions = run_.summary.computed_positions;
   report_.restored = run_.summary.restored;
+  report_.stopped_by_signal = run_.summary.stopped_by_signal;
+  report_.core_shares = run_.summary.core_shares;
   report_.ended = run_.ended;
 }
 

@@ -111,6 +111,8 @@ struct RunReport {
   std::optional<double> computed_positions;  ///< as in RunSummary
   bool restored = false;                     ///< likewise
   bool ended = true;                         ///< as in RunFiles
+  int stopped_by_signal = 0;                 ///< as in RunSummary
+  std::vector<double> core_shares;           ///< as in RunSummary
   std::vector<StageRow> stage_rows;
   std::vector<ActionRow> actions;
   std::vector<MemoryRow> memory;
@@ -136,6 +138,12 @@ void describe(V& v, RunReport& r) {
   auto ended = r.ended ? std::nullopt : std::optional(false);
   v.optional("ended", ended, "false: the run goes on or was killed, and this is what it wrote so far");
   r.ended = ended.value_or(true);
+  auto stopped = r.stopped_by_signal != 0 ? std::optional(r.stopped_by_signal) : std::nullopt;
+  v.optional("stopped_by_signal", stopped, "its number; the run was not at its end");
+  r.stopped_by_signal = stopped.value_or(0);
+  auto shares = r.core_shares.empty() ? std::nullopt : std::optional(r.core_shares);
+  v.optional("core_shares", shares, "of a core, that each rank's thread got while it computed; 0: not known");
+  r.core_shares = shares.value_or(std::vector<double>());
   v.required("stage_times", r.stage_rows, "a step");
   v.required("actions", r.actions, "single times");
   v.required("memory", r.memory, "a rank");
@@ -174,6 +182,8 @@ constexpr int kDrawnSteps = 2;
 [[nodiscard]] std::string ms_or_none(const std::optional<Seconds>& time);
 [[nodiscard]] std::string percent_or_none(const std::optional<double>& share);
 [[nodiscard]] std::string samples_per_second_words(const RunReport& report);
+/// What core shares (RunSummary) tell people: who got less than a core, and what to do; "" where all got one.
+[[nodiscard]] std::string shared_cores(const std::vector<double>& shares);
 /// Lines about samples that were cut, and about what was not measured; empty where there is nothing to say.
 [[nodiscard]] std::string remarks_of(const RunReport& report);
 

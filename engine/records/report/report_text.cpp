@@ -1,10 +1,13 @@
+#include "base/core_share.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "engine/records/report/report.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace stagecraft {
 namespace {
@@ -114,6 +117,12 @@ std::string remarks_of(const RunReport& report) {
         fmt::format("samples were cut to {:.0f} % of their positions; predictions are of whole samples\n",
                     *report.computed_positions * 100);
   }
+  if (report.stopped_by_signal != 0) {
+    const char* const name = sigabbrev_np(report.stopped_by_signal);
+    remarks += fmt::format("the run was stopped by {} after step {}; train --resume goes on with it\n",
+                           name != nullptr ? name : "a signal", report.steps);
+  }
+  if (const std::string shared = shared_cores(report.core_shares); !shared.empty()) remarks += shared + "\n";
   if (report.restored) {
     remarks +=
         "the end of the run was lost (it was killed, or its disk was full): step times are those of all "
@@ -127,6 +136,23 @@ std::string remarks_of(const RunReport& report) {
             : "there are no steps that all ranks have written (live/): stages and bubble are not known\n";
   }
   return remarks;
+}
+
+std::string shared_cores(const std::vector<double>& shares) {
+  const auto is_part = [](double share) { return share > 0 && share < kWholeCore; };
+  const auto parts = std::ranges::count_if(shares, is_part);
+  if (parts == 0) return "";
+  const auto least =
+      std::ranges::min_element(shares, {}, [&](double share) { return is_part(share) ? share : kWholeCore; });
+  const auto rank = least - shares.begin();
+  const std::string who =
+      parts == 1 ? fmt::format("rank {} got {} of a core while it computed", rank, format_percent(*least))
+                 : fmt::format("{} of {} ranks got part of a core while they computed (least: rank {}, {})",
+                               parts, shares.size(), rank, format_percent(*least));
+  return who +
+         ": others run on their cores, perhaps ranks in other containers or namespaces, which count all "
+         "cores as "
+         "theirs. Give each rank its own cores, or lower threads_per_rank";
 }
 
 std::string report_text(const RunReport& report) {

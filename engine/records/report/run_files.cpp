@@ -49,7 +49,11 @@ void take_what_is_there(RunFiles& run, const RunPaths& paths) {
 void take_live_records(RunFiles& run, const RunPaths& paths) {
   std::vector<RankRecord> records = read_live_records(paths, run.plan.placement().world());
   if (records.empty()) return;
-  for (const RankRecord& record : records) run.summary.peak.push_back(record.peak);
+  run.summary.core_shares.clear();
+  for (const RankRecord& record : records) {
+    run.summary.peak.push_back(record.peak);
+    run.summary.core_shares.push_back(record.core_share.value_or(0));
+  }
   run.timeline = merged(fmt::format("{}, {}", run.plan.model, run.plan.schedule.name), std::move(records), 0);
 }
 

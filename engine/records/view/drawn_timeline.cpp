@@ -26,10 +26,12 @@ int number_of(const Event& event) {
 
 Json row_of(const Event& event) {
   const bool travels = is_transfer(event.action.op);
-  return Json::array({event.rank.value, static_cast<int>(pictures::style_of(event)),
-                      travels ? -1 : event.action.stage.value, number_of(event),
-                      travels ? event.action.tag.from.value : -1, travels ? event.action.tag.to.value : -1,
-                      short_ms(event.begin), short_ms(event.end - event.begin)});
+  Json row = Json::array(
+      {event.rank.value, static_cast<int>(pictures::style_of(event)), travels ? -1 : event.action.stage.value,
+       number_of(event), travels ? event.action.tag.from.value : -1, travels ? event.action.tag.to.value : -1,
+       short_ms(event.begin), short_ms(event.end - event.begin)});
+  if (event.bytes > Bytes{}) row.push_back(event.bytes.value);
+  return row;
 }
 
 /// Those of step `first` and later, from 0.

@@ -10,7 +10,7 @@ namespace stagecraft {
 /// Every style as the page needs it: key, label, letter, colours. Events name styles by their place in it.
 [[nodiscard]] Json style_table();
 
-/// {"ranks": names, "length_ms", "events": [[rank, style, stage, number, from, to, begin_ms, ms], ...],
+/// {"ranks": names, "length_ms", "events": [[rank, style, stage, number, from, to, begin_ms, ms, bytes?], ...],
 /// "steps"}. `number` is a micro-batch or, of steps and sums, a group; `from` and `to` are stages, -1 where
 /// nothing travels. Null without events; `left_out` steps at the beginning where there are more than
 /// kMostDrawn events.

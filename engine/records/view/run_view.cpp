@@ -5,6 +5,7 @@
 #include "base/printable.h"
 #include "base/statistics.h"
 #include "engine/records/report/report.h"
+#include "engine/records/report/share_history.h"
 #include "engine/records/view/drawn_timeline.h"
 #include "schedules/generators/registry.h"
 #include "schedules/interchange/chrome_trace.h"
@@ -118,13 +119,14 @@ void RunView::read_plan() {
 void RunView::show_measured() {
   timeline_ = drawn_timeline(files_.timeline);
   shares_ = rank_shares(files_.timeline);
+  over_time_ = shares_over_time(paths_, files_.plan.placement().world(), kMostShares);
   const RunReport report = make_report(files_);
   report_ = json::write(report);
   notes_ = files_.ended ? remarks_of(report) : "";
 }
 
 void RunView::read_results() {
-  timeline_ = shares_ = report_ = nullptr;
+  timeline_ = shares_ = over_time_ = report_ = nullptr;
   notes_.clear();
   live_seen_.clear();
   if (plan_.is_null()) return;
@@ -281,7 +283,7 @@ Json RunView::document(std::int64_t have) {
   document["report"] = report_;
   document["notes"] = notes_;
   document["predicted"] = {{"timeline", predicted_}, {"shares", predicted_shares_}};
-  document["measured"] = {{"timeline", timeline_}, {"shares", shares_}};
+  document["measured"] = {{"timeline", timeline_}, {"shares", shares_}, {"over_time", over_time_}};
   return document;
 }
 

@@ -58,7 +58,7 @@ class RunView {
   std::vector<Seen> results_seen_, live_seen_;
   RunFiles files_;                ///< but for the metrics, which are in history_
   std::int64_t total_steps_ = 0;  ///< 0: not known
-  Json plan_, report_, timeline_, shares_, predicted_, predicted_shares_;
+  Json plan_, report_, timeline_, shares_, over_time_, predicted_, predicted_shares_;
   double predicted_step_ms_ = 0;
   std::string notes_;  ///< the report's remarks, lines
   std::vector<std::string> remarks_, result_remarks_;

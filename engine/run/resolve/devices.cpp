@@ -4,7 +4,6 @@
 #include "engine/device/peak_flops.h"
 #include "engine/run/resolve/launcher.h"
 #include "engine/transport/factory.h"
-#include "engine/transport/link_probe.h"
 
 #include <ATen/Context.h>
 #include <ATen/cpu/Utils.h>
@@ -98,6 +97,11 @@ at::Device device_of(const RunConfig& config, int machine_rank) {
   return {at::kCUDA, static_cast<at::DeviceIndex>(machine_rank % count)};
 }
 
+int ranks_on_card(at::Device device, int machine_ranks) {
+  const auto count = static_cast<int>(accelerators().devices.size());
+  return (machine_ranks - 1 - device.index()) / count + 1;
+}
+
 std::string slow_bfloat16() {
   const char* most = std::getenv("ONEDNN_MAX_CPU_ISA");
   const std::string_view allowed = most == nullptr ? "" : most;
@@ -161,14 +165,21 @@ std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const
   return make_nccl_transport(std::move(hosts), device.index(), wiring());
 }
 
-LinkMeasurement measured_link(const RunConfig& config, Transport& hosts, at::Device device) {
-  if (device.is_cpu()) return {hosts.name(), probe_link(hosts)};
+MeasuredLinks measured_links(const RunConfig& config, Transport& hosts, at::Device device,
+                             const std::vector<RankPair>& pairs) {
+  if (device.is_cpu()) return {hosts.name(), probe_links(hosts, device, pairs)};
   const std::unique_ptr<Transport> made =
-      transport_for(hosts.meeting_place(transport_options(config)), config.comms, device, probe_wiring);
+      transport_for(hosts.meeting_place(transport_options(config)), config.comms, device,
+                    [&] { return probe_wiring(pairs); });
   made->waits().enter(Phase::start_up);
-  const Link link = probe_link(*made, device);
+  std::vector<Link> links = probe_links(*made, device, pairs);
   made->barrier();
-  return {made->name(), link};
+  return {made->name(), std::move(links)};
+}
+
+LinkMeasurement measured_link(const RunConfig& config, Transport& hosts, at::Device device) {
+  const MeasuredLinks measured = measured_links(config, hosts, device, {{Rank{0}, Rank{1}}});
+  return {measured.transport, measured.links.front()};
 }
 
 LinkMeasurement measured_local_link(const RunConfig& config) {

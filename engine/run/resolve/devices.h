@@ -6,6 +6,7 @@
 #include "engine/device/accelerators.h"
 #include "engine/device/clocks.h"
 #include "engine/run/resolve/setup.h"
+#include "engine/transport/link_probe.h"
 #include "engine/transport/nccl/wiring.h"
 #include "engine/transport/transport.h"
 #include "partitioner/plan/profile.h"
@@ -16,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace stagecraft {
 
@@ -30,6 +32,9 @@ void check_device(const RunConfig& config, const std::string& file);
 [[nodiscard]] at::Device prepare_device(const RunConfig& config, const std::string& file, int machine_rank);
 /// The same device, of a config that check_device takes.
 [[nodiscard]] at::Device device_of(const RunConfig& config, int machine_rank);
+
+/// Of a machine's `machine_ranks`, those that are given this one of its GPUs.
+[[nodiscard]] int ranks_on_card(at::Device device, int machine_ranks);
 
 /// What people should know who train in bfloat16 on this processor: that it has no instructions for it, so
 /// that matrix products take many times as long as in float32. Empty: it has them, and oneDNN may use them
@@ -58,8 +63,15 @@ void check_device(const RunConfig& config, const std::string& file);
                                                        const CommsConfig& comms, at::Device device,
                                                        const std::function<transport::NcclWiring()>& wiring);
 
-/// The link that a run of `config` has between two ranks, over its transport and between the memory that its
-/// tensors lie in. Collective.
+/// Links that a run of `config` has between those ranks, all used at once, over its transport and between the memory
+/// that its tensors lie in. Collective.
+struct MeasuredLinks {
+  std::string transport;
+  std::vector<Link> links;  ///< by pair
+};
+[[nodiscard]] MeasuredLinks measured_links(const RunConfig& config, Transport& hosts, at::Device device,
+                                           const std::vector<RankPair>& pairs);
+/// The same between ranks 0 and 1.
 [[nodiscard]] LinkMeasurement measured_link(const RunConfig& config, Transport& hosts, at::Device device);
 /// The same where ranks are threads of this process. Throws InputError as prepare_device does.
 [[nodiscard]] LinkMeasurement measured_local_link(const RunConfig& config);

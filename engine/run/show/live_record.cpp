@@ -52,11 +52,23 @@ RankRecord rank_record(const RunSetup& setup, Rank rank, const Worker& worker,
           .origin = worker.clock_origin(),
           .meetings = meetings.times(),
           .peak = worker.peak_bytes(),
+          .core_share = worker.core_share(),
           .events = worker.events()};
 }
 
 LiveRecord::LiveRecord(const RunSetup& setup, const RunPaths& paths, Rank rank)
-    : setup_(setup), rank_(rank), path_(paths.live(rank)), every_(steps_between(setup)) {}
+    : setup_(setup),
+      rank_(rank),
+      path_(paths.live(rank)),
+      shares_path_(paths.shares(rank)),
+      every_(steps_between(setup)) {
+  try {
+    if (setup.start().step > 0) shares_ = ShareHistory::from(json::parse_file(shares_path_), shares_path_);
+  } catch (const InputError&) {
+    // Of no use for the run: it begins anew.
+  }
+  shares_.forget_from(setup.start().step);
+}
 
 bool LiveRecord::is_due(std::int64_t before, std::int64_t after) const {
   if (every_ == 0) return false;
@@ -67,19 +79,23 @@ bool LiveRecord::is_due(std::int64_t before, std::int64_t after) const {
 void LiveRecord::steps_made(std::int64_t before, std::int64_t after, const Worker& worker,
                             const ClockMeetings& meetings) {
   if (!is_due(before, after)) return;
-  // A disk that is slow is left in peace.
-  if (!rested(kNow)) return;
   RankRecord record = rank_record(setup_, rank_, worker, meetings);
   record.events = newest(record.events);
+  shares_.add(record.events);
+  // A disk that is slow is left in peace.
+  if (!rested(kNow)) return;
   std::promise<std::string> promise;
   writing_ = promise.get_future();
   transport::quiet_thread("live record", [path = path_, record = std::move(record),
+                                          shares_path = shares_path_, shares = shares_,
                                           done = std::make_shared<std::promise<std::string>>(
                                               std::move(promise))] {
     std::string failure;
     try {
       make_folder(folder_of(path));
       write_file_atomically(path, record_json(record).dump(), Links::replace);
+      make_folder(folder_of(shares_path));
+      write_file_atomically(shares_path, shares.json().dump(), Links::replace);
     } catch (const std::exception& error) {
       failure = error.what();
     }

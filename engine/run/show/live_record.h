@@ -4,6 +4,7 @@
 
 #include "engine/core/worker.h"
 #include "engine/records/report/rank_record.h"
+#include "engine/records/report/share_history.h"
 #include "engine/run/resolve/setup.h"
 #include "engine/run/show/clock_meetings.h"
 
@@ -18,7 +19,7 @@ namespace stagecraft {
 [[nodiscard]] RankRecord rank_record(const RunSetup& setup, Rank rank, const Worker& worker,
                                      const ClockMeetings& meetings);
 
-/// Writes live/rank-N.json behind steps that all ranks choose alike and without a word, some ten seconds apart by the
+/// Writes live/rank-N.json and shares/rank-N.json behind steps that all ranks choose alike and without a word, some ten seconds apart by the
 /// plan's prediction, so that their records are of the same steps. A thread of its own writes; a step waits for nothing
 /// but the copy of some thousand events.
 class LiveRecord {
@@ -31,7 +32,7 @@ class LiveRecord {
   /// Behind the steps from `before` to `after` of the run.
   void steps_made(std::int64_t before, std::int64_t after, const Worker& worker,
                   const ClockMeetings& meetings);
-  /// Waits for what is being written, and removes it: the run's own files say more.
+  /// Waits for what is being written, and removes the last steps: the run's own files say more.
   void finish() noexcept;
   /// Why nothing could be written, once; otherwise "".
   [[nodiscard]] std::string failure();
@@ -43,7 +44,8 @@ class LiveRecord {
 
   const RunSetup& setup_;
   Rank rank_;
-  std::string path_;
+  std::string path_, shares_path_;
+  ShareHistory shares_;
   std::int64_t every_ = 0;  ///< steps; 0: never
   std::future<std::string> writing_;
   bool told_ = false;

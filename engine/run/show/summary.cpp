@@ -69,19 +69,20 @@ RunResults gather_results(const RunSetup& setup, const Worker& worker, Transport
                           const ClockMeetings& meetings) {
   RunResults results;
   std::vector<double> own{static_cast<double>(worker.peak_bytes().value),
-                          static_cast<double>(worker.skipped_steps())};
+                          static_cast<double>(worker.skipped_steps()), worker.core_share().value_or(0)};
   if (const auto card = worker.card_memory()) {
     for (const Bytes bytes : {card->reserved, card->used, card->total})
       own.push_back(static_cast<double>(bytes.value));
   }
-  const std::vector<RankNeed> needs = own.size() > 2 ? memory_needs(setup) : std::vector<RankNeed>();
+  const std::vector<RankNeed> needs = own.size() > 3 ? memory_needs(setup) : std::vector<RankNeed>();
   for (const auto& rank : transport.all_gather(own)) {
     const auto bytes = [&rank](std::size_t i) { return Bytes{static_cast<std::int64_t>(rank.at(i))}; };
     results.peak.push_back(bytes(0));
     results.skipped_steps = std::max(results.skipped_steps, static_cast<std::int64_t>(rank.at(1)));
-    if (rank.size() == 2) continue;
+    results.core_shares.push_back(rank.at(2));
+    if (rank.size() == 3) continue;
     const Bytes needed = needs.at(results.cards.size()).bytes;
-    results.cards.push_back({.reserved = bytes(2), .used = bytes(3), .total = bytes(4), .needed = needed});
+    results.cards.push_back({.reserved = bytes(3), .used = bytes(4), .total = bytes(5), .needed = needed});
   }
   const std::string text = record_json(rank_record(setup, transport.rank(), worker, meetings)).dump();
   std::vector<RankRecord> records;
@@ -104,6 +105,8 @@ RunSummary summary_of(const RunSetup& setup, const RunResults& results, const Ru
   summary.last_validation = reporter.last_validation();
   summary.peak = results.peak;
   summary.cards = results.cards;
+  if (std::ranges::any_of(results.core_shares, [](double share) { return share > 0; }))
+    summary.core_shares = results.core_shares;
   return summary;
 }
 

@@ -18,10 +18,11 @@
 namespace stagecraft {
 
 struct RunResults {
-  Timeline timeline;               ///< on the reporting rank only
-  std::vector<Bytes> peak;         ///< measured, per rank
-  std::vector<CardUse> cards;      ///< per rank; empty on CPUs
-  std::int64_t skipped_steps = 0;  ///< the most of any stage
+  Timeline timeline;                ///< on the reporting rank only
+  std::vector<Bytes> peak;          ///< measured, per rank
+  std::vector<CardUse> cards;       ///< per rank; empty on CPUs
+  std::vector<double> core_shares;  ///< per rank; as in RunSummary
+  std::int64_t skipped_steps = 0;   ///< the most of any stage
 };
 
 /// Collective. `meetings` put the clocks of different machines beside each other; without any they are taken as

@@ -10,6 +10,7 @@
 #include "engine/run/resolve/find_plan.h"
 #include "engine/run/resolve/plan_agreement.h"
 #include "engine/run/resolve/resolve.h"
+#include "engine/run/save/checkpoint.h"
 #include "engine/run/save/checkpoint_folder.h"
 #include "engine/run/save/resume_check.h"
 #include "engine/run/show/products_note.h"
@@ -81,13 +82,22 @@ std::string saves_late(const ResolvedRun& run) {
 }
 
 /// A folder of files per layer: a checkpoint, or what another framework wrote so.
-void check_initial_checkpoint(const std::string& folder, const InputPlace& place) {
+void check_initial_checkpoint(const std::string& folder, const Model& model, const InputPlace& place) {
   require_there(folder, place);
   const std::string kind = kind_at(folder);
-  if (kind == "a folder" || kind == "a checkpoint") return;
-  throw InputError(
-      place,
-      fmt::format("{} is {}; expected a checkpoint, as in RUN_DIR/checkpoints/step-00000100", folder, kind));
+  if (kind != "a folder" && kind != "a checkpoint") {
+    throw InputError(
+        place, fmt::format("{} is {}; expected a checkpoint, as in RUN_DIR/checkpoints/step-00000100", folder,
+                           kind));
+  }
+  for (const LayerPtr& layer : model.layers) {
+    const std::string file = layer_file(layer->name());
+    if (layer->parameters().empty() || is_there(folder + "/" + file)) continue;
+    throw InputError(place,
+                     fmt::format("{} has no file {} of the model's layer \"{}\"; expected a checkpoint "
+                                 "of this model, as in RUN_DIR/checkpoints/step-00000100",
+                                 folder, file, layer->name()));
+  }
 }
 
 /// Nothing is trained from weights that are not there.
@@ -140,7 +150,7 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
   }
   TrainingInputs inputs = open_training_inputs(config, file);
   if (config.initial_checkpoint)
-    check_initial_checkpoint(*config.initial_checkpoint, {file, "/initial_checkpoint"});
+    check_initial_checkpoint(*config.initial_checkpoint, inputs.model, {file, "/initial_checkpoint"});
   StartPoint start;
   std::optional<Manifest> manifest;
   if (request.resume) {

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/table.h"
 #include "base/text.h"
+#include "engine/records/report/report.h"
 #include "engine/run/resolve/worker_options.h"
 #include "engine/run/save/background_save.h"
 #include "engine/run/save/checkpoint.h"
@@ -41,6 +42,11 @@
 
 namespace stagecraft {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Behind the start, where everybody loads and allocates.
+constexpr std::chrono::seconds kSettled{10};
 
 spdlog::level::level_enum log_level(LogLevel level) {
   switch (level) {
@@ -174,6 +180,7 @@ class Trainer final : public FailedTrainer {
   void take_saved(const Saved& saved, std::int64_t step);
   /// Behind a checkpoint that could not be written. Throws InputError, on the rank whose write failed, and PeerError on
   /// the others, where the run must not go on. `last`: there is no next one.
+  void warn(const std::string& text);
   void go_on_without(const Saved::Failure& failure, bool last) {
     go_on_without(failure, last, outcome_.steps);
   }
@@ -233,6 +240,8 @@ class Trainer final : public FailedTrainer {
   bool several_machines_ = false;
   ClockMeetings meetings_;  ///< of several machines' clocks
   LiveRecord live_{setup_, paths_, transport_.rank()};
+  const Clock::time_point started_ = Clock::now();
+  bool told_core_share_ = false;
 };
 
 void Trainer::watch_host() {
@@ -335,6 +344,13 @@ bool Trainer::carry_out(const Segment& segment, const Segment* next) {
   live_.steps_made(segment.first_step, outcome_.steps, worker_, meetings_);
   if (const std::string why = live_.failure(); !why.empty())
     log_->warn("the last steps cannot be shown: {}", why);
+  if (reporter_ && !told_core_share_ && Clock::now() - started_ > kSettled) {
+    told_core_share_ = true;
+    // The others' come at the end, and what disturbs one disturbs most.
+    std::vector<double> shares(static_cast<std::size_t>(setup_.world()));
+    shares[transport_.rank().index()] = worker_.core_share().value_or(0);
+    if (const std::string note = shared_cores(shares); !note.empty()) warn(note);
+  }
   return true;
 }
 
@@ -398,6 +414,11 @@ void Trainer::go_on_without(const Saved::Failure& failure, bool last, std::int64
       "one; {}",
       step, failure.what,
       saved_step_ < 0 ? "there is none so far" : fmt::format("the newest is that of step {}", saved_step_));
+  warn(text);
+}
+
+/// In the rank's log, and for people.
+void Trainer::warn(const std::string& text) {
   log_->warn("{}", text);
   if (reporter_) reporter_->show(text);
 }
@@ -479,6 +500,8 @@ void Trainer::finish() {
       outcome_.summary = summary_of(setup_, results, *reporter_, outcome_.steps, outcome_.stopped_by);
     }
     write_json_file(paths_.summary(), json::write(outcome_.summary), Links::replace);
+    const std::string shared = shared_cores(outcome_.summary.core_shares);
+    if (!shared.empty() && (setup_.world() > 1 || !told_core_share_)) warn(shared);
     // Later: it is larger, and less is lost with it.
     if (!keeps || !is_there(paths_.timeline())) {
       write_json_file(paths_.timeline(), to_chrome_trace(results.timeline), Links::replace);

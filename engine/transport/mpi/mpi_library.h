@@ -23,6 +23,10 @@ class MpiLibrary {
   /// cannot start, or not so that `threads` may call it.
   [[nodiscard]] virtual std::unique_ptr<ProcessSession> connect(MpiThreads threads) const = 0;
 
+  /// For a process that fails before it has started MPI: returns where MPI has been started, and else ends the process
+  /// and the others of its launcher, which then adds no lines of its own to what was said.
+  virtual void leave(int exit_code) const noexcept = 0;
+
   // These may be called before MPI has started, on any one thread.
 
   /// "Open MPI v4.1.4"

@@ -66,18 +66,20 @@ function showShares(place, run, styles) {
       rows.append(make("div", {class: thin ? "which" : "who"}, thin ? (now ? "predicted" : name + ", predicted") : name), bar(parts, styles, thin && !!now));
     }
   });
-  const mean = make("div", {}, make("h3", {}, measured ? `Mean of the last ${measured.steps.length} steps` : "As predicted"), rows);
+  const mean = make("div", {}, make("h3", {}, measured ? (measured.steps.length === 1 ? "The last step" : `Mean of the last ${measured.steps.length} steps`) : "As predicted"), rows);
   const over = make("div", {}, make("h3", {}, "Step by step"));
   if (!measured) {
     over.append(unknown("Not known yet: a run writes its timeline when it ends or is stopped."));
   } else {
-    over.append(overTime(measured, styles, run));
+    over.append(overTime(measured, styles));
   }
+  const long = run.measured.over_time;
+  if (long && long.steps.length > 1) over.append(make("h3", {}, "Over the run"), overTime(long, styles));
   fill(place, legend(used, styles), make("div", {class: "two"}, mean, over), stageTable(run));
 }
 
 /** Columns of shares, a row per rank, a column per step. */
-function overTime(shares, styles, run) {
+function overTime(shares, styles) {
   const ranks = shares.ms[0].length, height = Math.max(18, Math.min(60, 480 / ranks)), gap = 4;
   const canvas = make("canvas", {role: "img", "aria-label": `Shares of each step, steps ${shares.steps[0]} to ${shares.steps[shares.steps.length - 1]}, a row per rank`});
   canvas.style.height = ranks * (height + gap) + 18 + "px";

@@ -57,7 +57,7 @@ function figuresOf(run) {
     ["Throughput", progress.step > 0 ? rate : "not known yet"],
     ["Skipped steps", String(marks.skipped_steps)],
     ["Restarts", String(marks.restarts.length)],
-    ["Plan", plan ? `${plan.schedule}, ${plan.stages.length} stages` : "not known yet"],
+    ["Plan", plan ? `${plan.schedule}, ${plural(plan.stages.length, "stage")}` : "not known yet"],
   ];
 }
 
@@ -93,7 +93,7 @@ function showPlan(place, run) {
   const rows = plan.stages.map((stage, i) => [`stage ${i}`, stage.last_layer - stage.first_layer === 1 ? `layer ${stage.first_layer}` : `layers ${stage.first_layer} to ${stage.last_layer - 1}`,
     stage.ranks.join(", "), milliseconds(stage.forward_ms), milliseconds(stage.backward_ms), bytes(stage.parameter_bytes), stage.recompute === "none" ? "" : stage.recompute]);
   const bubble = report ? make("p", {class: "note"}, `Bubble: ${percent(report.bubble)} measured, ${percent(report.bubble_predicted)} predicted, ${percent(report.bubble_bound)} with free transfers.`) : null;
-  fill(place, make("p", {}, `${plan.model}, ${plan.dtype}: ${plan.schedule} with ${plan.stages.length} stages, ${plan.micro_batches} micro-batches of ${plan.micro_batch_size} per step.`),
+  fill(place, make("p", {}, `${plan.model}, ${plan.dtype}: ${plan.schedule} with ${plural(plan.stages.length, "stage")}, ${plural(plan.micro_batches, "micro-batch", "micro-batches")} of ${plan.micro_batch_size} per step.`),
     bubble, ...run.notes.split("\n").filter((line) => line).map((line) => make("p", {class: "note"}, line)),
     table(["", "layers", "ranks", "forward", "backward", "parameters", "recomputed"], rows));
 }
@@ -124,8 +124,8 @@ function show(anew) {
   const {restarts, checkpoints, skipped_steps: skipped} = run.marks;
   say(part("marks"), `Marks${runs.length > 1 ? " of " + shortName(run, runs) : ""}: ` +
     `${restarts.length > 0 ? `restarts at ${restarts.slice(-5).map((step) => "step " + step).join(", ")} (dashed)` : "no restart"}, ` +
-    `${checkpoints.length > 0 ? `${checkpoints.length} checkpoints (triangles; filled: still there), the newest of step ${checkpoints[checkpoints.length - 1][0]}` : "no checkpoint yet"}, ` +
-    `${skipped > 0 ? `${skipped} skipped steps (crosses)` : "no skipped step"}. Drag over a chart to zoom, double click to see all.`);
+    `${checkpoints.length > 0 ? `${plural(checkpoints.length, "checkpoint")} (triangles; filled: still there), the newest of step ${checkpoints[checkpoints.length - 1][0]}` : "no checkpoint yet"}, ` +
+    `${skipped > 0 ? `${plural(skipped, "skipped step")} (crosses)` : "no skipped step"}. Drag over a chart to zoom, double click to see all.`);
   // What follows from plan and timeline is drawn when these change.
   if (!anew && drawn.run === run.name && drawn.version === run.version) return;
   drawn.run = run.name;

@@ -2,7 +2,7 @@
 // The last steps action by action, or the plan's, on a canvas. Wheel, buttons or + and - zoom; dragging or arrows move;
 // up and down choose a rank, comma and full stop an action of it; 0 shows all.
 
-const [RANK, STYLE, STAGE, NUMBER, FROM, TO, BEGIN, LENGTH] = [0, 1, 2, 3, 4, 5, 6, 7];
+const [RANK, STYLE, STAGE, NUMBER, FROM, TO, BEGIN, LENGTH, BYTES] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
 
 class TimelineView {
   constructor(place) {
@@ -158,7 +158,8 @@ class TimelineView {
     const style = this.styles[event[STYLE]], number = event[NUMBER];
     const what = event[FROM] >= 0 ? `${style.label} ${number}, stage ${event[FROM]} to ${event[TO]}`
       : style.label + (number >= 0 ? ` ${number}` : "") + (event[STAGE] >= 0 ? `, stage ${event[STAGE]}` : "");
-    return `${this.timeline.ranks[event[RANK]]}: ${what}: ${milliseconds(event[LENGTH])}, at ${milliseconds(event[BEGIN])}`;
+    const size = event[BYTES] ? `, ${bytes(event[BYTES])}` : "";
+    return `${this.timeline.ranks[event[RANK]]}: ${what}${size}: ${milliseconds(event[LENGTH])}, at ${milliseconds(event[BEGIN])}`;
   }
 
   at(x, y) {

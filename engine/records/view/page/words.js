@@ -42,6 +42,11 @@ function duration(seconds) {
   return hours < 48 ? hours + " h " + (minutes % 60) + " min" : Math.floor(hours / 24) + " d " + (hours % 24) + " h";
 }
 
+/** "1 stage", "2 stages". */
+function plural(count, one, many = one + "s") {
+  return `${count} ${count === 1 ? one : many}`;
+}
+
 function bytes(count) {
   if (!known(count)) return "–";
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -1,0 +1,54 @@
+#pragma once
+
+// How much of a core a thread got while it had work: its processor time over the time that passed. Less than
+// all of it means that others run there, of whom it may know nothing: ranks in containers and namespaces count
+// each the machine's cores as theirs.
+
+#include "base/ids.h"
+
+#include <chrono>
+#include <ctime>
+#include <optional>
+
+namespace stagecraft {
+
+/// Below it people are told. A quiet machine is above 0.97.
+inline constexpr double kWholeCore = 0.85;
+
+class CoreShare {
+ public:
+  /// `enough`: work to tell it by. Schedulers give slices of some milliseconds, and short runs need no advice.
+  explicit CoreShare(Seconds enough = Seconds{5}) : enough_(enough) {}
+
+  /// Where some work of this thread begins.
+  struct Begin {
+    Seconds processor, clock;
+  };
+  [[nodiscard]] static Begin begin() { return {processor_time(), clock()}; }
+
+  /// Of the thread that made `begin`, which has worked since: it waited for nobody.
+  void add(const Begin& begin) {
+    processor_ += processor_time() - begin.processor;
+    clock_ += clock() - begin.clock;
+  }
+
+  /// None before there was enough.
+  [[nodiscard]] std::optional<double> share() const {
+    return clock_ < enough_ ? std::nullopt : std::optional(processor_ / clock_);
+  }
+
+ private:
+  static Seconds processor_time() {
+    std::timespec now{};
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return Seconds{static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9};
+  }
+  static Seconds clock() {
+    return Seconds{
+        std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count()};
+  }
+
+  Seconds enough_, processor_, clock_;
+};
+
+}  // namespace stagecraft
