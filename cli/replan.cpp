@@ -12,6 +12,7 @@
 #include "cli/plan_profile.h"
 #include "cli/replan_text.h"
 #include "engine/records/metrics/run_paths.h"
+#include "engine/records/report/measured_stages.h"
 #include "engine/records/report/report.h"
 #include "schedules/generators/registry.h"
 
@@ -35,27 +36,6 @@ struct ReplanOptions {
   std::string output;  ///< where that plan goes; empty: nowhere
   bool json = false;
 };
-
-/// The median of one kind of action, as the report has it; nothing where the run had none.
-Seconds median_of(const RunReport& report, StageId stage, const char* kind) {
-  for (const ActionRow& row : report.actions) {
-    if (row.stage == stage && row.kind == kind) return row.p50;
-  }
-  return Seconds{};
-}
-
-std::vector<MeasuredStage> measured_stages(const RunReport& report) {
-  std::vector<MeasuredStage> measured;
-  for (int s = 0; s < report.stages; ++s) {
-    const StageId stage{s};
-    measured.push_back({.forward = median_of(report, stage, "forward"),
-                        .backward = median_of(report, stage, "backward") +
-                                    median_of(report, stage, "backward input") +
-                                    median_of(report, stage, "backward weight"),
-                        .step = median_of(report, stage, "optimizer")});
-  }
-  return measured;
-}
 
 /// The run's config says what it ran on; a copy of a run may be without.
 void note_other_device(const ReplanOptions& options, const Profile& profile) {

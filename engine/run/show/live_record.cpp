@@ -68,6 +68,8 @@ LiveRecord::LiveRecord(const RunSetup& setup, const RunPaths& paths, Rank rank)
     // Of no use for the run: it begins anew.
   }
   shares_.forget_from(setup.start().step);
+  if (rank == setup.reporter() && setup.world() > 1)
+    slow_ = std::make_shared<SlowRanks>(slow_ranks_of(setup, paths));
 }
 
 bool LiveRecord::is_due(std::int64_t before, std::int64_t after) const {
@@ -84,22 +86,23 @@ void LiveRecord::steps_made(std::int64_t before, std::int64_t after, const Worke
   shares_.add(record.events);
   // A disk that is slow is left in peace.
   if (!rested(kNow)) return;
-  std::promise<std::string> promise;
+  std::promise<Written> promise;
   writing_ = promise.get_future();
   transport::quiet_thread("live record", [path = path_, record = std::move(record),
-                                          shares_path = shares_path_, shares = shares_,
-                                          done = std::make_shared<std::promise<std::string>>(
-                                              std::move(promise))] {
-    std::string failure;
+                                          shares_path = shares_path_, shares = shares_, slow = slow_,
+                                          done =
+                                              std::make_shared<std::promise<Written>>(std::move(promise))] {
+    Written written;
     try {
       make_folder(folder_of(path));
       write_file_atomically(path, record_json(record).dump(), Links::replace);
       make_folder(folder_of(shares_path));
       write_file_atomically(shares_path, shares.json().dump(), Links::replace);
+      if (slow != nullptr) written.slow = slow->look();
     } catch (const std::exception& error) {
-      failure = error.what();
+      written.failure = error.what();
     }
-    done->set_value(std::move(failure));
+    done->set_value(std::move(written));
   }).detach();
 }
 
@@ -113,11 +116,12 @@ void LiveRecord::finish() noexcept {
   if (rested(kPatience)) (void)storage().remove(path_);
 }
 
-std::string LiveRecord::failure() {
-  if (told_ || !writing_.valid() || !rested(kNow)) return "";
-  std::string why = writing_.get();
-  told_ = !why.empty();
-  return why;
+std::string LiveRecord::news() {
+  if (!writing_.valid() || !rested(kNow)) return "";
+  const Written written = writing_.get();
+  if (written.failure.empty()) return written.slow;
+  if (std::exchange(failed_, true)) return "";
+  return "the last steps cannot be shown: " + written.failure;
 }
 
 }  // namespace stagecraft

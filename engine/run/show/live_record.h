@@ -7,10 +7,12 @@
 #include "engine/records/report/share_history.h"
 #include "engine/run/resolve/setup.h"
 #include "engine/run/show/clock_meetings.h"
+#include "engine/run/show/slow_ranks.h"
 
 #include <chrono>
 #include <cstdint>
 #include <future>
+#include <memory>
 #include <string>
 
 namespace stagecraft {
@@ -34,8 +36,8 @@ class LiveRecord {
                   const ClockMeetings& meetings);
   /// Waits for what is being written, and removes the last steps: the run's own files say more.
   void finish() noexcept;
-  /// Why nothing could be written, once; otherwise "".
-  [[nodiscard]] std::string failure();
+  /// What people should know by what was written: why nothing could be, or which rank is slow; each once. Otherwise "".
+  [[nodiscard]] std::string news();
 
  private:
   [[nodiscard]] bool is_due(std::int64_t before, std::int64_t after) const;
@@ -47,8 +49,12 @@ class LiveRecord {
   std::string path_, shares_path_;
   ShareHistory shares_;
   std::int64_t every_ = 0;  ///< steps; 0: never
-  std::future<std::string> writing_;
-  bool told_ = false;
+  struct Written {
+    std::string failure, slow;
+  };
+  std::future<Written> writing_;
+  bool failed_ = false;              ///< and it was told
+  std::shared_ptr<SlowRanks> slow_;  ///< on the reporting rank of several
 };
 
 }  // namespace stagecraft

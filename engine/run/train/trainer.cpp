@@ -342,8 +342,7 @@ bool Trainer::carry_out(const Segment& segment, const Segment* next) {
   if (reporter_ && outcome_.steps == setup_.start().step) remove_results(paths_);
   outcome_.steps = segment.first_step + groups;
   live_.steps_made(segment.first_step, outcome_.steps, worker_, meetings_);
-  if (const std::string why = live_.failure(); !why.empty())
-    log_->warn("the last steps cannot be shown: {}", why);
+  if (const std::string news = live_.news(); !news.empty()) warn(news);
   if (reporter_ && !told_core_share_ && Clock::now() - started_ > kSettled) {
     told_core_share_ = true;
     // The others' come at the end, and what disturbs one disturbs most.

@@ -1,0 +1,138 @@
+#include "engine/run/show/slow_ranks.h"
+
+#include "base/files.h"
+#include "base/table.h"
+#include "engine/records/report/measured_stages.h"
+#include "engine/run/resolve/plan_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+double median_of(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Of the others: with two ranks that is the other one.
+double pace_beside(const std::vector<RankPace>& all, Rank rank) {
+  std::vector<double> others;
+  for (const RankPace& pace : all) {
+    if (pace.rank != rank) others.push_back(pace.factor());
+  }
+  return median_of(std::move(others));
+}
+
+}  // namespace
+
+std::vector<RankPace> paces(const RunReport& report) {
+  std::map<Rank, RankPace> by_rank;
+  for (const StageRow& row : report.stage_rows) {
+    if (!row.forward.measured || !row.forward.predicted || !row.backward.measured ||
+        !row.backward.predicted) {
+      continue;
+    }
+    RankPace& pace = by_rank[row.rank];
+    pace.rank = row.rank;
+    pace.measured += *row.forward.measured + *row.backward.measured;
+    pace.predicted += *row.forward.predicted + *row.backward.predicted;
+  }
+  std::vector<RankPace> found;
+  for (const auto& [rank, pace] : by_rank) {
+    if (pace.predicted > Seconds{}) found.push_back(pace);
+  }
+  return found;
+}
+
+SlowRanks::SlowRanks(RunPaths paths, Plan plan, std::vector<std::string> names,
+                     std::optional<PlanSources> sources)
+    : paths_(std::move(paths)),
+      plan_(std::move(plan)),
+      names_(std::move(names)),
+      sources_(std::move(sources)) {}
+
+std::string SlowRanks::look() noexcept try {
+  RunFiles run;
+  run.plan = plan_;
+  run.ended = false;
+  take_live_records(run, paths_);
+  std::int64_t newest = -1;
+  for (const Event& event : run.timeline.events) newest = std::max(newest, event.step);
+  if (newest <= newest_) return "";
+  newest_ = newest;
+  const RunReport report = make_report(run);
+  const std::vector<RankPace> all = paces(report);
+  if (all.size() < 2) return "";
+  std::string news;
+  for (const RankPace& pace : all) {
+    const double others = pace_beside(all, pace.rank);
+    int& looks = slow_[pace.rank];
+    if (looks > kLooks) continue;  // told
+    const bool slow = pace.factor() > kSlow * std::max(1.0, others);
+    looks = slow ? looks + 1 : 0;
+    if (looks < kLooks) continue;
+    ++looks;
+    news += (news.empty() ? "" : "\n") + told(report, pace, others);
+  }
+  return news;
+} catch (const std::exception&) {
+  return "";  // what cannot be read or priced says nothing of a rank
+}
+
+std::string SlowRanks::told(const RunReport& report, const RankPace& slow, double others) const {
+  std::string text = fmt::format(
+      "{} computes {:.2f} times as long as planned ({} per step; the others {:.2f} times), and all wait for "
+      "it",
+      names_.at(slow.rank.index()), slow.factor(), format_duration(slow.measured), others);
+  const std::size_t at = slow.rank.index();
+  if (at < report.core_shares.size() && report.core_shares[at] > 0 && report.core_shares[at] < 0.85) {
+    text += fmt::format("; its thread gets {} of a core", format_percent(report.core_shares[at]));
+  }
+  return text + other_plan(report);
+}
+
+std::string SlowRanks::other_plan(const RunReport& report) const {
+  std::string text = fmt::format(". `stagecraft report {}` shows where time goes", paths_.root);
+  if (!sources_) return text;
+  try {
+    const SearchBudget search{.time_limit = Seconds{0.5}};
+    for (const Replanned& answer :
+         replan(plan_, measured_stages(report), sources_->profile, sources_->cluster, search)) {
+      if (answer.blame != Attribution::devices || !answer.present.predicted) continue;
+      const double gain = answer.gain() / answer.present.predicted->step;
+      text += gain < 0.01 ? "; no other cut would help"
+                          : fmt::format(
+                                "; with a slow device another cut makes steps {} shorter (`stagecraft "
+                                "replan`), which a stop and a start with --resume and --plan take over",
+                                format_percent(gain));
+    }
+  } catch (const std::exception&) {
+    // A plan with replicas, or one that nothing fits beside.
+  }
+  return text;
+}
+
+SlowRanks slow_ranks_of(const RunSetup& setup, const RunPaths& paths) {
+  std::vector<std::string> names;
+  for (Rank rank{0}; rank.value < setup.world(); ++rank.value) names.push_back(setup.rank_name(rank));
+  std::optional<PlanSources> sources;
+  try {
+    if (setup.synchronous() && is_there(paths.profile())) {
+      sources.emplace(read_profile(paths.profile()), Cluster{});
+      const World world{setup.world(), setup.world()};
+      sources->cluster =
+          plan_cluster(setup.config(), paths.config(), setup.inputs().model, sources->profile, world);
+    }
+  } catch (const std::exception&) {
+    sources.reset();
+  }
+  return SlowRanks(paths, setup.plan(), std::move(names), std::move(sources));
+}
+
+}  // namespace stagecraft
