@@ -108,8 +108,8 @@ std::string SlowRanks::other_plan(const RunReport& report) const {
       const double gain = answer.gain() / answer.present.predicted->step;
       text += gain < 0.01 ? "; no other cut would help"
                           : fmt::format(
-                                "; with a slow device another cut makes steps {} shorter (`stagecraft "
-                                "replan`), which a stop and a start with --resume and --plan take over",
+                                "; another cut would make steps {} shorter (`stagecraft replan` writes it; "
+                                "stop, and go on with `train --resume --plan`)",
                                 format_percent(gain));
     }
   } catch (const std::exception&) {
