@@ -101,6 +101,7 @@ def parse(given: list[str] | None = None) -> argparse.Namespace:
         metavar="LOSS",
         help=(
             "cross_entropy or mse against the data's targets, or FILE.py:NAME, a function of (output, batch)"
+            " that returns the loss, or {'loss': ..., 'NAME': ...} with terms to report"
         ),
     )
     parser.add_argument(
@@ -235,7 +236,9 @@ def strip_prefix(layers: list[Layer], prefix: str) -> None:
 
 def all_equal(checked: Json) -> bool:
     counts = checked["equal"] == checked["gradients"] and checked["buffers_equal"] == checked["buffers"]
-    return counts and all(checked.get(part, "equal") == "equal" for part in ("output", "loss", "terms", "evaluation"))
+    return counts and all(
+        checked.get(part, "equal") == "equal" for part in ("output", "loss", "terms", "evaluation")
+    )
 
 
 def said(checked: Json) -> str:

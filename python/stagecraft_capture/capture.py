@@ -144,7 +144,18 @@ def cut_and_fitted(
         layers.append(Layer(name, reads, makes, tensors=tensors, **graphs[about]))
     loss = layers.pop() if has_loss else None
     unread = {b: composite.unread for b, composite in exported[True].items()}
-    return Model(layers, loss, list(exported[True][RUN].terms), units, reduction, unread, changes, joined, sizes, exports.fails)
+    return Model(
+        layers,
+        loss,
+        list(exported[True][RUN].terms),
+        units,
+        reduction,
+        unread,
+        changes,
+        joined,
+        sizes,
+        exports.fails,
+    )
 
 
 def require_same_terms(exported: Modes) -> None:

@@ -214,7 +214,7 @@ def compared(module: torch.nn.Module, model: Model, batch: dict[str, torch.Tenso
             *expected, terms = results(in_eager_mode(module.eval(), batch))
             *found, found_terms = layers.outputs(lambda layer: layer.evaluate, batch)
         both = [*zip(found, expected), *zip(found_terms, terms)]
-        note("evaluation", all([compare.equal(f, e) for f, e in both if e is not None]))
+        note("evaluation", all(compare.equal(f, e) for f, e in both if e is not None))
 
     in_evaluation = Snapshot(module.eval(), model.changes.parameters)
     note_evaluation()

@@ -66,7 +66,7 @@ class Results:
     places: list[int] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     whole: bool = True  # whether the loss is a function of the whole result, or of the one tensor
-    # of `places` those that terms alone read (terms.py): no gradient goes there
+    # of `places` those that the loss has no gradient for
     detached: frozenset[int] = frozenset()
     # in evaluation, of a module that returns more in training: shapes of one sample, for each tensor that the
     # loss reads there; which of these the module returns here too
@@ -169,7 +169,7 @@ def results_of(
     found, spec = taken_apart(made)
     numbers = {i: t for i, (_, t) in enumerate(found) if is_numbers(t)}
     rows = {i: t for i, t in numbers.items() if t.dim() > 0 and t.shape[0] % samples == 0}
-    read_by_terms_alone: frozenset[int] = frozenset()
+    detached: frozenset[int] = frozenset()
     if loss is None:
         rows = {i: t for i, t in rows.items() if t.requires_grad}
         if not rows:
@@ -186,7 +186,7 @@ def results_of(
         wanted = list(rows)
     else:
         wanted = _wanted(found, spec, numbers, rows, loss)
-        read_by_terms_alone = _without_gradient(found, spec, wanted, loss)
+        detached = _without_gradient(found, spec, wanted, loss)
     if not any(i in rows for i in wanted):
         names = ", ".join(found[i][0] for i in wanted) or "none"
         raise CaptureError(
@@ -200,7 +200,7 @@ def results_of(
             f"the loss reads {', '.join(found[i][0] for i in wanted)}, which are {types}: return them in one"
             " type, with .float()"
         )
-    return Results(wanted, [found[i][0] for i in wanted], loss is not None, read_by_terms_alone)
+    return Results(wanted, [found[i][0] for i in wanted], loss is not None, detached)
 
 
 def _wanted(
@@ -234,13 +234,11 @@ def _wanted(
 def _without_gradient(
     found: list[tuple[str, Any]], spec: Any, wanted: list[int], loss: Callable[[Any], Any]
 ) -> frozenset[int]:
-    """Places of what terms read and the loss does not. Joined to what the loss reads, they would have a
-    gradient of zeros, where eager has none."""
-    total, terms = loss_and_terms(loss(pytree.tree_unflatten([leaf for _, leaf in found], spec)))
+    """Places of what terms alone read, or what the loss reads without a gradient (argmax, .detach()). Joined
+    to the others they would have a gradient of zeros, where eager has none."""
+    total, _terms = loss_and_terms(loss(pytree.tree_unflatten([leaf for _, leaf in found], spec)))
     leaves = {i: found[i][1] for i in wanted if found[i][1].requires_grad}
-    if not terms or not leaves or not isinstance(total, torch.Tensor) or not total.requires_grad:
+    if not leaves or not isinstance(total, torch.Tensor) or not total.requires_grad:
         return frozenset()
-    gradients = torch.autograd.grad(
-        total.sum(), list(leaves.values()), allow_unused=True, retain_graph=True
-    )
+    gradients = torch.autograd.grad(total.sum(), list(leaves.values()), allow_unused=True, retain_graph=True)
     return frozenset(i for i, gradient in zip(leaves, gradients) if gradient is None)
