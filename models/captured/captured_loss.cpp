@@ -93,17 +93,18 @@ class CapturedLoss final : public Loss, public captured::OfGraphs {
       kept->for_input.push_back(about);
       if (data.weights.defined()) kept->for_weight = {data.weights};
     }
+    // Not in place: of a loss in double precision the backward may read what the graph made.
     const LossFactor factor = share_in(data.weights, share);
-    at::Tensor loss = made.front().to(at::kDouble);
-    factor.multiply(loss);
-    at::Tensor reported;
+    LossValue value{.loss = factor.times(made.front().to(at::kDouble)), .correct = {}};
     if (!terms().empty()) {
-      for (std::int64_t i = 1; i <= count_of_terms(); ++i)
-        made[static_cast<std::size_t>(i)] = made[i].to(at::kDouble);
-      reported = at::stack(at::TensorList(made).slice(1, terms().size()));
-      factor.multiply(reported);
+      Tensors numbers;
+      for (std::int64_t i = 1; i <= count_of_terms(); ++i) {
+        numbers.push_back(made[static_cast<std::size_t>(i)].to(at::kDouble));
+      }
+      value.terms = at::stack(numbers);
+      factor.multiply(value.terms);
     }
-    return {loss, {}, reported};
+    return value;
   }
 
   at::Tensor backward(Kept& kept, double scale) const override {

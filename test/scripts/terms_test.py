@@ -196,6 +196,32 @@ def test_replicas_add_terms_as_the_loss():
     assert numbers(step(batch)) == stepped(theirs, adamw(theirs), batch)
 
 
+def test_a_loss_in_double_precision_keeps_what_its_backward_reads():
+    """The root's backward reads the root, which the share is not multiplied into; a term is the same number."""
+
+    def root(output, batch):
+        made = (output - batch["targets"]).square().mean().sqrt()
+        return {"loss": made, "root": made, "minus": -made}
+
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).double()
+    theirs = copy.deepcopy(module)
+    optimizer = adamw(theirs)
+    x, targets = torch.randn(8, 8).double(), torch.randn(8, 1).double()
+    step = sc.pipeline(
+        module, (x, targets), loss=root, optimizer=adamw(module), stages=2, micro_batches=2, threads_per_rank=1
+    )
+    expected = 0.0
+    for part, target in zip(x.split(4), targets.split(4)):
+        of_part = root(theirs(part), {"targets": target})["loss"]
+        (of_part * 0.5).backward()
+        expected += float(of_part.detach()) * 0.5
+    optimizer.step()
+    assert numbers(step((x, targets))) == {"loss": expected, "root": expected, "minus": -expected}
+    ours = step.state_dict()
+    assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.state_dict().items())
+
+
 def test_the_loss_of_routers_is_a_term():
     transformers = pytest.importorskip("transformers")
     config = transformers.MixtralConfig(
