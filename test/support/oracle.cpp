@@ -418,9 +418,9 @@ class Oracle {
                                       share(Split::validation, indices, all), nullptr);
       parts[replica_of(parts, first / run_.micro_batch)].add(reported(value));
     }
-    Reported all;
-    for (const Reported& part : parts) all.add(part);
-    result_.validations.push_back({after_steps, all.loss, all.correct, all.terms});
+    Reported sum;
+    for (const Reported& part : parts) sum.add(part);
+    result_.validations.push_back({after_steps, sum.loss, sum.correct, sum.terms});
   }
 
   const Model& model_;
