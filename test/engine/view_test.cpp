@@ -88,8 +88,8 @@ TEST_CASE("terms of a loss have curves, with gaps where there are none", "[view]
   };
   std::string valid = with(line(2), R"({"ce":0.5})");
   valid.replace(valid.find("\"validation\":false"), 18, "\"validation\":true");
-  run.write("metrics.jsonl", line(1) + with(line(2), R"({"ce":0.25,"aux":null})") + valid +
-                                 with(line(3), R"({"ce":0.125})"));
+  run.write("metrics.jsonl",
+            line(1) + with(line(2), R"({"ce":0.25,"aux":null})") + valid + with(line(3), R"({"ce":0.125})"));
   const Json all = run.look();
   CHECK(all["progress"]["terms"] == Json{{"ce", 0.125}});
   const Json& terms = all["series"]["terms"];

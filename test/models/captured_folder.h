@@ -40,7 +40,7 @@ inline void count_on(Json& graph, int first, int last, int by) {
 /// What is to be changed in a copy.
 struct Edits {
   std::function<void(Json& manifest)> manifest{};
-  std::function<void(Json& graph)> first_graph{}, loss_graph{};
+  std::function<void(Json&graph)> first_graph{}, loss_graph{};
   std::function<void(std::map<std::string, at::Tensor>& weights)> weights{};
   std::function<void(std::map<std::string, at::Tensor>& constants)> constants{};
   bool doubles = false;  ///< every f32 becomes f64

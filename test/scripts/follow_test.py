@@ -195,7 +195,9 @@ def test_terms_of_a_loss():
     found = {figure.flat: figure.number for figure in point_of_line(given, 0, None).figures}
     assert found["train/loss/a/b"] == 0.5
     assert math.isnan(found["train/loss/ce"])
-    found = {figure.flat: figure.number for figure in point_of_line({**given, "validation": True}, 0, None).figures}
+    found = {
+        figure.flat: figure.number for figure in point_of_line({**given, "validation": True}, 0, None).figures
+    }
     assert found["validation/loss/a/b"] == 0.5
     none = {**given, "loss": None, "validation": True, "no_targets": True}
     assert [figure.flat for figure in point_of_line(none, 0, None).figures] == ["validation/ms"]

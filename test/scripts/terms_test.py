@@ -197,7 +197,7 @@ def test_replicas_add_terms_as_the_loss():
 
 
 def test_a_loss_in_double_precision_keeps_what_its_backward_reads():
-    """The root's backward reads the root, which the share is not multiplied into; a term is the same number."""
+    """The root's backward reads the root, which the share is not multiplied into."""
 
     def root(output, batch):
         made = (output - batch["targets"]).square().mean().sqrt()
@@ -209,7 +209,13 @@ def test_a_loss_in_double_precision_keeps_what_its_backward_reads():
     optimizer = adamw(theirs)
     x, targets = torch.randn(8, 8).double(), torch.randn(8, 1).double()
     step = sc.pipeline(
-        module, (x, targets), loss=root, optimizer=adamw(module), stages=2, micro_batches=2, threads_per_rank=1
+        module,
+        (x, targets),
+        loss=root,
+        optimizer=adamw(module),
+        stages=2,
+        micro_batches=2,
+        threads_per_rank=1,
     )
     expected = 0.0
     for part, target in zip(x.split(4), targets.split(4)):
