@@ -228,6 +228,25 @@ def test_a_loss_in_double_precision_keeps_what_its_backward_reads():
     assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.state_dict().items())
 
 
+def test_what_has_a_gradient_in_training_alone_has_it_here_too():
+    module, batch = OF_MODEL["build"]().eval(), rows(8)
+    theirs = copy.deepcopy(module)
+
+    def loss(output, batch):
+        guess = output[2] if module.training else output[2].detach()
+        return OF_MODEL["total"](output, batch) + guess.square().mean()
+
+    step = sc.pipeline(
+        module, batch, loss=loss, optimizer=adamw(module), stages=2, micro_batches=1, threads_per_rank=1
+    )
+    output = theirs(batch["x"])
+    (OF_MODEL["total"](output, batch) + output[2].square().mean()).backward()
+    adamw(theirs).step()
+    step(batch)
+    ours = step.state_dict()
+    assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.state_dict().items())
+
+
 def test_the_loss_of_routers_is_a_term():
     transformers = pytest.importorskip("transformers")
     config = transformers.MixtralConfig(
