@@ -214,6 +214,7 @@ Profile measured_profile(const Model& model, const Loss& loss, const ProfileRequ
     for (const auto& [name, field] : data[0].fields) {
       measurement.fields.push_back({name, Bytes{static_cast<std::int64_t>(field.nbytes())}});
     }
+    if (!loss.terms().empty()) measurement.loss = loss_report_bytes(loss);
     (void)measure_memory(chain, data[0]);  // once to settle what is allocated for the first time
     measurement.layers = measure_memory(chain, data[0]);
     const std::unique_ptr<RecordedChain> recorded = record(chain, data, request, refusal);

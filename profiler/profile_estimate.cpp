@@ -202,6 +202,7 @@ Profile estimate_profile(const Model& model, const Loss& loss, const EstimateReq
     measurement.input = Bytes{tensors.front().bytes()};
     measurement.read = request.read_per_sample * size;
     measurement.targets = request.targets_per_sample * size;
+    if (!loss.terms().empty()) measurement.loss = loss_report_bytes(loss);
     for (const FieldBytes& field : request.fields_per_sample) {
       measurement.fields.push_back({field.name, field.bytes * size});
     }

@@ -35,16 +35,16 @@ void put_in_place(Bundle values, const std::vector<std::size_t>& places, Bundle&
 
 }  // namespace
 
-Boundaries::Boundaries(const Model& model, const std::vector<std::pair<int, int>>& stage_layers,
-                       const Placement& placement, std::int64_t micro_batch_size, at::Device device,
-                       Transport& transport, bool poison_released)
+Boundaries::Boundaries(const StagedModel& model, const Placement& placement, std::int64_t micro_batch_size,
+                       at::Device device, Transport& transport, bool poison_released)
     : placement_(placement),
       device_(device),
       transport_(transport),
       poison_(poison_released),
-      model_(model),
-      stage_layers_(stage_layers),
-      full_{micro_batch_size} {}
+      model_(model.model),
+      stage_layers_(model.stage_layers),
+      full_{micro_batch_size},
+      loss_numbers_(static_cast<std::int64_t>(loss_numbers(model.loss))) {}
 
 void Boundaries::find_links(const std::vector<Skip>& skips) {
   if (!before_.empty() && skips == skips_) return;  // found before
@@ -95,7 +95,8 @@ const BoundarySpec& Boundaries::spec(Payload payload, StageId from, StageId to, 
 }
 
 at::Tensor Boundaries::allocate(const SlotInfo& info) {
-  if (info.payload == Payload::loss) return at::empty({2}, at::TensorOptions(device_).dtype(at::kDouble));
+  if (info.payload == Payload::loss)
+    return at::empty({loss_numbers_}, at::TensorOptions(device_).dtype(at::kDouble));
   const BoundarySpec& full = spec(info.payload, info.from, info.to, full_);
   return at::empty(full.shape, at::TensorOptions(device_).dtype(full.dtype));
 }

@@ -7,8 +7,8 @@
 
 #include "engine/core/links.h"
 #include "engine/core/rank_program.h"
+#include "engine/core/staged_model.h"
 #include "engine/transport/transport.h"
-#include "models/model.h"
 #include "schedules/program/program.h"
 
 #include <cstdint>
@@ -22,11 +22,10 @@ namespace stagecraft {
 
 class Boundaries {
  public:
-  /// `stage_layers[s]` = [first, last) of stage s; `micro_batch_size`: samples of a full one. Slots lie on
-  /// `device`. The model outlives this.
-  Boundaries(const Model& model, const std::vector<std::pair<int, int>>& stage_layers,
-             const Placement& placement, std::int64_t micro_batch_size, at::Device device,
-             Transport& transport, bool poison_released);
+  /// `micro_batch_size`: samples of a full one. Slots lie on
+  /// `device`. Model and loss outlive this.
+  Boundaries(const StagedModel& model, const Placement& placement, std::int64_t micro_batch_size,
+             at::Device device, Transport& transport, bool poison_released);
 
   /// Starts a segment. Slots of one kind share their memory over all segments. Throws InternalError where the
   /// segment before left something behind.
@@ -82,7 +81,8 @@ class Boundaries {
   bool poison_;
   const Model& model_;
   std::vector<std::pair<int, int>> stage_layers_;
-  BatchSize full_;  ///< of a full micro-batch
+  BatchSize full_;             ///< of a full micro-batch
+  std::int64_t loss_numbers_;  ///< of a report
 
   /// A link with the places that its gradients have among those of their bundles.
   struct Link {

@@ -19,6 +19,7 @@ void DeferredReports::deliver_oldest() {
   oldest.loss.await(meanwhile_);
   oldest.step.loss = oldest.loss[0];
   oldest.step.correct = oldest.loss[1];
+  for (std::int64_t i = 2; i < oldest.loss.size(); ++i) oldest.step.terms.push_back(oldest.loss[i]);
   if (oldest.norm != nullptr) {
     STAGECRAFT_CHECK(oldest.norm->has_value(), "a step's norm is heard before its report");
     oldest.step.gradient_norm = *oldest.norm;

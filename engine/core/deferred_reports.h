@@ -20,7 +20,7 @@ class DeferredReports {
   /// `meanwhile` is called while a loss is waited for (Transport::progress).
   explicit DeferredReports(std::function<void()> meanwhile) : meanwhile_(std::move(meanwhile)) {}
 
-  /// `step` lacks what is in `loss`: [loss, correct], on the device; and its norm, where that is late: it must be
+  /// `step` lacks what is in `loss`: [loss, correct, terms...], on the device; and its norm, where that is late: it must be
   /// heard before the next add().
   void add(const StepReport& step, const at::Tensor& loss, const Report& report, LateNorm norm = nullptr);
   /// Waits for all of them, whose norms were heard.

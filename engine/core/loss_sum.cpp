@@ -9,38 +9,42 @@
 
 namespace stagecraft {
 
-LossSum::LossSum(at::Device device) {
+LossSum::LossSum(std::size_t numbers, at::Device device) {
+  const auto count = static_cast<std::int64_t>(numbers);
   if (device.is_cpu()) {
-    numbers_ = std::make_unique<std::array<double, 2>>();
-    sum_ = at::from_blob(numbers_->data(), {2}, at::kDouble);
+    numbers_.resize(numbers);
+    sum_ = at::from_blob(numbers_.data(), {count}, at::kDouble);
   } else {
-    sum_ = at::zeros({2}, at::TensorOptions(device).dtype(at::kDouble));
+    sum_ = at::zeros({count}, at::TensorOptions(device).dtype(at::kDouble));
   }
 }
 
 // On the CPU numbers are added as numbers: an operator of LibTorch's takes as long as a small layer.
 void LossSum::add(const LossValue& value) {
-  const auto is_number = [](const at::Tensor& one) {
-    return one.is_cpu() && one.scalar_type() == at::kDouble;
+  const auto are_numbers = [](const at::Tensor& some) {
+    return !some.defined() || (some.is_cpu() && some.scalar_type() == at::kDouble && some.is_contiguous());
   };
-  if (numbers_ != nullptr && is_number(value.loss) &&
-      (!value.correct.defined() || is_number(value.correct))) {
-    (*numbers_)[0] += *value.loss.const_data_ptr<double>();
-    if (value.correct.defined()) (*numbers_)[1] += *value.correct.const_data_ptr<double>();
+  if (!numbers_.empty() && are_numbers(value.loss) && are_numbers(value.correct) &&
+      are_numbers(value.terms)) {
+    numbers_[0] += *value.loss.const_data_ptr<double>();
+    if (value.correct.defined()) numbers_[1] += *value.correct.const_data_ptr<double>();
+    if (!value.terms.defined()) return;
+    const double* const terms = value.terms.const_data_ptr<double>();
+    for (std::size_t i = 2; i < numbers_.size(); ++i) numbers_[i] += terms[i - 2];
     return;
   }
   sum_.select(0, 0).add_(value.loss);
   if (value.correct.defined()) sum_.select(0, 1).add_(value.correct);
+  if (value.terms.defined()) sum_.narrow(0, 2, sum_.size(0) - 2).add_(value.terms);
 }
 
 void LossSum::add(const at::Tensor& values) {
-  if (numbers_ == nullptr || !values.is_contiguous()) {
+  if (numbers_.empty() || !values.is_contiguous()) {
     sum_.add_(values);
     return;
   }
   const double* const others = values.const_data_ptr<double>();
-  (*numbers_)[0] += others[0];
-  (*numbers_)[1] += others[1];
+  for (std::size_t i = 0; i < numbers_.size(); ++i) numbers_[i] += others[i];
 }
 
 at::Tensor LossSum::values() const { return sum_.clone(); }

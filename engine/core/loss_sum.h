@@ -1,37 +1,38 @@
 #pragma once
 
-// The loss and the right predictions of a group's micro-batches, added up on the device that makes them, and
-// read on the host when the device has got there, not before.
+// The loss, the right predictions and the loss's terms of a group's micro-batches, added up on the device that makes
+// them, and read on the host when the device has got there, not before.
 
 #include "models/losses/loss.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
 
-#include <array>
+#include <cstdint>
 #include <functional>
 #include <limits>
-#include <memory>
 #include <optional>
+#include <vector>
 
 namespace stagecraft {
 
 class LossSum {
  public:
-  explicit LossSum(at::Device device);
+  /// `numbers`: of loss_numbers() (models/losses/loss.h).
+  LossSum(std::size_t numbers, at::Device device);
 
   void add(const LossValue& value);
   /// The sum of another replica: what values() was there.
   void add(const at::Tensor& values);
-  /// Both become NaN: there is nothing that a mean could be of. A loss alone that is NaN leaves right predictions a
+  /// All become NaN: there is nothing that a mean could be of. A loss alone that is NaN leaves right predictions a
   /// number.
   void spoil() { sum_.fill_(std::numeric_limits<double>::quiet_NaN()); }
-  /// [loss, correct] in double precision, on the device. No later add() changes it.
+  /// [loss, correct, terms...] in double precision, on the device. No later add() changes it.
   [[nodiscard]] at::Tensor values() const;
 
  private:
   /// On the CPU the numbers lie here: they belong to a report, not to the model's memory.
-  std::unique_ptr<std::array<double, 2>> numbers_;
+  std::vector<double> numbers_;
   at::Tensor sum_;
 };
 
@@ -47,6 +48,7 @@ class AsyncScalars {
   void await(const std::function<void()>& meanwhile) const;
   /// Double precision. They have arrived.
   [[nodiscard]] double operator[](std::int64_t i) const;
+  [[nodiscard]] std::int64_t size() const { return host_.numel(); }
 
  private:
   at::Tensor host_;

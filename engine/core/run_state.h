@@ -38,8 +38,8 @@ struct RunState {
            Transport& its_transport, WorkerOptions its_options, std::optional<LossScale> scale)
       : transport(its_transport),
         options(std::move(its_options)),
-        boundaries(model.model, model.stage_layers, placement, options.micro_batch_size, options.device,
-                   transport, options.poison_released_slots),
+        boundaries(model, placement, options.micro_batch_size, options.device, transport,
+                   options.poison_released_slots),
         recorder(transport.rank(), options.record_steps, options.device),
         sums(model, stages, transport, options.device, recorder),
         gate(model, stages, transport, options, scale),

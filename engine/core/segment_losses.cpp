@@ -9,7 +9,12 @@ namespace stagecraft {
 
 SegmentLosses::SegmentLosses(const StagedModel& model, const RankProgram& program, const Segment& segment,
                              const SampleOrder& order, const UnitCounter* units, at::Device device)
-    : program_(program), segment_(segment), units_(units), device_(device), groups_(program.groups.size()) {
+    : program_(program),
+      segment_(segment),
+      units_(units),
+      numbers_(loss_numbers(model.loss)),
+      device_(device),
+      groups_(program.groups.size()) {
   STAGECRAFT_CHECK(program.header.kind == segment.kind && program.header.group_sizes == segment.group_sizes &&
                        program.group_of.size() == segment.micro_batches.size(),
                    "the program was made for another segment");
@@ -41,7 +46,7 @@ double SegmentLosses::share_of(MicroBatch micro_batch) {
 
 void SegmentLosses::add(MicroBatch micro_batch, const LossValue& value) {
   std::optional<LossSum>& sum = groups_[program_.group_of[micro_batch.index()].index()].loss;
-  if (!sum) sum.emplace(device_);
+  if (!sum) sum.emplace(numbers_, device_);
   sum->add(value);
 }
 
@@ -56,13 +61,13 @@ at::Tensor SegmentLosses::report(Group number, Boundaries& boundaries) {
   const StageId last_stage{placement.stages() - 1};
   const std::vector<Rank>& reporters = placement.ranks[last_stage.index()];
   const bool gathers = program_.rank == placement.ranks[0].front();
-  LossSum all(device_);
+  LossSum all(numbers_, device_);
   for (std::size_t replica = 0; replica < reporters.size(); ++replica) {
     const Tag tag = Tag::loss(last_stage, number, static_cast<int>(replica));
     const bool mine = reporters[replica] == program_.rank;
     if (mine && has_no_unit(group)) group.loss->spoil();
     if (mine && !gathers) {
-      if (!group.loss) group.loss.emplace(device_);  // left before its first micro-batch
+      if (!group.loss) group.loss.emplace(numbers_, device_);  // left before its first micro-batch
       boundaries.put(tag, group.loss->values());
       return {};
     }

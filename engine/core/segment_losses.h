@@ -11,6 +11,7 @@
 #include "models/data/sample_order.h"
 #include "schedules/program/segments.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -38,7 +39,7 @@ class SegmentLosses {
   void add(MicroBatch micro_batch, const LossValue& value);
 
   /// Carries out Op::report_loss: hands this rank's part to `boundaries`, or, on the rank that reports, takes
-  /// the others from there. Returns [loss, correct] of the group, on the device; undefined on ranks that only
+  /// the others from there. Returns [loss, correct, terms...] of the group, on the device; undefined on ranks that only
   /// hand theirs on.
   [[nodiscard]] at::Tensor report(Group group, Boundaries& boundaries);
 
@@ -55,6 +56,7 @@ class SegmentLosses {
   const RankProgram& program_;
   const Segment& segment_;
   const UnitCounter* units_;
+  std::size_t numbers_;  ///< of a report
   at::Device device_;
   std::vector<BatchSize> sizes_;  ///< by micro-batch
   std::vector<GroupState> groups_;

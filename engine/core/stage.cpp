@@ -283,9 +283,9 @@ LossValue Stage::forward_loss(Bundle input, ForwardTask task, LossTask loss) {
             const LossValue made =
                 loss_of(output.front(), task.fields, {targets, loss.share}, weights_in(work.pass),
                         task.recomputed_later ? nullptr : &kept.loss, /*count_correct=*/false);
-            return {made.loss, made.correct};
+            return {made.loss, made.correct, made.terms};
           });
-  return {value[0], value[1]};
+  return {value[0], value[1], value[2]};
 }
 
 void Stage::recompute(ForwardTask task) {

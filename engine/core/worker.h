@@ -70,6 +70,7 @@ struct StepReport {
   double loss = 0;  ///< of the mini-batch, by the scaling rule
   /// Validation: right predictions. NaN, as the loss: no target counted, so there is no mean.
   double correct = 0;
+  std::vector<double> terms{};  ///< of the mini-batch as the loss, in the order of Loss::terms
   /// Before clipping; absent where the program has no agree_norm, or the step was skipped.
   std::optional<double> gradient_norm;
   std::optional<double> loss_scale;  ///< float16: of this step

@@ -86,6 +86,7 @@ std::string text_of(const StepReport* report, const RankSeconds& time) {
                                   report->learning_rate, report->samples, report->tokens});
     if (report->gradient_norm) json["norm"] = *report->gradient_norm;
     if (report->loss_scale) json["loss_scale"] = *report->loss_scale;
+    json["terms"] = report->terms;
   }
   // Not as text: a loss may be no number.
   const std::vector<std::uint8_t> bytes = Json::to_msgpack(json);
@@ -108,6 +109,7 @@ void add_from_text(const std::string& text, SessionStep& step) {
   report[6].get_to(step.report.tokens);
   if (json.contains("norm")) step.report.gradient_norm = json["norm"].get<double>();
   if (json.contains("loss_scale")) step.report.loss_scale = json["loss_scale"].get<double>();
+  json.at("terms").get_to(step.report.terms);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "models/losses/loss_factor.h"
 #include "models/tensors/shape_text.h"
 
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -36,6 +37,7 @@ class CapturedLoss final : public Loss, public captured::OfGraphs {
 
   std::vector<std::string> fields() const override { return loss_.fields; }
   bool reads_targets() const override { return false; }
+  const std::vector<std::string>& terms() const override { return loss_.terms; }
   bool is_of_whole_batch() const override { return loss_.of_whole_batch; }
   std::vector<const captured::Graph*> graphs() const override {
     std::vector<const captured::Graph*> all;
@@ -73,7 +75,10 @@ class CapturedLoss final : public Loss, public captured::OfGraphs {
     if (kept != nullptr) kept->form = number;
     if (share == 0) {
       if (kept != nullptr) kept->for_input = {about};
-      return {at::zeros({}, output.options().dtype(at::kDouble)), {}};
+      const at::TensorOptions numbers = output.options().dtype(at::kDouble);
+      return {at::zeros({}, numbers),
+              {},
+              terms().empty() ? at::Tensor() : at::zeros({count_of_terms()}, numbers)};
     }
     std::vector<c10::IValue> frame;
     frame.emplace_back(output);
@@ -83,13 +88,23 @@ class CapturedLoss final : public Loss, public captured::OfGraphs {
     const Programs& programs = form.loss().replay->at(*b, output.device());
     Tensors made = (kept != nullptr ? programs.forward_keeping : programs.evaluate).run(std::move(frame), {});
     if (kept != nullptr) {
-      kept->for_input.assign(std::make_move_iterator(made.begin() + 1), std::make_move_iterator(made.end()));
+      const auto behind = made.begin() + 1 + count_of_terms();
+      kept->for_input.assign(std::make_move_iterator(behind), std::make_move_iterator(made.end()));
       kept->for_input.push_back(about);
       if (data.weights.defined()) kept->for_weight = {data.weights};
     }
-    at::Tensor loss = made.front().to(at::kDouble);
-    share_in(data.weights, share).multiply(loss);
-    return {loss, {}};
+    // Not in place: of a loss in double precision the backward may read what the graph made.
+    const LossFactor factor = share_in(data.weights, share);
+    LossValue value{.loss = factor.times(made.front().to(at::kDouble)), .correct = {}};
+    if (!terms().empty()) {
+      Tensors numbers;
+      for (std::int64_t i = 1; i <= count_of_terms(); ++i) {
+        numbers.push_back(made[static_cast<std::size_t>(i)].to(at::kDouble));
+      }
+      value.terms = at::stack(numbers);
+      factor.multiply(value.terms);
+    }
+    return value;
   }
 
   at::Tensor backward(Kept& kept, double scale) const override {
@@ -108,6 +123,10 @@ class CapturedLoss final : public Loss, public captured::OfGraphs {
     std::vector<c10::IValue> frame;
     frame.emplace_back((kept_share(weights) * kept_scale(weights, scale))
                            .as(at::TensorOptions(device).dtype(graph.outputs[0].dtype)));
+    for (std::size_t i = 1; i < graph.outputs.size(); ++i) {
+      if (c10::isFloatingType(graph.outputs[i].dtype))
+        frame.emplace_back(at::Tensor());  // terms have no gradient
+    }
     for (const at::Tensor& constant : form.constants) frame.emplace_back(constant.to(device));
     for (at::Tensor& tensor : taken) frame.emplace_back(std::move(tensor));
     return form.loss().replay->at(b, device).backward_input.run(std::move(frame), {}).front();
@@ -142,6 +161,8 @@ class CapturedLoss final : public Loss, public captured::OfGraphs {
     std::shared_ptr<const ModelFolder> folder;
     Tensors constants;
   };
+
+  [[nodiscard]] std::int64_t count_of_terms() const { return static_cast<std::int64_t>(loss_.terms.size()); }
 
   /// The first where none fits: it says what does not.
   std::size_t form_for(const at::Tensor& output, const FieldTensors& fields) const {

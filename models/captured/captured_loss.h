@@ -1,7 +1,7 @@
 #pragma once
 
 // The loss that a captured model brings (docs/reference/model_folder.md): a graph from the model's output and
-// fields of the batch to one number.
+// fields of the batch to one number, and to the terms that it reports.
 
 #include "models/captured/model_folder.h"
 #include "models/losses/loss.h"

@@ -8,6 +8,7 @@
 #include "models/captured/format/manifest.h"
 #include "models/captured/shorter_model.h"
 #include "models/layers/registry.h"
+#include "models/losses/term_names.h"
 #include "models/tensors/safetensors.h"
 
 #include <c10/core/InferenceMode.h>
@@ -34,6 +35,7 @@ std::string differences(const Checked& checked) {
   std::vector<std::string> parts;
   if (checked.output != "equal") parts.emplace_back("the output differs");
   if (checked.loss.value_or("equal") != "equal") parts.emplace_back("the loss differs");
+  if (checked.terms.value_or("equal") != "equal") parts.emplace_back("terms of the loss differ");
   if (checked.evaluation != "equal") parts.emplace_back("evaluation differs");
   const auto count = [&](std::int64_t equal, std::int64_t all, const char* what) {
     if (equal != all) parts.push_back(fmt::format("{} of {} {} are equal", equal, all, what));
@@ -182,13 +184,47 @@ class FolderMaker {
     });
   }
 
-  void add_loss(const ManifestLoss& loss) {
-    FolderLoss made{
-        replay_of(loss.graph, at("/loss/graph")), loss.fields, loss.constants, loss.reduction, {}};
-    const Graph& graph = made.replay->graph();
-    if (graph.inputs.size() != 1 || graph.outputs.size() != 1) {
-      throw InputError(at("/loss/graph"), "a loss reads one tensor, the model's output, and makes one");
+  void check_terms(const std::vector<std::string>& terms, const Graph& graph) const {
+    if (const std::string why = term_names_refusal(terms); !why.empty())
+      throw InputError(at("/loss/terms"), why);
+    if (graph.outputs.size() != 1 + terms.size()) {
+      throw InputError(
+          at("/loss/graph"),
+          fmt::format("expected one output for the loss and one for each of its {} terms, found {}",
+                      terms.size(), graph.outputs.size()));
     }
+    for (std::size_t i = 0; i < terms.size(); ++i) {
+      const ValueType& type = graph.outputs[1 + i];
+      if (!type.sizes.empty() || c10::isComplexType(type.dtype)) {
+        throw InputError(at("/loss/graph"),
+                         fmt::format("expected one number for the term \"{}\", its output {} is {}", terms[i],
+                                     1 + i, type.text()));
+      }
+      const ValueId gradient = graph.gradient(1 + i);
+      for (const Step& step : graph.backward_input) {
+        for (const Argument& argument : step.arguments) {
+          if (std::find(argument.values.begin(), argument.values.end(), gradient) == argument.values.end())
+            continue;
+          throw InputError(
+              step.place,
+              fmt::format("reads g{}, the gradient of the term \"{}\", which has none", 1 + i, terms[i]));
+        }
+      }
+    }
+  }
+
+  void add_loss(const ManifestLoss& loss) {
+    FolderLoss made{replay_of(loss.graph, at("/loss/graph")),
+                    loss.fields,
+                    loss.constants,
+                    loss.terms,
+                    loss.reduction,
+                    {}};
+    const Graph& graph = made.replay->graph();
+    if (graph.inputs.size() != 1) {
+      throw InputError(at("/loss/graph"), "a loss reads one tensor, the model's output");
+    }
+    check_terms(loss.terms, graph);
     require_same(graph.inputs[0], folder_.output, at("/loss/graph"), "the model's output is");
     if (!graph.outputs[0].sizes.empty() || !c10::isFloatingType(graph.outputs[0].dtype)) {
       throw InputError(at("/loss/graph"), fmt::format("expected a loss of one number, its output is {}",
@@ -246,7 +282,8 @@ class FolderMaker {
     check_weights(layer.buffers, graph.buffers, pointer + "/buffers");
     check_weights(layer.constants, graph.constants, pointer + "/constants");
     check_fields(layer.fields, graph.fields, pointer + "/fields");
-    if (graph.outputs.size() == 1 && !graph.outputs[0].depends_on_b()) {
+    if (std::none_of(graph.outputs.begin(), graph.outputs.end(),
+                     [](const ValueType& type) { return type.depends_on_b(); })) {
       throw InputError(at(pointer + "/graph"), "its output has no dimension of samples");
     }
     for (std::size_t j = 0; j < layer.parameters.size(); ++j)

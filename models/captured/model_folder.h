@@ -53,8 +53,9 @@ struct FolderUnits {
 };
 
 struct FolderLoss {
-  std::shared_ptr<const Replay> replay;  ///< from the model's output to one number
+  std::shared_ptr<const Replay> replay;  ///< from the model's output to one number, and to the terms
   std::vector<std::string> fields, constants;
+  std::vector<std::string> terms;  ///< as in Loss: the graph makes one number of each behind the loss
   Reduction reduction = Reduction::mean;
   std::optional<FolderUnits> units;  ///< absent: samples
   bool of_whole_batch = false;       ///< as in Loss

@@ -85,6 +85,7 @@ class Comparison {
     if (!whole_.loss) return;
     const FolderLoss &one = *whole_.loss, &other = *shorter.loss;
     require(one.fields == other.fields, "/loss/fields", "the loss reads others there");
+    require(one.terms == other.terms, "/loss/terms", "the loss has others there");
     require(one.of_whole_batch == other.of_whole_batch, "/loss/of_whole_batch", "the loss has another there");
     require(one.reduction == other.reduction, "/loss/reduction", "the loss has another there");
     require(one.units == other.units, "/loss/units", "the loss counts others there");

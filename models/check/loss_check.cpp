@@ -44,9 +44,12 @@ class LossTrier {
   }
 
  private:
-  at::Tensor forward(const at::Tensor& output, double share, Kept* kept) const {
+  LossValue values(const at::Tensor& output, double share, Kept* kept) const {
     const LossData data = loss_.reads_targets() ? LossData(trial_.targets) : LossData(trial_.fields);
-    return run_loss(loss_, output, data, share, kept, /*count_correct=*/false).loss;
+    return run_loss(loss_, output, data, share, kept, /*count_correct=*/false);
+  }
+  at::Tensor forward(const at::Tensor& output, double share, Kept* kept) const {
+    return values(output, share, kept).loss;
   }
   double value(const at::Tensor& output, double share, Kept* kept) const {
     return forward(output, share, kept).item<double>();
@@ -110,6 +113,17 @@ class LossTrier {
     const double half = value(output_.clone(), 0.5, nullptr);
     require(std::abs(half - loss / 2) <= 1e-4 * std::abs(loss),
             "the loss does not follow its share of the mini-batch: factor(share, terms) has it");
+    if (!loss_.terms().empty()) {
+      const at::Tensor terms = values(output_.clone(), 1, nullptr).terms;
+      const at::Tensor of_half = values(output_.clone(), 0.5, nullptr).terms;
+      require((of_half - terms / 2)
+                  .abs()
+                  .le(terms.abs() * 1e-4)
+                  .logical_or(terms.isfinite().logical_not())
+                  .all()
+                  .item<bool>(),
+              "its terms do not follow their share of the mini-batch, as the loss does");
+    }
     require(scales(0.5, 1), "the gradient does not follow the share of the mini-batch");
     require(scales(1, 4), "the gradient does not follow `scale`, which loss scaling sets");
     if (loss_.reads_weights()) from_memory(0.3, 5);

@@ -9,6 +9,7 @@
 //
 //   losses().add<HingeSettings>("hinge", make_hinge);
 
+#include "base/ids.h"
 #include "base/registry.h"
 #include "models/layers/layer.h"
 #include "models/tensors/batch_fields.h"
@@ -17,6 +18,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -35,6 +37,7 @@ inline constexpr std::array enum_names<Reduction>{"mean", "sum"};
 struct LossValue {
   at::Tensor loss;     ///< weighted by `share`: adds up over micro-batches
   at::Tensor correct;  ///< right predictions; undefined where they are not counted
+  at::Tensor terms{};  ///< [Loss::terms().size()], weighted as the loss is; undefined where there are none
 };
 
 class LossFactor;
@@ -96,6 +99,10 @@ class Loss {
     return std::nullopt;
   }
 
+  /// Names of the numbers that it reports beside the loss, such as its parts: LossValue::terms in their order.
+  /// Nothing is trained by them. As models/losses/term_names.h has them, none twice.
+  [[nodiscard]] virtual const std::vector<std::string>& terms() const;
+
   /// Of a model's own loss: what tells it from another. In fingerprints.
   [[nodiscard]] virtual std::string details() const { return ""; }
 
@@ -120,6 +127,12 @@ class Loss {
  private:
   Reduction reduction_;
 };
+
+/// Numbers of a loss report: the loss, the right predictions, then the terms.
+[[nodiscard]] inline std::size_t loss_numbers(const Loss& loss) { return 2 + loss.terms().size(); }
+[[nodiscard]] inline Bytes loss_report_bytes(const Loss& loss) {
+  return Bytes{static_cast<std::int64_t>(loss_numbers(loss) * sizeof(double))};
+}
 
 struct LossKind {
   using Site = Reduction;

@@ -2,6 +2,7 @@
 #include "models/losses/cross_entropy.h"
 #include "models/losses/loss.h"
 #include "models/losses/mean_squared_error.h"
+#include "models/losses/term_names.h"
 #include "models/tensors/libtorch_error.h"
 
 #include <fmt/format.h>
@@ -29,11 +30,18 @@ std::int64_t Loss::units(const FieldTensors&) const {
   throw InternalError("the loss weighs micro-batches by their samples");
 }
 
+const std::vector<std::string>& Loss::terms() const {
+  static const std::vector<std::string> none;
+  return none;
+}
+
 std::shared_ptr<const Loss> LossConfig::make() const {
   return named([&] { return fmt::format("loss \"{}\"", type.name()); },
                [&] {
                  std::shared_ptr<const Loss> loss = type.make(reduction);
                  if (loss == nullptr) throw InternalError("what makes it gives a null pointer");
+                 if (const std::string why = term_names_refusal(loss->terms()); !why.empty())
+                   throw InternalError("its terms: " + why);
                  return loss;
                },
                PlaceInput::no);

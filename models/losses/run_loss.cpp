@@ -25,6 +25,16 @@ void require_number(const at::Tensor& value, const char* what) {
                                   shape_text(value.sizes())));
 }
 
+void require_terms(const Loss& loss, const at::Tensor& terms) {
+  const auto count = static_cast<std::int64_t>(loss.terms().size());
+  if (!terms.defined() && count == 0) return;
+  if (terms.defined() && terms.dim() == 1 && terms.size(0) == count && terms.scalar_type() == at::kDouble)
+    return;
+  throw InternalError(
+      fmt::format("its terms are {}, expected {} numbers in double precision",
+                  terms.defined() ? "of shape " + shape_text(terms.sizes()) : "an undefined tensor", count));
+}
+
 }  // namespace
 
 LossValue run_loss(const Loss& loss, const at::Tensor& output, const LossData& data, double share, Kept* kept,
@@ -33,6 +43,7 @@ LossValue run_loss(const Loss& loss, const at::Tensor& output, const LossData& d
                [&] {
                  LossValue value = loss.forward(output, data, share, kept, count_correct);
                  require_number(value.loss, "the value");
+                 require_terms(loss, value.terms);
                  if (value.correct.defined()) require_number(value.correct, "the count of right predictions");
                  return value;
                });

@@ -1,7 +1,7 @@
 #pragma once
 
 // A loss's two halves as a pipeline calls them. A loss may be anybody's: what it throws names it, and a loss that is
-// no single number, or an undefined gradient, is an InternalError.
+// no single number, terms of another number than its names, or an undefined gradient, is an InternalError.
 
 #include "models/losses/loss.h"
 

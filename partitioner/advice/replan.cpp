@@ -79,6 +79,7 @@ PlanRequest request_of(const Plan& running, const SearchBudget& search) {
 Plan priced_again(Plan plan, const Profile& profile, const Cluster& cluster) {
   CostTable& costs = plan.costs.emplace();
   costs.network = cluster.network();
+  costs.loss = profile.at(plan.micro_batch_size).loss_report();
   costs.stages = expected_costs(plan, profile);
   if (!cluster.speed.empty()) {
     costs.speed.assign(cluster.speed.begin(), cluster.speed.begin() + plan.placement().world());

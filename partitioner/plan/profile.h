@@ -148,6 +148,7 @@ void describe(auto& v, FieldBytes& f) {
 struct Measurement {
   std::int64_t micro_batch = 1;
   Bytes input, read{}, targets;
+  std::optional<Bytes> loss{};  ///< of a loss report, where it has more than the loss itself (loss_report())
   std::vector<FieldBytes> fields{};
   std::vector<LayerProfile> layers;
 
@@ -160,6 +161,7 @@ struct Measurement {
     while (layer < static_cast<int>(layers.size()) && layers[to_size(layer)].frozen.value_or(false)) ++layer;
     return layer;
   }
+  [[nodiscard]] Bytes loss_report() const { return loss.value_or(CostTable{}.loss); }
   [[nodiscard]] Bytes input_of(int layer) const {
     return layer == 0 ? input : layers[to_size(layer - 1)].output;
   }
@@ -171,6 +173,7 @@ void describe(auto& v, Measurement& m) {
   v.optional("input_bytes", m.input, "one micro-batch of the model's input");
   v.optional("targets_bytes", m.targets, "one micro-batch of what the loss compares with");
   v.optional("fields", m.fields, "fields of the batch that layers read besides their inputs");
+  v.optional("loss_bytes", m.loss, "payload of a loss report; absent: 16, the loss has no terms");
   v.required("layers", m.layers, "in model order; the last computes the loss", json::non_empty());
 }
 

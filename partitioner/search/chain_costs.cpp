@@ -2,7 +2,7 @@
 
 namespace stagecraft::planning {
 
-ChainCosts::ChainCosts(const Measurement& measurement) {
+ChainCosts::ChainCosts(const Measurement& measurement) : loss_report_(measurement.loss_report()) {
   until_.reserve(measurement.layers.size() + 1);
   until_.emplace_back();
   boundaries_.reserve(measurement.layers.size() + 1);

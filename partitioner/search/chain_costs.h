@@ -33,6 +33,7 @@ class ChainCosts {
   }
   /// What enters `layer`, from the layer before or, of layer 0, from the data; and its gradient.
   [[nodiscard]] Bytes boundary(int layer) const { return boundaries_[to_size(layer)]; }
+  [[nodiscard]] Bytes loss_report() const { return loss_report_; }
   /// Times, parameters and boundaries; no memory.
   [[nodiscard]] StageCosts stage(int first, int last) const;
 
@@ -45,6 +46,7 @@ class ChainCosts {
 
   std::vector<Until> until_;  // of all layers before
   std::vector<Bytes> boundaries_;
+  Bytes loss_report_;
 };
 
 }  // namespace stagecraft::planning

@@ -162,6 +162,7 @@ Plan PlanMaker::plan_of(const Layout& layout, const std::vector<int>& cuts,
   plan.micro_batch_size = request_.micro_batch_size;
   CostTable& costs = plan.costs.emplace();
   costs.network = network_;
+  costs.loss = measurement_.loss_report();
   const int stages = static_cast<int>(cuts.size()) + 1;
   const Placement placement = layout.placement();
   for (int stage = 0; stage < stages; ++stage) {

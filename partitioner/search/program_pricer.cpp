@@ -59,6 +59,7 @@ ProgramPricer::ProgramPricer(const Schedule& schedule, ScheduleRequest request, 
       ordered_(by_replica && schedule.orders_by_time) {
   costs_.network = costs.network();
   costs_.speed = costs.speed();
+  costs_.loss = costs.chain().loss_report();
   costs_.stages.resize(to_size(costs.stages()));
   if (schedule_.orders_by_time) return;
   request_.recompute.resize(costs_.stages.size(), Recompute::none);

@@ -209,12 +209,16 @@ class PySession {
     return *session_;
   }
 
-  static py::dict dict_of(const SessionStep& step) {
+  [[nodiscard]] py::dict dict_of(const SessionStep& step) const {
     const StepReport& report = step.report;
     py::dict made;
     made["step"] = report.step;
     made["loss"] = report.loss;
     made["correct"] = report.correct;
+    py::dict terms;
+    const std::vector<std::string>& names = its().setup().inputs().loss->terms();
+    for (std::size_t i = 0; i < names.size(); ++i) terms[py::str(names[i])] = report.terms.at(i);
+    made["terms"] = terms;
     made["norm"] = report.gradient_norm;
     made["loss_scale"] = report.loss_scale;
     made["skipped"] = report.skipped;

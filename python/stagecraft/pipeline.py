@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -60,6 +60,7 @@ class Step:
     skipped: bool  # the gradient was not finite, and the weights are as before
     loss_scale: float | None  # of fp16
     ranks: tuple[RankTime, ...]
+    terms: Mapping[str, float] = field(default_factory=dict)  # of the loss, weighted as it is; by name
 
 
 class Pipeline:
@@ -339,7 +340,8 @@ def pipeline(
         the first is the input; forward(*xs) has xs0, xs1 and so on. Tensors are on the CPU, [samples, ...].
         Its samples are those of one optimizer step.
     loss: a function of (what the module returns, the batch as a mapping by names) that returns a tensor of
-        one number, a mean or a sum over samples or labels; "cross_entropy" or "mse" of the output and the
+        one number, a mean or a sum over samples or labels, or {"loss": it, "ce": ...} with terms that steps
+        say beside it; "cross_entropy" or "mse" of the output and the
         target; or None: the loss that the module returns.
     optimizer: stagecraft.AdamW(lr=...) and others, or a new instance of torch.optim with the module's
         parameters, of which settings and groups are read.
@@ -464,4 +466,5 @@ def _step_of(made: dict[str, Any]) -> Step:
         skipped=made["skipped"],
         loss_scale=made["loss_scale"],
         ranks=tuple(RankTime(*rank) for rank in made["ranks"]),
+        terms=made["terms"],
     )

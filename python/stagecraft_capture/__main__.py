@@ -101,6 +101,7 @@ def parse(given: list[str] | None = None) -> argparse.Namespace:
         metavar="LOSS",
         help=(
             "cross_entropy or mse against the data's targets, or FILE.py:NAME, a function of (output, batch)"
+            " that returns the loss, or {'loss': ..., 'NAME': ...} with terms to report"
         ),
     )
     parser.add_argument(
@@ -235,13 +236,17 @@ def strip_prefix(layers: list[Layer], prefix: str) -> None:
 
 def all_equal(checked: Json) -> bool:
     counts = checked["equal"] == checked["gradients"] and checked["buffers_equal"] == checked["buffers"]
-    return counts and all(checked.get(part, "equal") == "equal" for part in ("output", "loss", "evaluation"))
+    return counts and all(
+        checked.get(part, "equal") == "equal" for part in ("output", "loss", "terms", "evaluation")
+    )
 
 
 def said(checked: Json) -> str:
-    parts = [part for part in ("output", "loss") if part in checked]
+    parts = [part for part in ("output", "loss", "terms") if part in checked]
     text = ", ".join(
-        f"{part} {'equals' if checked[part] == 'equal' else 'DIFFERS from'} eager's" for part in parts
+        f"{part} {'DIFFERS from' if checked[part] != 'equal' else 'equal' if part == 'terms' else 'equals'}"
+        " eager's"
+        for part in parts
     )
     text += ", output in evaluation DIFFERS from eager's" if checked["evaluation"] != "equal" else ""
     text += f", {checked['equal']} of {checked['gradients']} gradients equal eager's"

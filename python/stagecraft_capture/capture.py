@@ -60,6 +60,7 @@ class Layer:
 class Model:
     layers: list[Layer]
     loss: Layer | None = None
+    terms: list[str] = field(default_factory=list)  # names of what its graph makes behind the loss
     units: Json | None = None  # what a mean counts, as the manifest has it; None: samples
     reduction: str = "mean"  # or "sum", or "whole": neither, of reduction_of
     unread: dict[int, list[tuple[int, fx.Node]]] = field(
@@ -106,6 +107,7 @@ def cut_and_fitted(
 ) -> Model:
     exported, sizes, fake = exports.by_mode, exports.sizes, mode_of(module)
     refuse_shared_with_parameters(module, exported[True][RUN])
+    require_same_terms(exported)
     changing = set().union(*(composite.changing for composite in exported[True].values()))
     for composite in (c for at in exported.values() for c in at.values()):
         composite.changing = changing  # evaluation reads what training changes
@@ -142,7 +144,29 @@ def cut_and_fitted(
         layers.append(Layer(name, reads, makes, tensors=tensors, **graphs[about]))
     loss = layers.pop() if has_loss else None
     unread = {b: composite.unread for b, composite in exported[True].items()}
-    return Model(layers, loss, units, reduction, unread, changes, joined, sizes, exports.fails)
+    return Model(
+        layers,
+        loss,
+        list(exported[True][RUN].terms),
+        units,
+        reduction,
+        unread,
+        changes,
+        joined,
+        sizes,
+        exports.fails,
+    )
+
+
+def require_same_terms(exported: Modes) -> None:
+    """A run has a number of each term for every step and every validation."""
+    training, evaluation = (set(exported[mode][RUN].terms) for mode in (True, False))
+    if training != evaluation:
+        only = "training" if training - evaluation else "evaluation"
+        raise CaptureError(
+            f"the loss has the term {min(training ^ evaluation)!r} in {only} alone: return the same terms in"
+            " both, such as output.new_zeros(()) where there is none"
+        )
 
 
 def loss_units(exported: Modes, cuts: Cuts, batch: Batch, b: int) -> tuple[Json | None, str]:

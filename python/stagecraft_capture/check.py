@@ -20,6 +20,7 @@ from .reach import Snapshot
 from .replay import Replayed
 from .seams import MODEL_INPUT
 from .state import is_followed, may_be_left_out, refusal, same_results, state_at, where
+from .terms import of_module
 from .users_code import running
 
 if TYPE_CHECKING:
@@ -127,9 +128,9 @@ class Layers:
 
     def outputs(
         self, run: Callable[[Replayed], Callable[..., Any]], batch: dict[str, torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The output, and the loss. Each layer reads what others have left, and what goes through it is its
-        own output from then on. `run`: of Replayed."""
+    ) -> tuple[torch.Tensor, torch.Tensor | None, list[torch.Tensor]]:
+        """The output, the loss and its terms. Each layer reads what others have left, and what goes through
+        it is its own output from then on. `run`: of Replayed."""
         values = {MODEL_INPUT: next(iter(batch.values()))}
         for layer, replayed in zip(self.model.layers, self.replayed):
             try:
@@ -138,7 +139,8 @@ class Layers:
                 raise CaptureError(f"module {layer.name.removeprefix('wrapped.')!r}: {error}") from error
             values.update(zip(layer.makes, made))
         (found,) = values.values()
-        return found, run(self.loss)([found], batch)[0] if self.loss else None
+        loss, *terms = run(self.loss)([found], batch) if self.loss else [None]
+        return found, loss, terms
 
     def gradients(self, g: torch.Tensor) -> dict[str, torch.Tensor | None]:
         """Of parameters by name. `g`: of the loss, or of the output where there is none."""
@@ -195,8 +197,10 @@ def check(module: torch.nn.Module, model: Model, batch: dict[str, torch.Tensor])
 def compared(module: torch.nn.Module, model: Model, batch: dict[str, torch.Tensor], start: Snapshot) -> Json:
     compare, layers, model.changes.in_evaluation = Comparison(), Layers(model), []
 
-    def results(made: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
-        return (handed_to_loss(made[0]), made[1]) if model.loss else (made, None)
+    def results(made: Any) -> tuple[torch.Tensor, torch.Tensor | None, list[torch.Tensor]]:
+        if model.loss is None:
+            return made, None, []
+        return handed_to_loss(made[0]), made[1], list(of_module(made).values())
 
     words: dict[str, str] = {}
     equal: set[str] | None = None
@@ -207,9 +211,10 @@ def compared(module: torch.nn.Module, model: Model, batch: dict[str, torch.Tenso
 
     def note_evaluation() -> None:
         with torch.no_grad(), without_fast_path():
-            expected = results(in_eager_mode(module.eval(), batch))
-            found = layers.outputs(lambda layer: layer.evaluate, batch)
-        note("evaluation", all(compare.equal(f, e) for f, e in zip(found, expected) if e is not None))
+            *expected, terms = results(in_eager_mode(module.eval(), batch))
+            *found, found_terms = layers.outputs(lambda layer: layer.evaluate, batch)
+        both = [*zip(found, expected), *zip(found_terms, terms)]
+        note("evaluation", all(compare.equal(f, e) for f, e in both if e is not None))
 
     in_evaluation = Snapshot(module.eval(), model.changes.parameters)
     note_evaluation()
@@ -229,13 +234,15 @@ def compared(module: torch.nn.Module, model: Model, batch: dict[str, torch.Tenso
     for forward in range(FORWARDS):
         given = in_turn(batch, forward)
         torch.manual_seed(1 + forward)
-        output, loss = results(in_eager_mode(module, given))
+        output, loss, terms = results(in_eager_mode(module, given))
         torch.manual_seed(1 + forward)
         with torch.no_grad(), drawing_as_eager(model.unread, next(iter(batch.values())).shape[0]):
-            found, found_loss = layers.outputs(lambda layer: layer.forward, given)
+            found, found_loss, found_terms = layers.outputs(lambda layer: layer.forward, given)
         note("output", compare.equal(found, output.detach()))
         if loss is not None:
             note("loss", compare.equal(found_loss, loss.detach()))
+        for found_term, term in zip(found_terms, terms):
+            note("terms", compare.equal(found_term, term))
         g = (
             torch.randn(output.shape, generator=torch.Generator().manual_seed(2)).to(output.dtype)
             if loss is None
@@ -271,7 +278,7 @@ def compared(module: torch.nn.Module, model: Model, batch: dict[str, torch.Tenso
         same_now = {name for name in buffers if compare.equal(held[name], state[name].detach())}
         buffers_equal = same_now if buffers_equal is None else buffers_equal & same_now
     note_evaluation()  # with the buffers as training has left them, of each layer its own
-    words = {part: words[part] for part in ("output", "loss", "evaluation") if part in words}
+    words = {part: words[part] for part in ("output", "loss", "terms", "evaluation") if part in words}
     return {
         **words,
         "gradients": len(of_both),

@@ -36,7 +36,8 @@ from .quick import quick
 from .reach import Snapshot
 from .real_strides import real_strides
 from .stack_traces import with_users_frames
-from .torch_private import HigherOrderOperator
+from .terms import of_module
+from .torch_private import HigherOrderOperator, pytree
 from .transforms import refuse_constants, refuse_foreign, without_derivatives
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Composite:
     fields: dict  # placeholder -> name, of all fields of the batch, the input among them
     output: fx.Node  # the value the model returns
     loss: fx.Node  # the loss behind it, or None
+    terms: dict  # name -> number that is reported beside the loss, without a gradient
     # placeholder -> (kind, name, tensor); kind: parameter, frozen (which has no gradient), buffer, constant
     tensors: dict
     nodes: list  # the operators, in order
@@ -254,10 +256,12 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
     pool_by_means(graph)
     results = next(n for n in graph.nodes if n.op == "output").args[0]
     outputs = [n for n in results if isinstance(n, fx.Node)]
-    if len(outputs) != (2 if has_loss else 1):
+    terms = terms_of(program) if has_loss else []
+    if len(outputs) != (2 + len(terms) if has_loss else 1):
         raise CaptureError(
             f"the model returns {len(outputs)} tensors; make it return the one that the loss reads"
         )
+    reported = {name: as_term(graph, node) for name, node in zip(terms, outputs[2:])}
     nodes = [n for n in graph.nodes if n.op == "call_function"]
     composite = Composite(
         graph,
@@ -265,6 +269,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
         dict(zip(fields, inputs)),
         outputs[0],
         outputs[1] if has_loss else None,
+        reported,
         tensors,
         nodes,
     )
@@ -274,6 +279,23 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
     composite.unread = unread_draws(drawing, set(composite.nodes))
     refuse_dependent(composite.nodes)
     return composite
+
+
+def terms_of(program: torch.export.ExportedProgram) -> list[str]:
+    """Names of what a module with a loss returns behind it, in the order of its results."""
+    spec = program.call_spec.out_spec
+    assert spec is not None
+    made, _assigned = pytree.tree_unflatten(range(spec.num_leaves), spec)
+    return list(of_module(made))
+
+
+def as_term(graph: fx.Graph, node: fx.Node) -> fx.Node:
+    """The number as a node that nothing else is, and that no gradient goes through."""
+    results = next(n for n in graph.nodes if n.op == "output")
+    with graph.inserting_before(results):
+        detached = graph.call_function(ATEN.detach.default, (node,))
+    detached.meta = dict(node.meta)
+    return detached
 
 
 def is_idle_dropout(node: fx.Node) -> bool:
@@ -309,6 +331,7 @@ def copied(composite: Composite) -> Composite:
         named(composite.fields),
         of(composite.output),
         of(composite.loss),
+        {name: known[node] for name, node in composite.terms.items()},
         named(composite.tensors),
         [known[n] for n in composite.nodes],
     )
@@ -337,8 +360,8 @@ def wanted(composite: Composite) -> list[fx.Node]:
     """The operators that the results need, and those that update buffers (a pooler that nobody reads is left
     out)."""
     needs = dependencies(composite)
-    results = [n for n in (composite.output, composite.loss) if n is not None]
-    outlasting = {storage(n) for n in (*composite.tensors, composite.output, composite.loss) if n is not None}
+    results = [n for n in (composite.output, composite.loss, *composite.terms.values()) if n is not None]
+    outlasting = {storage(n) for n in (*composite.tensors, *results)}
     todo = [*results, *(n for n in composite.nodes if any(storage(w) in outlasting for w in written_by(n)))]
     found = set()
     while todo:

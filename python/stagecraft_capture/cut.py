@@ -136,16 +136,19 @@ def ancestors(node: fx.Node, needs: Needs) -> set[fx.Node]:
 
 
 def take_loss(composite: Composite, needs: Needs, order: list[fx.Node]) -> tuple[list[fx.Node], fx.Node]:
-    """The nodes of the loss, out of `order`, and the value that they read of the model."""
-    wanted = ancestors(composite.loss, needs)
+    """The nodes of the loss and of its terms, and the value that they read of the model. `order`: the nodes
+    that do not follow from constants and fields alone; a term may."""
+    terms = set(composite.terms.values())
+    wanted = ancestors(composite.loss, needs).union(*(ancestors(term, needs) for term in terms))
     of_output = ancestors(composite.output, needs)
-    nodes = [n for n in order if n in wanted and n not in of_output]
     within = set(order)
+    nodes = [n for n in composite.nodes if n in terms or (n in wanted & within and n not in of_output)]
     read = {n for node in nodes for n in needs[node] if n in within and n not in nodes}
     if len(read) != 1:
         places = "; ".join(place_of(n) for n in sorted(read, key=order.index)[:3])
         raise CaptureError(
-            f"the loss reads {len(read)} values of the model ({places}); it may read one, the output"
+            f"the loss{' with its terms' if terms else ''} reads {len(read)} values of the model ({places});"
+            " it may read one, the output"
         )
     for node in nodes:
         held = [composite.tensors[n] for n in node.all_input_nodes if n in composite.tensors]
@@ -210,7 +213,7 @@ def cut(
     output, loss = composite.output, None
     if composite.loss is not None:
         nodes, output = take_loss(composite, needs, order)
-        loss = Piece("loss", nodes, [], [output], [composite.loss])
+        loss = Piece("loss", nodes, [], [output], [composite.loss, *composite.terms.values()])
         order = [n for n in order if n not in set(nodes)]
     position = {n: i for i, n in enumerate(order)}
     last_use = {}

@@ -60,6 +60,7 @@ def loss_of(model: Model) -> Json | None:
         return None
     names = model.loss.tensors.names
     about: Json = {"graph": graph_name(model.loss.graph), "fields": names["f"], "constants": names["c"]}
+    about |= {"terms": model.terms} if model.terms else {}
     about |= {"reduction": "sum"} if model.reduction == "sum" else {}
     about |= {"of_whole_batch": True} if model.reduction == "whole" else {}
     return about | ({"units": model.units} if model.units else {})

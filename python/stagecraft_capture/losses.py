@@ -12,8 +12,9 @@ import torch
 from .batch import Field
 from .calls import called
 from .errors import CaptureError, place_of_function
-from .nodes import name_of
+from .nodes import name_of, needed_by
 from .precision import wide
+from .terms import detached, loss_and_terms
 from .users_code import state_kept
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Fields(dict):
 
 
 class WithLoss(torch.nn.Module):
-    """A module and its loss: from fields of the batch to (output, loss)."""
+    """A module and its loss: from fields of the batch to (output, loss), with terms (output, loss, terms)."""
 
     PREFIX = "wrapped."
 
@@ -78,21 +79,22 @@ class WithLoss(torch.nn.Module):
         output = made if results is None else results.one(made)
         if self.loss is None:
             return output
-        loss = self.loss(made if results is None else results.again(made, output), Fields(batch))
         place = place_of_function(self.loss)
         at = f"{place}: " if place else ""
+        given = made if results is None else results.again(made, output)
+        loss, terms = loss_and_terms(self.loss(given, Fields(batch)), at)
         if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
             shape = f"{list(loss.shape)}" if isinstance(loss, torch.Tensor) else ""
             raise CaptureError(
                 f"{at}the loss returns a {type(loss).__name__}{shape} instead of a tensor of one number: let"
-                " it return the mean or the sum"
+                " it return the mean or the sum, alone or as in {'loss': total, 'ce': ce}"
             )
         if output.requires_grad and not loss.requires_grad:
             raise CaptureError(
                 f"{at}the loss has no gradient: it comes from .detach(), torch.no_grad, argmax or a"
                 " comparison; let it return one that does not"
             )
-        return output, loss
+        return output, loss, *detached(terms)
 
 
 def reduction_of(module: torch.nn.Module, batch: Batch) -> str:
@@ -116,7 +118,8 @@ def units_of(
     """What a mean counts, as the manifest has it, or None where that is samples; and the reduction. From the
     loss's composite operators: cross entropy against targets that follow from the batch alone. `values_of`:
     from a batch, a dictionary of fields, to node -> tensor."""
-    losses = [n for n in piece.nodes if name_of(n) in COUNTING]
+    of_loss = needed_by(piece.outputs[0])  # terms count what they like
+    losses = [n for n in piece.nodes if name_of(n) in COUNTING and n in of_loss]
     if len(losses) != 1:
         return None, "mean"
     node = losses[0]

@@ -54,6 +54,18 @@ def owner(node: fx.Node) -> fx.Node:
     return node
 
 
+def needed_by(node: fx.Node) -> set[fx.Node]:
+    """The node, and all that it is computed from."""
+    found: set[fx.Node] = set()
+    todo = [node]
+    while todo:
+        at = todo.pop()
+        if at not in found:
+            found.add(at)
+            todo += at.all_input_nodes
+    return found
+
+
 def nbytes(node: fx.Node) -> int:
     value = node.meta["val"]
     return value.numel() * value.element_size()

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from .errors import CaptureError
+from .terms import loss_and_terms
 from .torch_private import TorchDispatchMode, pytree
 from .users_code import described
 
@@ -65,6 +66,8 @@ class Results:
     places: list[int] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     whole: bool = True  # whether the loss is a function of the whole result, or of the one tensor
+    # of `places` those that the loss has no gradient for
+    detached: frozenset[int] = frozenset()
     # in evaluation, of a module that returns more in training: shapes of one sample, for each tensor that the
     # loss reads there; which of these the module returns here too
     shapes: list[torch.Size] = field(default_factory=list)
@@ -111,7 +114,7 @@ class Results:
                 f"the loss reads {', '.join(self.names)} of what the module returns, which is another thing"
                 " in training than in evaluation: return the same of both"
             )
-        return [found[i][1] for i in self.places]
+        return [found[i][1].detach() if i in self.detached else found[i][1] for i in self.places]
 
 
 def by_mode(evaluation: Results, made: Any, training: Results, made_in_training: Any) -> Results:
@@ -137,7 +140,13 @@ def by_mode(evaluation: Results, made: Any, training: Results, made_in_training:
         )
     places = evaluation.places or [0]
     return Results(
-        places, names, evaluation.whole, shapes, [k for k in found if k is not None], in_training=training
+        places,
+        names,
+        evaluation.whole,
+        evaluation.detached,
+        shapes,
+        [k for k in found if k is not None],
+        in_training=training,
     )
 
 
@@ -160,6 +169,7 @@ def results_of(
     found, spec = taken_apart(made)
     numbers = {i: t for i, (_, t) in enumerate(found) if is_numbers(t)}
     rows = {i: t for i, t in numbers.items() if t.dim() > 0 and t.shape[0] % samples == 0}
+    detached: frozenset[int] = frozenset()
     if loss is None:
         rows = {i: t for i, t in rows.items() if t.requires_grad}
         if not rows:
@@ -176,6 +186,7 @@ def results_of(
         wanted = list(rows)
     else:
         wanted = _wanted(found, spec, numbers, rows, loss)
+        detached = _without_gradient(found, spec, wanted, loss)
     if not any(i in rows for i in wanted):
         names = ", ".join(found[i][0] for i in wanted) or "none"
         raise CaptureError(
@@ -189,7 +200,7 @@ def results_of(
             f"the loss reads {', '.join(found[i][0] for i in wanted)}, which are {types}: return them in one"
             " type, with .float()"
         )
-    return Results(wanted, [found[i][0] for i in wanted], loss is not None)
+    return Results(wanted, [found[i][0] for i in wanted], loss is not None, detached)
 
 
 def _wanted(
@@ -202,7 +213,8 @@ def _wanted(
     """Places of what the loss reads: tensors of samples, and numbers that do not come from these."""
     with Reads({i: leaf for i, (_, leaf) in enumerate(found) if isinstance(leaf, torch.Tensor)}) as reads:
         made = loss(pytree.tree_unflatten([leaf for _, leaf in found], spec))
-    read = reads.found | {i for i, (_, leaf) in enumerate(found) if leaf is made}
+    given = {id(leaf) for leaf in pytree.tree_leaves(made)}
+    read = reads.found | {i for i, (_, leaf) in enumerate(found) if id(leaf) in given}
     for i in sorted(read - rows.keys()):
         if i not in numbers or numbers[i].dim() > 0:
             leaf = found[i][1]
@@ -217,3 +229,16 @@ def _wanted(
         behind = {row for row, gradient in zip(rows, sources) if gradient is not None}
         wanted |= behind or {i}  # of these the loss is made again; what comes from elsewhere is handed over
     return sorted(wanted)
+
+
+def _without_gradient(
+    found: list[tuple[str, Any]], spec: Any, wanted: list[int], loss: Callable[[Any], Any]
+) -> frozenset[int]:
+    """Places of what terms alone read, or what the loss reads without a gradient (argmax, .detach()). Joined
+    to the others they would have a gradient of zeros, where eager has none."""
+    total, _terms = loss_and_terms(loss(pytree.tree_unflatten([leaf for _, leaf in found], spec)))
+    leaves = {i: found[i][1] for i in wanted if found[i][1].requires_grad}
+    if not leaves or not isinstance(total, torch.Tensor) or not total.requires_grad:
+        return frozenset()
+    gradients = torch.autograd.grad(total.sum(), list(leaves.values()), allow_unused=True, retain_graph=True)
+    return frozenset(i for i, gradient in zip(leaves, gradients) if gradient is None)

@@ -9,6 +9,7 @@ import torch
 
 from .results import Results, structure
 from .tasks import Logits
+from .terms import detached
 
 BALANCE = "load_balancing_loss_func"
 RECORDED = ("output_router_logits", "output_hidden_states", "output_attentions")
@@ -36,7 +37,8 @@ def with_hooks(module: torch.nn.Module) -> None:
 
 class Routed(Logits):
     """A language model with experts. The logits of its routers travel to the loss beside its own, in one
-    tensor, and the loss is made there of both, as the model's forward makes it."""
+    tensor, and the loss is made there of both, as the model's forward makes it. What the model returns as
+    aux_loss is a term of it."""
 
     def forward(self, **batch: torch.Tensor) -> Any:
         model: Any = self.wrapped
@@ -56,4 +58,4 @@ class Routed(Logits):
         balance = getattr(sys.modules[type(model).__module__], BALANCE)
         logits = tuple(part.contiguous() for part in parts["router_logits"])
         routers = balance(logits, model.num_experts, model.num_experts_per_tok, mask)
-        return output, loss + model.router_aux_loss_coef * routers
+        return output, loss + model.router_aux_loss_coef * routers, *detached({"aux_loss": routers})

@@ -131,7 +131,16 @@ def results_for(
     """Of results.py. `fields`: two samples, of which the module made `made`."""
     called = loss and (lambda output: loss(output, Fields(fields)))
     with running("the loss fails", module):
-        return results_of(made, module, called, 2)
+        results = results_of(made, module, called, 2)
+    if results.detached:  # the loss may differentiate in training what it only reads in evaluation
+        mode = module.training
+        again = first_look(WithLoss(module, None), dict(fields), training=True)
+        module.train()
+        with running("the loss fails", module):
+            in_training = results_of(again, module, called, 2)
+        module.train(mode)
+        results.detached &= in_training.detached if in_training.names == results.names else frozenset()
+    return results
 
 
 def load(arguments: argparse.Namespace) -> tuple[Any, Batch, bool]:

@@ -1,8 +1,9 @@
 """What is sent: figures of one moment of a run, under names that all targets share.
 
     train/loss, train/gradient_norm, ...     of each step
+    train/loss/ce, ...                       terms of the loss, by name
     time/step_ms, time/step_predicted_ms     beside the plan's prediction
-    validation/loss, ...                     of each validation
+    validation/loss, validation/loss/ce, ... of each validation
     stage_0_rank_0/forward_ms, ...           of the report: where a rank's time went, and what was predicted
     rank_0/memory_measured_bytes, ...        of the report
 
@@ -22,10 +23,13 @@ class Figure:
     name: str
     number: float
     labels: Mapping[str, int] = field(default_factory=dict)  # the stage and the rank it is of
+    term: str = ""  # of the loss, by its name; a part of the name for targets that have no labels of texts
 
     @property
     def flat(self) -> str:
         """For targets whose figures have names alone."""
+        if self.term:
+            return f"{self.group}/{self.name}/{self.term}"
         if not self.labels:
             return f"{self.group}/{self.name}"
         of = "_".join(f"{key}_{value}" for key, value in self.labels.items())
@@ -48,13 +52,20 @@ def named(group: str, values: Mapping[str, Any], labels: Mapping[str, int] | Non
             yield Figure(group, name, float(value), labels or {})
 
 
+def terms_of(group: str, terms: Mapping[str, float | None]) -> Iterator[Figure]:
+    """Of a loss; one that is null was not finite."""
+    for name, value in terms.items():
+        yield Figure(group, "loss", NO_NUMBER if value is None else float(value), term=name)
+
+
 def point_of_line(line: Mapping[str, Any], time: float, predicted_ms: float | None) -> Point:
     """Of a line of metrics.jsonl. A loss that is null was not finite; of a validation in which no target
     counts there is none."""
     loss = line["loss"] if line["loss"] is not None else None if line.get("no_targets") else NO_NUMBER
     if line.get("validation"):
         values = {"loss": loss, "accuracy": line.get("accuracy"), "ms": line["ms"]}
-        return Point(line["step"], time, tuple(named("validation", values)))
+        terms = terms_of("validation", {} if line.get("no_targets") else line.get("terms") or {})
+        return Point(line["step"], time, (*named("validation", values), *terms))
     train = {
         "loss": loss,
         **{key: line.get(key) for key in ("gradient_norm", "learning_rate", "loss_scale")},
@@ -65,7 +76,8 @@ def point_of_line(line: Mapping[str, Any], time: float, predicted_ms: float | No
         "step_predicted_ms": predicted_ms,
         **{key: line.get(key) for key in ("samples_per_second", "tokens_per_second")},
     }
-    return Point(line["step"], time, (*named("train", train), *named("time", times)))
+    terms = terms_of("train", line.get("terms") or {})
+    return Point(line["step"], time, (*named("train", train), *terms, *named("time", times)))
 
 
 def measured_and_predicted(of: Mapping[str, Any], unit: str) -> dict[str, Any]:

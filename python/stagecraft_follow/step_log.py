@@ -9,7 +9,7 @@ from stagecraft_tools.console import first_line
 from stagecraft_tools.refusal import Refused
 
 from .command import TARGETS, make_target, target_class
-from .figures import NO_NUMBER, Figure, Point, named
+from .figures import NO_NUMBER, Figure, Point, named, terms_of
 from .run_directory import End
 from .target import About
 
@@ -53,7 +53,8 @@ class StepLog:
 
     def evaluation(self, made: "Step") -> None:
         values = {"loss": made.loss, "ms": made.seconds * 1e3}
-        self.add(Point(self.steps, time.time(), tuple(named("validation", values))))
+        figures = (*named("validation", values), *terms_of("validation", made.terms))
+        self.add(Point(self.steps, time.time(), figures))
 
     def figures_of(self, made: "Step") -> Iterator[Figure]:
         train = {
@@ -71,6 +72,7 @@ class StepLog:
             "tokens_per_second": seconds and made.tokens / seconds if made.tokens else None,
         }
         yield from named("train", train)
+        yield from terms_of("train", made.terms)
         yield from named("time", times)
         for rank in made.ranks:
             parts = {

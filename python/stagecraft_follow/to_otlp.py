@@ -37,11 +37,14 @@ class Otlp(Target):
             self.add(found, "step", point.step, point.time, {})
             for figure in point.figures:
                 name = f"{figure.group}.{figure.name}"
-                self.add(found, name, figure.number, point.time, dict(figure.labels))
+                labels: dict[str, int | str] = dict(figure.labels)
+                if figure.term:
+                    name, labels["term"] = f"{name}_term", figure.term
+                self.add(found, name, figure.number, point.time, labels)
         self.post(found)
 
     def add(
-        self, found: dict[str, list[Any]], name: str, number: float, at: float, labels: dict[str, int]
+        self, found: dict[str, list[Any]], name: str, number: float, at: float, labels: dict[str, int | str]
     ) -> None:
         found.setdefault(f"stagecraft.{name}", []).append(
             self.export.NumberDataPoint(

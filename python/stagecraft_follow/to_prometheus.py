@@ -47,7 +47,10 @@ class Prometheus(Target):
             self.set("step", point.step, {})
             for figure in point.figures:
                 name, number = in_base_units(f"{figure.group}_{figure.name}", figure.number)
-                self.set(name, number, {key: str(value) for key, value in figure.labels.items()})
+                labels = {key: str(value) for key, value in figure.labels.items()}
+                if figure.term:  # all figures of a name have the same labels
+                    name, labels = f"{name}_term", {**labels, "term": figure.term}
+                self.set(name, number, labels)
 
     def close(self, end: End | None) -> None:
         if end is not None:

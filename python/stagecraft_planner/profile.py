@@ -98,6 +98,7 @@ class Measurement:
     input_bytes: int = 0  # of the model's input, one micro-batch
     targets_bytes: int = 0
     fields: tuple[FieldBytes, ...] = ()
+    loss_bytes: int | None = None  # of a loss report; None: 16, the loss has no terms
     layers: tuple[Layer, ...]
 
 

@@ -120,7 +120,7 @@ TEST_CASE("a device draws the CPU's dropout masks", "[accelerator]") {
 
 TEST_CASE("numbers arrive late, and whoever reads too early waits", "[accelerator]") {
   const c10::InferenceMode no_autograd;
-  LossSum sum(fake_accelerator());
+  LossSum sum(2, fake_accelerator());
   const auto number = [](double value) { return at::full({}, value, at::kDouble).to(fake_accelerator()); };
   sum.add({number(1.5), number(2)});
   sum.add({number(0.25), {}});

@@ -159,6 +159,7 @@ Measurement measure(const Setting& setting) {
 CostTable costs_of(const Setting& setting, const Measurement& measurement) {
   CostTable costs;
   costs.network.levels = {{setting.placement.world(), Link{}}};
+  costs.loss = measurement.loss_report();
   for (const auto& [first, last] : setting.stage_layers) {
     const bool with_loss = last == static_cast<int>(setting.model.layers.size());
     StageCosts& stage = costs.stages.emplace_back(stage_costs(measurement, first, last + (with_loss ? 1 : 0),

@@ -265,6 +265,10 @@ bool same(const Tensors& a, const Tensors& b) {
 
 bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
+bool same(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](double x, double y) { return same(x, y); });
+}
+
 bool same(const OptimizerState& a, const OptimizerState& b) {
   if (a.steps != b.steps || a.tensors.size() != b.tensors.size()) return false;
   for (std::size_t i = 0; i < a.tensors.size(); ++i) {
@@ -578,6 +582,10 @@ std::string difference(const Outcome& outcome, const OracleResult& oracle, bool 
     for (std::size_t i = 0; i < oracle.steps.size(); ++i) {
       const StepReport& got = outcome.steps[i];
       const OracleStep& want = oracle.steps[i];
+      if (!same(got.terms, want.terms)) {
+        return fmt::format("step {}: terms {}, the oracle has {}", i, fmt::join(got.terms, ", "),
+                           fmt::join(want.terms, ", "));
+      }
       if (got.step != static_cast<std::int64_t>(i) || !same(got.loss, want.loss) ||
           got.gradient_norm != want.gradient_norm || got.loss_scale != want.loss_scale ||
           got.skipped != want.skipped || got.learning_rate != want.learning_rate ||
@@ -592,6 +600,10 @@ std::string difference(const Outcome& outcome, const OracleResult& oracle, bool 
     for (std::size_t i = 0; i < oracle.validations.size(); ++i) {
       const StepReport& got = outcome.validations[i];
       const OracleValidation& want = oracle.validations[i];
+      if (!same(got.terms, want.terms)) {
+        return fmt::format("validation after {} steps: terms {}, the oracle has {}", got.step,
+                           fmt::join(got.terms, ", "), fmt::join(want.terms, ", "));
+      }
       if (got.step != want.after_steps || !same(got.loss, want.loss) || got.correct != want.correct) {
         return fmt::format("validation after {} steps: {} and {} right, the oracle has {} and {}", got.step,
                            got.loss, got.correct, want.loss, want.correct);

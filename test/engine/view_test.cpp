@@ -83,6 +83,40 @@ TEST_CASE("a history is read as it grows, and a line that is being written waits
   CHECK(run.look()["remarks"].size() == 1);
 }
 
+TEST_CASE("terms of a loss have curves, with gaps where there are none", "[view]") {
+  Made run;
+  const auto with = [](const std::string& line, const std::string& terms) {
+    return "{\"terms\":" + terms + "," + line.substr(1);
+  };
+  std::string valid = with(line(2), R"({"ce":0.5})");
+  valid.replace(valid.find("\"validation\":false"), 18, "\"validation\":true");
+  run.write("metrics.jsonl",
+            line(1) + with(line(2), R"({"ce":0.25,"aux":null})") + valid + with(line(3), R"({"ce":0.125})"));
+  const Json all = run.look();
+  CHECK(all["progress"]["terms"] == Json{{"ce", 0.125}});
+  const Json& terms = all["series"]["terms"];
+  CHECK(terms.size() == 2);
+  CHECK(terms["ce"]["line"] == Json({nullptr, 0.25, 0.125}));
+  CHECK(terms["ce"]["validation"] == Json::array({0.5}));
+  CHECK(terms["aux"]["line"] == Json({nullptr, nullptr, nullptr}));
+  CHECK(terms["aux"]["validation"] == Json::array({nullptr}));
+}
+
+TEST_CASE("the terms of a long history are told in stretches", "[view]") {
+  Made run;
+  std::string text;
+  for (std::int64_t step = 1; step <= 4'000; ++step) {
+    text += fmt::format("{{\"terms\":{{\"ce\":{}}},{}", step % 2, line(step).substr(1));
+  }
+  run.write("metrics.jsonl", text);
+  const Json series = run.look()["series"];
+  REQUIRE(series["width"] == 2);
+  CHECK(series["terms"]["ce"]["line"].size() == series["step"].size());
+  CHECK(series["terms"]["ce"]["line"][7] == 0.5);
+  CHECK(series["terms"]["ce"]["low"][7] == 0);
+  CHECK(series["terms"]["ce"]["high"][7] == 1);
+}
+
 TEST_CASE("a history that was cut back is read anew, also where it has grown beyond its old end", "[view]") {
   Made run;
   run.write("metrics.jsonl", lines(1, 50));

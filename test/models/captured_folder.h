@@ -40,7 +40,7 @@ inline void count_on(Json& graph, int first, int last, int by) {
 /// What is to be changed in a copy.
 struct Edits {
   std::function<void(Json& manifest)> manifest{};
-  std::function<void(Json& graph)> first_graph{};
+  std::function<void(Json&graph)> first_graph{}, loss_graph{};
   std::function<void(std::map<std::string, at::Tensor>& weights)> weights{};
   std::function<void(std::map<std::string, at::Tensor>& constants)> constants{};
   bool doubles = false;  ///< every f32 becomes f64
@@ -65,6 +65,7 @@ inline std::string edited_copy(const ScratchFolder& folder, const std::string& m
     Json& name = *each;
     Json graph = json::parse_file(from + "/graphs/" + name.get<std::string>() + ".json");
     if (each == graphs.front() && edits.first_graph) edits.first_graph(graph);
+    if (each == graphs.back() && edits.loss_graph) edits.loss_graph(graph);
     const std::string bytes = text(graph);
     name = captured::graph_hash(bytes);
     write_file_atomically(to + "/graphs/" + name.get<std::string>() + ".json", bytes);

@@ -273,6 +273,41 @@ TEST_CASE("manifests and weights that are refused", "[captured_refusals]") {
              ContainsSubstring("/untrained/x: depends on b"));
 }
 
+TEST_CASE("terms of a loss that are refused", "[captured_refusals]") {
+  const auto named = [](const Json& terms) { return with_manifest("mixed", "/loss/terms", terms); };
+  CHECK(named({"x", "Y_2", "a.b/c-d"}) == "accepted");
+  CHECK_THAT(named({"x", "y"}),
+             ContainsSubstring("/loss/graph: expected one output for the loss and one for each of "
+                               "its 2 terms, found 4"));
+  CHECK_THAT(named({"x", "x", "y"}), ContainsSubstring("/loss/terms: \"x\" stands there twice"));
+  CHECK_THAT(named({"x", "loss", "y"}),
+             ContainsSubstring("/loss/terms: \"loss\" is the name of what is trained"));
+  for (const std::string bad : {"", "a b", "-a", "/a", "a\n", "\u00fc", "a\"b"}) {
+    CHECK_THAT(named({"x", bad, "y"}), ContainsSubstring("expected 1 to 40 letters, digits"));
+  }
+  CHECK(named({"x", std::string(40, 'n'), "y"}) == "accepted");
+  CHECK_THAT(named({"x", std::string(41, 'n'), "y"}), ContainsSubstring("expected 1 to 40 letters, digits"));
+  Json many = Json::array();
+  for (int i = 0; i < 33; ++i) many.push_back(fmt::format("t{}", i));
+  CHECK_THAT(named(many), ContainsSubstring("/loss/terms: 33 terms; a loss has at most 32"));
+
+  const auto graph = [](const std::string& pointer, const Json& value) {
+    return refusal("mixed", {.loss_graph = [&](Json& json) { json[Json::json_pointer(pointer)] = value; }});
+  };
+  CHECK_THAT(graph("/backward_input/steps/0/2/0", "g1"),
+             ContainsSubstring(
+                 "/backward_input/steps/0: reads g1, the gradient of the term \"ce\", which has none"));
+  CHECK_THAT(graph("/backward_input/steps/0/2/0", "g2"),
+             ContainsSubstring("g2"));  // of an integer: there is none
+  const auto of_rows = [](Json& json) {
+    json["outputs"][3] = "f32[4*b]";
+    json["forward"]["outputs"][3] = "%5";
+    json["evaluate"]["outputs"][3] = "%4";
+  };
+  CHECK_THAT(refusal("mixed", {.loss_graph = of_rows}),
+             ContainsSubstring("expected one number for the term \"spread\", its output 3 is f32[4*b]"));
+}
+
 TEST_CASE("bundles that are refused", "[captured_refusals]") {
   const auto check = [](const std::string& pointer, const Json& value, const std::string& says) {
     INFO(pointer << " " << value.dump());

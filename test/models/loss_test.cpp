@@ -1,5 +1,7 @@
 #include "models/losses/loss.h"
 
+#include "base/error.h"
+#include "models/losses/run_loss.h"
 #include "test/support/built_in.h"
 #include "test/support/catch.h"
 #include "test/support/gradient_check.h"
@@ -8,11 +10,31 @@
 #include <c10/core/GradMode.h>
 
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 using namespace stagecraft;
 
 namespace {
+
+/// Of somebody's own: the output's sum, and whatever terms it is given.
+class Termed final : public Loss {
+ public:
+  Termed(std::vector<std::string> names, at::Tensor terms)
+      : Loss(Reduction::sum), names_(std::move(names)), terms_(std::move(terms)) {}
+  LossValue forward(const at::Tensor& output, const LossData&, double, Kept*, bool) const override {
+    return {.loss = output.sum(at::kDouble), .correct = {}, .terms = terms_};
+  }
+  at::Tensor backward(Kept&, double) const override { return {}; }
+  Targets targets() const override { return Targets::none; }
+  std::string misfit(const std::vector<std::int64_t>&, const SampleSpec&) const override { return ""; }
+  const std::vector<std::string>& terms() const override { return names_; }
+
+ private:
+  std::vector<std::string> names_;
+  at::Tensor terms_;
+};
 
 double number(const at::Tensor& tensor) { return tensor.item<double>(); }
 
@@ -136,6 +158,21 @@ TEST_CASE("right predictions are counted", "[loss]") {
   const Loss& loss = *made;
   CHECK(number(loss.forward(logits, classes, 1, nullptr, true).correct) == 3);
   CHECK(!loss.forward(logits, classes, 1, nullptr, false).correct.defined());
+}
+
+TEST_CASE("a loss gives as many terms as it has names", "[loss]") {
+  const at::Tensor output = at::ones({2}), two = at::ones({2}, at::kDouble);
+  const auto run = [&](const std::vector<std::string>& names, const at::Tensor& terms) {
+    return run_loss(Termed(names, terms), output, LossData(at::Tensor()), 1, nullptr, false);
+  };
+  CHECK(at::equal(run({"a", "b"}, two).terms, two));
+  CHECK(!run({}, {}).terms.defined());
+  CHECK(loss_numbers(Termed({"a", "b"}, two)) == 4);
+  CHECK_THROWS_AS(run({"a"}, two), InternalError);
+  CHECK_THROWS_AS(run({}, two), InternalError);
+  CHECK_THROWS_AS(run({"a", "b"}, {}), InternalError);
+  CHECK_THROWS_AS(run({"a", "b"}, two.to(at::kFloat)), InternalError);
+  CHECK_THROWS_AS(run({"a", "b"}, two.view({2, 1})), InternalError);
 }
 
 TEST_CASE("low precision logits lose nothing in the sum", "[loss]") {

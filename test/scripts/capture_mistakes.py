@@ -67,7 +67,8 @@ MODULES = {
 NO_GRADIENT = "the loss has no gradient: it comes from .detach(), torch.no_grad, argmax or a comparison"
 LOSSES = {
     "loss_none": ("in loss_none", "returns a NoneType instead of a tensor of one number"),
-    "loss_tuple": ("in loss_tuple", "returns a tuple", "let it return the mean or the sum"),
+    "loss_tuple": ("in loss_tuple", "term 'accuracy' is a float", "give a tensor of one number"),
+    "loss_pair": ("in loss_pair", "returns a tuple", "let it return the mean or the sum"),
     "loss_detached": ("in loss_detached", NO_GRADIENT),
     "loss_accuracy": ("in loss_accuracy", NO_GRADIENT),
     "loss_item": ("in loss_item", "returns a float", "let it return the mean or the sum"),

@@ -302,7 +302,10 @@ def test_the_loss_of_routers():
             assert torch.equal(theirs, ours)
     without = module(**batch.at(4), output_router_logits=False).loss
     assert not torch.equal(without, of_both[0][0])  # the routers' loss is in it
+    aux = module(**batch.at(4)).aux_loss
+    assert torch.equal(routed(**batch.at(4))[2]["aux_loss"], aux)
     model = equal_model("experts and the loss of their routers", routed, batch, 4, has_loss=True)
+    assert model.terms == ["aux_loss"]
     assert model.units == {"field": "labels", "ignore": -100, "from": 1}
     assert any(len(layer.graph["outputs"]) > 1 for layer in model.layers)  # the routers' logits go on
 

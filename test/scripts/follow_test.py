@@ -190,6 +190,19 @@ def test_losses_that_are_none():
     assert [figure.flat for figure in found.figures] == ["validation/ms"]
 
 
+def test_terms_of_a_loss():
+    given = {"step": 1, "loss": 1.5, "ms": 1.0, "terms": {"a/b": 0.5, "ce": None}}
+    found = {figure.flat: figure.number for figure in point_of_line(given, 0, None).figures}
+    assert found["train/loss/a/b"] == 0.5
+    assert math.isnan(found["train/loss/ce"])
+    found = {
+        figure.flat: figure.number for figure in point_of_line({**given, "validation": True}, 0, None).figures
+    }
+    assert found["validation/loss/a/b"] == 0.5
+    none = {**given, "loss": None, "validation": True, "no_targets": True}
+    assert [figure.flat for figure in point_of_line(none, 0, None).figures] == ["validation/ms"]
+
+
 # Following
 
 
@@ -626,6 +639,8 @@ def test_prometheus(finished, scratch, monkeypatch):
 
     monkeypatch.setenv("STAGECRAFT_FOLLOW_LINGER", "2")
     shutil.copytree(finished, "run")
+    with_terms = [{**found, "terms": {"a/b-c": found["step"], "ce": 0.5}} for found in lines_of(Path("run"))]
+    Path("run/metrics.jsonl").write_text("".join(json.dumps(found) + "\n" for found in with_terms))
     for _ in range(2):  # the page begins anew
         with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
             port = server.server_port
@@ -651,6 +666,8 @@ def test_prometheus(finished, scratch, monkeypatch):
                 found[(sample.name, *sorted(labels.items()))] = sample.value
         last = lines_of(finished)[-2]
         assert found[("stagecraft_train_loss",)] == last["loss"]
+        assert found[("stagecraft_train_loss_term", ("term", "a/b-c"))] == 30
+        assert found[("stagecraft_validation_loss_term", ("term", "ce"))] == 0.5
         assert found[("stagecraft_step",)] == 30
         assert found[("stagecraft_time_step_seconds",)] == pytest.approx(last["ms"] / 1e3)
         assert found[("stagecraft_exit_code",)] == found[("stagecraft_running",)] == 0

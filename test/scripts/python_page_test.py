@@ -62,7 +62,7 @@ def test_the_page_prints_what_it_says(place):
     codes = [*(code for code, _ in BLOCKS), f"loss_fn = smooth\n{five}"]
     (place / "page.py").write_text("".join(f"{code}\nprint('----')\n" for code in codes))
     *printed, of_readme, rest = run(place, [sys.executable, "page.py"]).split("----\n")
-    assert len(BLOCKS) == len(printed) == 13
+    assert len(BLOCKS) == len(printed) == 14
     for (_, said), found in zip(BLOCKS, printed):
         assert_alike(found, said)
     assert len(of_readme.split()) == 10 and not rest

@@ -95,7 +95,7 @@ class Oracle {
     for (auto& versions : weights_) versions = {{0, versions.rbegin()->second}};
     averaged_.assign(averaged_.size(), 0);
     OracleStep now;
-    std::vector<double> losses(sums_.back().size());  // of each replica of the last stage
+    std::vector<Reported> reports(sums_.back().size());  // of each replica of the last stage
     for (int x = 0; x < static_cast<int>(pieces.size()); ++x) {
       const Piece& piece = pieces[x];
       std::vector<int> versions;
@@ -103,10 +103,13 @@ class Oracle {
       for (std::size_t layer = 0; layer < buffers_.size(); ++layer) {
         average(layer, ended_within(pieces, x - newest_[layer]));
       }
-      losses[replica_of(losses, x)] += micro_batch(piece, versions);
+      reports[replica_of(reports, x)].add(micro_batch(piece, versions));
       if (!piece.ends_step) continue;
       now.samples = piece.samples_of_step;
-      for (double& loss : losses) now.loss += std::exchange(loss, 0);
+      Reported all;
+      for (Reported& report : reports) all.add(std::exchange(report, {}));
+      now.loss = all.loss;
+      now.terms = all.terms;
       update(pieces, piece.step, now);
       result_.steps.push_back(std::move(now));
       now = {};
@@ -198,6 +201,28 @@ class Oracle {
     return read;
   }
 
+  /// What losses report, added in one order.
+  struct Reported {
+    double loss = 0, correct = 0;
+    std::vector<double> terms{};
+    void add(const Reported& other) {
+      loss += other.loss;
+      correct += other.correct;
+      terms.resize(std::max(terms.size(), other.terms.size()));
+      for (std::size_t i = 0; i < other.terms.size(); ++i) terms[i] += other.terms[i];
+    }
+  };
+
+  static Reported reported(const LossValue& value) {
+    Reported made{.loss = value.loss.item<double>()};
+    if (value.correct.defined()) made.correct = value.correct.item<double>();
+    if (value.terms.defined()) {
+      for (std::int64_t i = 0; i < value.terms.numel(); ++i)
+        made.terms.push_back(value.terms[i].item<double>());
+    }
+    return made;
+  }
+
   LossValue loss_of(const at::Tensor& output, Split split, const std::vector<std::int64_t>& samples,
                     double share, Kept* kept) const {
     const bool count_correct = split == Split::validation;
@@ -229,7 +254,7 @@ class Oracle {
     return layer == weights_.size() ? 0 : layer;
   }
 
-  double micro_batch(const Piece& piece, const std::vector<int>& versions) {
+  Reported micro_batch(const Piece& piece, const std::vector<int>& versions) {
     const std::vector<std::int64_t> indices = train_samples(piece.epoch, piece.first, piece.count);
     const std::vector<std::int64_t> step =
         train_samples(piece.epoch, piece.first_of_step, piece.samples_of_step);
@@ -264,7 +289,7 @@ class Oracle {
       model_.layers[layer]->backward_weight(kept[layer],
                                             sums_[layer][replica_of(sums_[layer], piece.number)]);
     }
-    return value.loss.item<double>();
+    return reported(value);
   }
 
   /// Of the first layer that holds the parameter; null: this one, or it is not tied.
@@ -376,7 +401,7 @@ class Oracle {
     const std::int64_t samples = data_.size(Split::validation);
     std::vector<std::int64_t> all(static_cast<std::size_t>(samples));
     std::iota(all.begin(), all.end(), 0);
-    std::vector<std::pair<double, double>> parts(sums_.back().size());  // of each replica of the last stage
+    std::vector<Reported> parts(sums_.back().size());  // of each replica of the last stage
     for (std::int64_t first = 0; first < samples; first += run_.micro_batch) {
       const std::vector<std::int64_t> indices(all.begin() + first,
                                               all.begin() + std::min(samples, first + run_.micro_batch));
@@ -391,16 +416,11 @@ class Oracle {
       }
       const LossValue value = loss_of(boundary.front(), Split::validation, indices,
                                       share(Split::validation, indices, all), nullptr);
-      auto& [loss, correct] = parts[replica_of(parts, first / run_.micro_batch)];
-      loss += value.loss.item<double>();
-      if (value.correct.defined()) correct += value.correct.item<double>();
+      parts[replica_of(parts, first / run_.micro_batch)].add(reported(value));
     }
-    OracleValidation validation{.after_steps = after_steps};
-    for (const auto& [loss, correct] : parts) {
-      validation.loss += loss;
-      validation.correct += correct;
-    }
-    result_.validations.push_back(validation);
+    Reported sum;
+    for (const Reported& part : parts) sum.add(part);
+    result_.validations.push_back({after_steps, sum.loss, sum.correct, sum.terms});
   }
 
   const Model& model_;

@@ -57,6 +57,7 @@ struct OracleRun {
 
 struct OracleStep {
   double loss = 0;
+  std::vector<double> terms{};  ///< of the loss
   std::optional<double> gradient_norm;
   std::optional<double> loss_scale;
   bool skipped = false;
@@ -69,6 +70,7 @@ struct OracleValidation {
   std::int64_t after_steps = 0;
   double loss = 0;
   double correct = 0;
+  std::vector<double> terms{};
 };
 
 struct OracleResult {

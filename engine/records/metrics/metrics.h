@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,7 @@ struct MetricsRecord {
   bool validation = false;  ///< of the validation data after that step, instead of the step's own
   double loss = 0;          ///< NaN is null in the file
   bool no_targets = false;  ///< validation in which no target counts (all are left out): it has no loss
+  std::map<std::string, double> terms;  ///< the loss's, by name; NaN as in `loss`. Empty: it has none
   std::optional<double> accuracy;       ///< validation of classes or tokens
   std::optional<double> gradient_norm;  ///< before clipping
   std::optional<double> loss_scale;     ///< float16
@@ -44,6 +46,17 @@ void describe(V& v, MetricsRecord& r) {
   auto none = r.no_targets ? std::optional(true) : std::nullopt;  // most lines have none of it
   v.optional("no_targets", none, "validation: no target counts, so there is no loss");
   r.no_targets = none.value_or(false);
+  std::optional<std::map<std::string, std::optional<double>>> terms;  // losses without any have no such key
+  for (const auto& [name, term] : r.terms) {
+    if (!terms) terms.emplace();
+    (*terms)[name] = std::isfinite(term) ? std::optional(term) : std::nullopt;
+  }
+  v.optional("terms", terms, "numbers that the loss reports beside itself, by name; null: not finite");
+  r.terms.clear();
+  if (terms) {
+    for (const auto& [name, term] : *terms)
+      r.terms[name] = term.value_or(std::numeric_limits<double>::quiet_NaN());
+  }
   v.optional("accuracy", r.accuracy, "share of right predictions");
   v.optional("gradient_norm", r.gradient_norm, "before clipping");
   v.optional("loss_scale", r.loss_scale, "float16: what the loss was multiplied by");

@@ -27,7 +27,7 @@ std::optional<double> RunHistory::Range::mean() const {
 void RunHistory::add(const MetricsRecord& record) {
   ++lines_;
   if (record.validation) {
-    validations_.push_back({record.step, record.loss, record.accuracy});
+    validations_.push_back({record.step, record.loss, record.accuracy, record.terms});
     if (validations_.size() > kMostPoints) {  // every second one, the newest among them
       std::size_t kept = 0;
       for (std::size_t i = validations_.size() % 2 == 0 ? 1 : 0; i < validations_.size(); i += 2)
@@ -44,6 +44,7 @@ void RunHistory::add(const MetricsRecord& record) {
   Point& point = points_.back();
   point.step = record.step;
   point.loss.add(record.loss);
+  for (const auto& [name, term] : record.terms) point.terms[name].add(term);
   if (record.gradient_norm) point.norm.add(*record.gradient_norm);
   point.ms.add(record.ms);
   point.samples_per_second.add(record.samples_per_second);
@@ -76,6 +77,7 @@ void RunHistory::halve() {
     both.step = point.step;
     both.loss.add(point.loss);
     both.norm.add(point.norm);
+    for (const auto& [name, term] : point.terms) both.terms[name].add(term);
     both.ms.add(point.ms);
     both.samples_per_second.add(point.samples_per_second);
     both.learning_rate = point.learning_rate;

@@ -8,7 +8,9 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace stagecraft {
@@ -31,6 +33,7 @@ class RunHistory {
   struct Point {
     std::int64_t step = 0;  ///< the newest
     Range loss, norm, ms, samples_per_second;
+    std::map<std::string, Range> terms;               ///< of the loss, by name
     std::optional<double> learning_rate, loss_scale;  ///< of the newest step
     std::int64_t skipped = 0;
     std::int64_t not_finite = 0;  ///< losses
@@ -39,6 +42,7 @@ class RunHistory {
     std::int64_t step = 0;
     double loss = 0;  ///< NaN: no number
     std::optional<double> accuracy;
+    std::map<std::string, double> terms;  ///< NaN as in `loss`
   };
 
   void add(const MetricsRecord& record);

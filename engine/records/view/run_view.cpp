@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
+#include <set>
 
 namespace stagecraft {
 namespace {
@@ -209,12 +210,47 @@ Json RunView::progress() {
   progress["step_time"] = std::move(step);
   if (const auto& newest = history_.newest()) {
     progress["loss"] = number(newest->loss);
+    progress["terms"] = Json::object();
+    for (const auto& [name, term] : newest->terms) progress["terms"][name] = number(term);
     progress["learning_rate"] = number(newest->learning_rate);
     progress["gradient_norm"] = number(newest->gradient_norm);
     progress["samples_per_second"] = number(newest->samples_per_second);
     progress["tokens_per_second"] = number(newest->tokens_per_second);
   }
   return progress;
+}
+
+Json RunView::terms() const {
+  const bool ranges = history_.width() > 1;
+  std::set<std::string> names;
+  for (const RunHistory::Point& point : history_.points()) {
+    for (const auto& [name, range] : point.terms) names.insert(name);
+  }
+  for (const RunHistory::Validation& validation : history_.validations()) {
+    for (const auto& [name, term] : validation.terms) names.insert(name);
+  }
+  Json all = Json::object();
+  for (const std::string& name : names) {
+    Json line = Json::array(), low = Json::array(), high = Json::array(), validation = Json::array();
+    for (const RunHistory::Point& point : history_.points()) {
+      const auto found = point.terms.find(name);
+      const RunHistory::Range its = found == point.terms.end() ? RunHistory::Range{} : found->second;
+      line.push_back(number(its.mean()));
+      if (ranges) {
+        low.push_back(number(its.low));
+        high.push_back(number(its.high));
+      }
+    }
+    for (const RunHistory::Validation& one : history_.validations()) {
+      const auto found = one.terms.find(name);
+      validation.push_back(found == one.terms.end() ? Json(nullptr) : number(found->second));
+    }
+    all[name] = {{"line", std::move(line)},
+                 {"low", std::move(low)},
+                 {"high", std::move(high)},
+                 {"validation", std::move(validation)}};
+  }
+  return all;
 }
 
 Json RunView::series() const {
@@ -248,6 +284,7 @@ Json RunView::series() const {
           {"loss", std::move(loss)},
           {"loss_low", std::move(loss_low)},
           {"loss_high", std::move(loss_high)},
+          {"terms", terms()},
           {"learning_rate", std::move(rate)},
           {"gradient_norm", std::move(norm)},
           {"ms", std::move(ms)},

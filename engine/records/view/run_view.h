@@ -46,6 +46,8 @@ class RunView {
   void with_remark(const std::function<void()>& read);  ///< what it throws is a remark
   void follow_results();
   [[nodiscard]] Json series() const;
+  /// Of the loss, by name: curves over the steps and the validations of series().
+  [[nodiscard]] Json terms() const;
   void remark(const std::string& text) { remarks_.push_back(text); }
 
   RunPaths paths_;

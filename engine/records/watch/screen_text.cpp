@@ -107,6 +107,10 @@ std::string text_of(const Json& document, const Json& run, int columns, bool alo
     text +=
         fmt::format("  loss {}   norm {}   learning rate {}\n", figure(progress["loss"], "{:.5g}"),
                     figure(progress["gradient_norm"], "{:.4g}"), figure(progress["learning_rate"], "{:.3g}"));
+    std::string terms;
+    for (const auto& [name, term] : progress["terms"].items())
+      terms += fmt::format("   {} {}", name, figure(term, "{:.4g}"));
+    if (!terms.empty()) text += terms.substr(1) + "\n";
     if (const Json& validation = run["series"]["validation"]; !validation["step"].empty()) {
       text += fmt::format("  validation {} after step {}\n", figure(validation["loss"].back(), "{:.5g}"),
                           validation["step"].back().get<std::int64_t>());

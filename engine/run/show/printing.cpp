@@ -160,6 +160,18 @@ std::string prefix(const char* what, const MetricsRecord& record, std::int64_t s
   return fmt::format("{} {:>{}}/{}", what, record.step, total.size(), total);
 }
 
+/// A line has room for a few.
+std::string terms_text(const MetricsRecord& record) {
+  constexpr int kMostShown = 4;
+  std::string text;
+  int shown = 0;
+  for (const auto& [name, term] : record.terms) {
+    if (++shown > kMostShown) break;
+    text += fmt::format("   {} {:<7.4g}", name, term);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string start_up_tables(const RunSetup& setup) {
@@ -168,7 +180,8 @@ std::string start_up_tables(const RunSetup& setup) {
 }
 
 std::string step_line(const MetricsRecord& record, std::int64_t steps, std::optional<Seconds> left) {
-  std::string line = fmt::format("{}   loss {:<9.6g}", prefix("step ", record, steps), record.loss);
+  std::string line =
+      fmt::format("{}   loss {:<9.6g}{}", prefix("step ", record, steps), record.loss, terms_text(record));
   if (record.gradient_norm) line += fmt::format("   norm {:<7.4g}", *record.gradient_norm);
   if (record.loss_scale) line += fmt::format("   scale {:<6.4g}", *record.loss_scale);
   if (record.skipped) line += "   overflow, step left out";
@@ -188,7 +201,8 @@ std::string validation_line(const MetricsRecord& record, std::int64_t steps, con
     return prefix("valid", record, steps) +
            "   no loss: no target of the validation data counts (all are ones that the loss leaves out)";
   }
-  std::string line = fmt::format("{}   loss {:.6g}{}", prefix("valid", record, steps), record.loss, unit);
+  std::string line = fmt::format("{}   loss {:.6g}{}{}", prefix("valid", record, steps), record.loss, unit,
+                                 terms_text(record));
   if (record.accuracy) line += fmt::format("   accuracy {}", format_percent(*record.accuracy));
   return line + fmt::format("   {}", format_duration(Seconds{record.ms / 1e3}));
 }

@@ -7,6 +7,8 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
+#include <string>
 #include <utility>
 
 namespace stagecraft {
@@ -14,6 +16,12 @@ namespace {
 
 /// NaN without the sign that processors give it, for people.
 double plain(double loss) { return std::isnan(loss) ? std::numeric_limits<double>::quiet_NaN() : loss; }
+
+std::map<std::string, double> terms_of(const StepReport& report, const Loss& loss) {
+  std::map<std::string, double> terms;
+  for (std::size_t i = 0; i < report.terms.size(); ++i) terms[loss.terms().at(i)] = plain(report.terms[i]);
+  return terms;
+}
 
 }  // namespace
 
@@ -67,6 +75,7 @@ void RunReporter::step(const StepReport& report) {
   MetricsRecord record;
   record.step = report.step + 1;
   record.loss = plain(report.loss);
+  record.terms = terms_of(report, *setup_.inputs().loss);
   record.gradient_norm = report.gradient_norm;
   record.loss_scale = report.loss_scale;
   record.skipped = report.skipped;
@@ -96,6 +105,7 @@ void RunReporter::validation(const StepReport& report, std::int64_t steps_made) 
   record.validation = true;
   record.loss = plain(report.loss);
   const Loss& loss = *setup_.inputs().loss;
+  record.terms = terms_of(report, loss);
   record.no_targets = std::isnan(report.correct);
   if (loss.has_accuracy() && report.samples > 0 && !record.no_targets) {
     const std::int64_t units = loss.targets() == Targets::tokens ? report.tokens : report.samples;

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <utility>
 
 namespace stagecraft {
 namespace {
@@ -58,8 +59,8 @@ RunSummary restored_summary(const RunSetup& setup, const std::string& metrics, s
   RunSummary summary = of_steps(setup, times);
   summary.steps = steps;
   summary.restored = true;
-  summary.last_step = last_step;
-  summary.last_validation = last_validation;
+  summary.last_step = std::move(last_step);
+  summary.last_validation = std::move(last_validation);
   return summary;
 }
 

@@ -110,8 +110,9 @@ class GraphReader {
     graph_.inputs = types(file.inputs, "inputs", true);
     graph_.outputs = types(file.outputs, "outputs", true);
     tells_b(graph_.inputs, "inputs", [](const ValueType&) { return true; });
-    const bool number = graph_.outputs.size() == 1 && graph_.outputs[0].sizes.empty();  // a loss
-    if (!number) {
+    const bool numbers = std::all_of(graph_.outputs.begin(), graph_.outputs.end(),
+                                     [](const ValueType& type) { return type.sizes.empty(); });  // a loss's
+    if (!numbers) {
       tells_b(graph_.outputs, "outputs", [](const ValueType& t) { return c10::isFloatingType(t.dtype); });
     }
     forward(file.forward);

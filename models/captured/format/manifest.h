@@ -56,7 +56,7 @@ void describe(V& v, ManifestUnits& u) {
 
 struct ManifestLoss {
   std::string graph;
-  std::vector<std::string> fields, constants;
+  std::vector<std::string> fields, constants, terms;
   Reduction reduction = Reduction::mean;
   std::optional<ManifestUnits> units;
   bool of_whole_batch = false;
@@ -66,6 +66,7 @@ void describe(V& v, ManifestLoss& l) {
   v.required("graph", l.graph, "file in graphs/, without .json");
   v.required("fields", l.fields, "names of fields of the batch");
   v.required("constants", l.constants, "names of constants");
+  v.optional("terms", l.terms, "names of the numbers that the graph makes behind the loss");
   v.optional("reduction", l.reduction, "mean or sum");
   v.optional("units", l.units, "what micro-batches weigh; absent: their samples");
   v.optional("of_whole_batch", l.of_whole_batch,
@@ -74,7 +75,7 @@ void describe(V& v, ManifestLoss& l) {
 
 struct Checked {
   std::string output, evaluation;
-  std::optional<std::string> loss;
+  std::optional<std::string> loss, terms;
   std::int64_t gradients = 0, equal = 0, buffers = 0, buffers_equal = 0;
   double worst = 0;
   std::optional<std::string> of;
@@ -83,6 +84,7 @@ template <class V>
 void describe(V& v, Checked& c) {
   v.required("output", c.output, "how the output compared with PyTorch's");
   v.optional("loss", c.loss, "how the model's own loss compared");
+  v.optional("terms", c.terms, "how the loss's terms compared");
   v.required("evaluation", c.evaluation, "how the output in evaluation compared");
   v.required("gradients", c.gradients, "compared", json::at_least(0));
   v.required("equal", c.equal, "of them, to the bit", json::at_least(0));

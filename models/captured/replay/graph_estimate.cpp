@@ -262,6 +262,9 @@ LayerEstimate estimate(const Graph& graph, std::int64_t b, bool needs_input_grad
   }
   found.inputs = uses.inputs();
   found.outputs = uses.outputs();
+  const bool is_loss = std::all_of(graph.outputs.begin(), graph.outputs.end(),
+                                   [](const ValueType& type) { return type.sizes.empty(); });
+  if (is_loss) found.outputs.resize(1);                         // its terms go nowhere
   if (found.inputs.size() == 1 && found.outputs.size() == 1) {  // as chains of layers say it
     const InputUse input = found.inputs[0];
     const OutputUse output = found.outputs[0];

@@ -1,7 +1,7 @@
 # The module of mixed/: padding masks read on several stages, dropout, batch norm's buffers, a loss over
 # labels, tensors whose samples are their second dimension, and between its layers all that can go on besides
 # the one tensor of a chain: a value that every block reads, one that is made of weights alone, one that
-# passes blocks by, and one of integers.
+# passes blocks by, and one of integers. Its loss has terms.
 #
 # mixed_bf16/ is the same with `--dtype bfloat16 --full BatchNorm1d`.
 #
@@ -47,4 +47,8 @@ class Mixed(nn.Module):
 
 
 def loss(output, batch):
-    return nn.functional.cross_entropy(output.flatten(0, 1), batch["labels"].flatten(), ignore_index=-100)
+    """With terms: a mean over labels that count, one over all rows, and an integer."""
+    rows, labels = output.flatten(0, 1), batch["labels"].flatten()
+    ce = nn.functional.cross_entropy(rows, labels, ignore_index=-100)
+    spread = rows.float().var(-1).mean()
+    return ce, {"ce": ce, "spread": spread, "right": rows.argmax(-1).eq(labels).sum()}

@@ -4,7 +4,8 @@
 const DASHES = [[], [8, 4], [2, 3], [10, 4, 2, 4], [5, 5], [1, 4]];
 const runColor = (i) => css("--run" + (i % 6));
 
-/** What a chart shows of a run: its line, perhaps its ends, perhaps points of validation. */
+/** What a chart shows of a run: its line, perhaps its ends, perhaps points of validation. Behind the loss's there is one for each
+ * term of it that a run has. */
 const CHARTS = [
   {key: "loss", title: "Loss", line: "loss", low: "loss_low", high: "loss_high", points: true, log: true},
   {key: "ms", title: "Step time, ms", line: "ms", low: "ms_low", high: "ms_high", predicted: true},
@@ -12,14 +13,21 @@ const CHARTS = [
   {key: "gradient_norm", title: "Gradient norm", line: "gradient_norm", log: true},
 ];
 
+const termChart = (name) => ({key: "term-" + name, title: name, term: name, points: true, log: true});
+
+/** Terms of the loss that some run has. */
+const termsOf = (runs) => [...new Set(runs.flatMap((run) => Object.keys(run.series.terms)))].sort();
+
 class Chart {
-  constructor(kind, place) {
+  /** `before`: the chart that it stands before; null: at the end. */
+  constructor(kind, place, before = null) {
     this.kind = kind;
     this.logarithmic = false;
     this.body = make("div", {tabindex: "0", role: "img"});
     this.toggle = kind.log ? make("button", {type: "button", "aria-pressed": "false"}, "log") : null;
-    place.append(make("div", {class: "chart", id: "chart-" + kind.key},
-      make("div", {class: "tools"}, make("h3", {}, kind.title), this.toggle), this.body));
+    this.box = make("div", {class: "chart", id: "chart-" + kind.key},
+      make("div", {class: "tools"}, make("h3", {}, kind.title), this.toggle), this.body);
+    place.insertBefore(this.box, before && before.box);
     this.body.addEventListener("keydown", (event) => this.key(event));
     if (this.toggle) {
       this.toggle.addEventListener("click", () => {
@@ -41,21 +49,28 @@ class Chart {
     return {width: Math.max(200, this.body.clientWidth), height: window.innerWidth < 520 ? 190 : 240};
   }
 
+  /** What a run has of it: {line, low, high, validation}; nothing where it has no such term. */
+  curve(run) {
+    const all = run.series, {line, low, high, points, term} = this.kind;
+    if (term !== undefined) return all.terms[term];
+    return {line: all[line], low: all[low] || [], high: all[high] || [], validation: points ? all.validation.loss : []};
+  }
+
   /** Tables of [steps, line, low, high, ...] for uPlot.join, and the series that they are. */
   columns(runs) {
     const tables = [], series = [{label: "step"}], bands = [];
     const positive = (values) => (this.logarithmic ? values.map((value) => (value > 0 ? value : null)) : values);
     runs.forEach((run, i) => {
-      const all = run.series, name = runs.length > 1 ? shortName(run, runs) : this.kind.title;
+      const all = run.series, curve = this.curve(run), name = runs.length > 1 ? shortName(run, runs) : this.kind.title;
       const shown = {value: (_, value) => digits(value, 5), spanGaps: false};
       const line = {...shown, label: name, stroke: () => runColor(i), width: 1.6, dash: DASHES[i % 6],
         points: {show: all.step.length < 2}};
-      if (!all[this.kind.line].some(known)) return;
-      const columns = [all.step, positive(all[this.kind.line])];
+      if (!curve || !curve.line.some(known)) return;
+      const columns = [all.step, positive(curve.line)];
       series.push(line);
-      if (this.kind.low && all[this.kind.low].length > 0) {
+      if (curve.low.length > 0) {
         const faint = {...shown, stroke: () => runColor(i), width: 0, points: {show: false}};
-        columns.push(positive(all[this.kind.high]), positive(all[this.kind.low]));
+        columns.push(positive(curve.high), positive(curve.low));
         bands.push({series: [series.length, series.length + 1], fill: () => runColor(i) + "33"});
         series.push({...faint, label: name + ", highest"}, {...faint, label: name + ", lowest"});
       }
@@ -65,9 +80,8 @@ class Chart {
           stroke: () => (runs.length > 1 ? runColor(i) : css("--text")), width: 1.2, dash: [6, 4], points: {show: false}});
       }
       tables.push(columns);
-      const validation = all.validation;
-      if (this.kind.points && validation.loss.some(known)) {
-        tables.push([validation.step, positive(validation.loss)]);
+      if (curve.validation.some(known)) {
+        tables.push([all.validation.step, positive(curve.validation)]);
         series.push({...shown, label: runs.length > 1 ? name + ", validation" : "Validation", stroke: () => runColor(i), width: 1,
           dash: [1, 3], points: {show: true, size: 9, width: 2, fill: () => css("--ground")}});
       }

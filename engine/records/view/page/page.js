@@ -45,10 +45,11 @@ function figuresOf(run) {
     (known(time.median_ms) ? ` (${signed(time.median_ms / time.predicted_ms - 1)})` : "");
   const rate = known(progress.tokens_per_second) ? `${digits(progress.tokens_per_second, 3)} tokens/s` : `${digits(progress.samples_per_second, 3)} samples/s`;
   const last = run.series.validation, n = last.step.length - 1;
+  const terms = Object.entries(progress.terms || {}).slice(0, 4).map(([name, term]) => `${name} ${known(term) ? digits(term, 4) : "–"}`).join(", ");
   return [
     ["Step", progress.step + (known(progress.steps) ? ` of ${progress.steps}` : "")],
     ["Time left", known(progress.left_s) ? duration(progress.left_s) : progress.phase === "running" ? "not known yet" : "–"],
-    ["Loss", progress.step > 0 ? (known(progress.loss) ? digits(progress.loss, 5) : "not finite") : "not known yet"],
+    ["Loss", progress.step > 0 ? (known(progress.loss) ? digits(progress.loss, 5) : "not finite") + (terms && ` (${terms})`) : "not known yet"],
     ["Validation", n >= 0 ? `${known(last.loss[n]) ? digits(last.loss[n], 5) : "–"}` + (known(last.accuracy[n]) ? `, ${percent(last.accuracy[n])} right` : "") : "none yet"],
     ["Step time", known(time.median_ms) ? `${milliseconds(time.median_ms)}, median` : "not known yet"],
     ["Predicted", predicted],
@@ -120,6 +121,11 @@ function show(anew) {
   });
   const run = runs[chosen];
   fill(part("remarks"), ...runs.flatMap((one) => one.remarks).map((text) => make("li", {}, text)));
+  for (const name of termsOf(runs)) {
+    if (charts.some((chart) => chart.kind.term === name)) continue;
+    const behind = charts.findIndex((chart) => chart.kind.key !== "loss" && (chart.kind.term === undefined || chart.kind.term > name));
+    charts.splice(behind, 0, new Chart(termChart(name), part("charts"), charts[behind]));
+  }
   for (const chart of charts) chart.show(runs, chosen);
   const {restarts, checkpoints, skipped_steps: skipped} = run.marks;
   say(part("marks"), `Marks${runs.length > 1 ? " of " + shortName(run, runs) : ""}: ` +
