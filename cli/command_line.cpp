@@ -4,6 +4,7 @@
 #include "base/registry.h"
 #include "cli/commands.h"
 #include "cli/errors.h"
+#include "cli/memory_end.h"
 #include "cli/output.h"
 
 #include <CLI/CLI.hpp>
@@ -12,12 +13,10 @@
 
 namespace stagecraft {
 
-int run_command_line(int argc, char** argv) {
+namespace {
+
+int run_verb(int argc, char** argv) {
   using namespace cli;
-  keep_standard_streams();
-  hangup_as_given();
-  freeze_registries();
-  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails with a reason instead
   CLI::App app{"Stagecraft trains sequential models as pipelines: profile, plan, prove, train, report.",
                "stagecraft"};
   app.set_version_flag("--version", "stagecraft " STAGECRAFT_VERSION);
@@ -30,8 +29,21 @@ int run_command_line(int argc, char** argv) {
     return 0;
   } catch (const CLI::ParseError& error) {
     return report_usage(app, error);
+  }
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  cli::end_in_order_without_memory();
+  cli::keep_standard_streams();
+  hangup_as_given();
+  freeze_registries();
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails with a reason instead
+  try {
+    return run_verb(argc, argv);
   } catch (...) {
-    return report_exception();
+    return cli::report_exception();
   }
 }
 
