@@ -41,9 +41,9 @@ int run_command_line(int argc, char** argv) {
   freeze_registries();
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails with a reason instead
   try {
-    return run_verb(argc, argv);
+    return cli::done_with(run_verb(argc, argv));
   } catch (...) {
-    return cli::report_exception();
+    return cli::done_with(cli::report_exception());
   }
 }
 

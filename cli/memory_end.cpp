@@ -2,6 +2,7 @@
 
 #include "base/failure.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <new>
@@ -12,6 +13,7 @@ namespace stagecraft::cli {
 namespace {
 
 std::terminate_handler before = nullptr;
+std::atomic<int> outcome{-1};  // -1: the command is still at work
 
 /// Takes no memory, and runs nothing else of the program: other threads may be in the middle of anything.
 [[noreturn]] void end() {
@@ -19,6 +21,7 @@ std::terminate_handler before = nullptr;
     try {
       std::rethrow_exception(error);
     } catch (const std::bad_alloc&) {
+      if (outcome >= 0) ::_exit(outcome);
       constexpr std::string_view kLine =
           "stagecraft: out of memory, at a place that cannot report for what; make the sizes smaller, or use a "
           "machine with more\n";
@@ -34,5 +37,7 @@ std::terminate_handler before = nullptr;
 }  // namespace
 
 void end_in_order_without_memory() noexcept { before = std::set_terminate(end); }
+
+int done_with(int code) noexcept { return outcome = code; }
 
 }  // namespace stagecraft::cli

@@ -9,4 +9,7 @@ namespace stagecraft::cli {
 /// is. For a program's first lines; takes no memory.
 void end_in_order_without_memory() noexcept;
 
+/// The command's work is done, with this exit code: it stays, whatever fails in what C++ and libraries still clean up.
+int done_with(int code) noexcept;
+
 }  // namespace stagecraft::cli

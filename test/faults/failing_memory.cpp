@@ -3,19 +3,20 @@
 //
 //   STAGECRAFT_FAILING_MEMORY=1 LD_PRELOAD=libfailing_memory.so stagecraft train run.json --resume
 //
-// reads lines from standard input, "MODE N SECONDS FOLDER", and answers each with "STATUS COUNT":
+// reads lines from standard input, "MODE N SECONDS FOLDER", and answers each with "STATUS COUNT PEAK":
 //
 //   MODE    "fail": the N-th request fails, none for N = 0.  "list": none does, and the file "places" in FOLDER gets the number of
 //           each request that was the first with its stack of callers
 //   FOLDER  where main runs, with its output in the file "said", and in "place" the stack of the request that failed
 //   STATUS  as waitpid has it, 0 for a main that returned 0; -1: it was killed, because it took more than SECONDS
 //   COUNT   the requests that it has made
+//   PEAK    the most memory that it had, in KiB
 //
 // Counted are malloc and its kin, which operator new calls, anonymous memory from mmap, and pthread_create.
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -27,6 +28,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -123,15 +125,15 @@ int run_main(const char* mode, long n, const char* folder, int argc, char** argv
 }
 
 /// The status of a child, which has so many seconds.
-int await(pid_t child, double seconds) {
+int await(pid_t child, double seconds, rusage& used) {
   timespec begun{}, now{};
   ::clock_gettime(CLOCK_MONOTONIC, &begun);
   for (int status = 0;;) {
-    if (::waitpid(child, &status, WNOHANG) == child) return status;
+    if (::wait4(child, &status, WNOHANG, &used) == child) return status;
     ::clock_gettime(CLOCK_MONOTONIC, &now);
     if (static_cast<double>(now.tv_sec - begun.tv_sec) > seconds) {
       ::kill(child, SIGKILL);
-      ::waitpid(child, &status, 0);
+      ::wait4(child, &status, 0, &used);
       return -1;
     }
     const timespec moment{0, 500'000};
@@ -153,8 +155,9 @@ int serve(int argc, char** argv, char** environment) {
     std::fflush(stdout);
     const pid_t child = ::fork();
     if (child == 0) return run_main(mode, n, folder, argc, argv, environment);
-    const int status = child < 0 ? -2 : await(child, seconds);
-    std::printf("%d %ld\n", status, shared->count.load());
+    rusage used{};
+    const int status = child < 0 ? -2 : await(child, seconds, used);
+    std::printf("%d %ld %ld\n", status, shared->count.load(), used.ru_maxrss);
     std::fflush(stdout);
   }
   return 0;

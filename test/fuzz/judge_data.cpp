@@ -17,6 +17,10 @@ void judge(const Dataset& data) {
     std::vector<std::int64_t> shape = sample.shape;
     shape.insert(shape.begin(), 2);
     require(data.inputs(split, indices).sizes() == at::IntArrayRef(shape), "inputs have their shape");
+    for (const FieldSpec& field : sample.fields) {
+      require(data.field(split, field.name, indices).size(0) == 2, "a field has its samples");
+    }
+    if (sample.targets != Targets::classes && sample.targets != Targets::tokens) continue;
     const at::Tensor targets = data.targets(split, indices);
     const auto* first = targets.const_data_ptr<std::int64_t>();
     require(std::all_of(first, first + targets.numel(),

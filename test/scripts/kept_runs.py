@@ -104,7 +104,10 @@ RUNS = {
         "pipeline": {"schedule": "1f1b", "cuts": [2]},
         "loss": None,
     },
-    "changed": {"pipeline": {"schedule": "1f1b", "cuts": [2]}},
+    "changed": {
+        "pipeline": {"schedule": "1f1b", "cuts": [2]},
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.02}},
+    },
     "bytes": {
         "model": {"family": "gpt", "blocks": 1, "width": 4, "heads": 2},
         "data": {"type": "text", "path": "shakespeare.txt", "sequence": 8},
@@ -115,12 +118,13 @@ RUNS = {
         "pipeline": {"schedule": "1f1b", "cuts": [1]},
     },
 }
-# What a second session was allowed to change: the manifest of its checkpoints says so.
-ALLOWED = {"changed": ["--set", "optimizer.params.lr=0.02", "--allow", "optimizer.params.lr"]}
+# Where the first session had another value, which the second was allowed to change: the manifest of its
+# checkpoints says so.
+BEFORE = {"changed": ("optimizer.params.lr", 0.01)}
 
 
 def config(name):
-    """Where its last session changed it, as that one had it."""
+    """As the last session had it."""
     whole = {key: value for key, value in {**BASE, **RUNS[name]}.items() if value is not None}
     return json.loads(json.dumps(whole))
 
@@ -228,11 +232,6 @@ def unpack(path, folder):
         archive.extractall(folder, filter="data")
 
 
-def changed(name):
-    """What a session behind those of the kept run says as they did."""
-    return ALLOWED.get(name, [])[:2]
-
-
 def left_alone(name, folder):
     """The directory of the same run, from its beginning to its end."""
     folder.mkdir()
@@ -245,15 +244,16 @@ def make(name, into):
     with tempfile.TemporaryDirectory(prefix="stagecraft-kept-") as scratch:
         folder = Path(scratch)
         prepare(name, folder)
-        step = train_until_stopped(folder)
-        if name in ALLOWED:
-            # A session that makes all the steps with it, of which the first checkpoint behind is kept.
-            stagecraft(folder, "train", "run.json", "--resume", "--set", f"train_steps={step + 3}", *ALLOWED[name])
-            step += 3
+        if name in BEFORE:
+            key, value = BEFORE[name]
+            step = train_until_stopped(folder, "--set", f"{key}={value}") + 3
+            stagecraft(folder, "train", "run.json", "--resume", "--set", f"train_steps={step}", "--allow", key)
+        else:
+            step = train_until_stopped(folder)
         pack(folder, into / f"{name}.tar.gz")
         kept = exported(folder)
-        stagecraft(folder, "train", "run.json", "--resume", *changed(name))
-        if name not in ALLOWED:
+        stagecraft(folder, "train", "run.json", "--resume")
+        if name not in BEFORE:
             assert losses(folder / "run", step) == losses(left_alone(name, folder / "alone"), step), name
         facts = {
             "step": step,

@@ -18,7 +18,7 @@ double plain(double loss) { return std::isnan(loss) ? std::numeric_limits<double
 }  // namespace
 
 RunReporter::RunReporter(const RunSetup& setup, const std::string& metrics_path, const Screen& screen)
-    : setup_(setup), metrics_(metrics_path), print_(screen.print) {
+    : setup_(setup), metrics_(metrics_path), print_(screen.print), noted_step_(setup.start().step) {
   if (screen.draw) progress_.emplace(setup.start().step, setup.shape().steps, screen.draw);
 }
 
@@ -78,6 +78,7 @@ void RunReporter::step(const StepReport& report) {
     throw NotFiniteError(report.step, fmt::format("the loss is {}. The run stops here", record.loss),
                          /*skip_helps=*/true);
   }
+  noted_step_ = record.step;
   write(record);
   const Seconds elapsed{std::chrono::duration<double>(mark_ - began_).count()};
   const std::int64_t every = setup_.config().steps_per_print;
