@@ -18,7 +18,7 @@ from .changes import change_file
 from .server import Server
 from .trial import Wrong
 
-SECONDS = 30  # of one start
+SECONDS = 60  # of one start
 MORE_MEMORY = 192 * 1024  # KiB
 READERS = {
     "report": ["report", "run"],
@@ -45,7 +45,11 @@ class Campaign:
         self.servers = {name: Server(command, words, self.folder, SECONDS) for name, words in READERS.items()}
         self.usual: dict[tuple[str, str], int] = {}
         self.forge = subprocess.Popen(
-            [build / "test/faults/forge_hashes"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [build / "test/faults/forge_hashes"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            errors="replace",
         )
 
     def fresh_files(self, run: str) -> None:
