@@ -23,7 +23,8 @@ std::atomic<int> outcome{-1};  // -1: the command is still at work
     } catch (const std::bad_alloc&) {
       if (outcome >= 0) ::_exit(outcome);
       constexpr std::string_view kLine =
-          "stagecraft: out of memory, at a place that cannot report for what; make the sizes smaller, or use a "
+          "stagecraft: out of memory, at a place that cannot report for what; make the sizes smaller, or use "
+          "a "
           "machine with more\n";
       (void)!::write(STDERR_FILENO, kLine.data(), kLine.size());
       ::_exit(exit_code::kRefused);

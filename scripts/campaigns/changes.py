@@ -72,7 +72,9 @@ def change_bytes(data: bytes, choose: random.Random) -> bytes:
         return data + data
     if kind == 5:
         return b""
-    return data[:at] + bytes([data[at] ^ 1 << choose.randrange(8)]) + data[at + 1 :] if at < len(data) else data
+    return (
+        data[:at] + bytes([data[at] ^ 1 << choose.randrange(8)]) + data[at + 1 :] if at < len(data) else data
+    )
 
 
 def change_safetensors(data: bytes, choose: random.Random) -> bytes:

@@ -1,7 +1,7 @@
-"""A file of a real run is changed, of those kept in test/data/runs or of what it was made from, and what reads it
-is started: report, its page, export, a resume, a run that begins with the checkpoint. Each has to do its work or
-to end with exit code 2 or 3 and a line, within seconds, and with little more memory than for the files as they
-were. Half of the time hashes are made to fit, so that changes are read and not noticed."""
+"""A file of a real run is changed, of those kept in test/data/runs or of what it was made from, and what
+reads it is started: report, its page, export, a resume, a run that begins with the checkpoint. Each has to do
+its work or to end with exit code 2 or 3 and a line, within seconds, and with little more memory than for the
+files as they were. In most checkpoints hashes are made to fit, so that changes are read and not noticed."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ class Campaign:
         reader = choose.choice([name for name in READERS if name != "dry"])
         usual = self.usual_peak(run, reader)
         self.fresh_files(run)
-        files = sorted(path for path in self.folder.rglob("*") if path.is_file() and path.name != "fresh.json")
+        files = sorted(
+            path for path in self.folder.rglob("*") if path.is_file() and path.name != "fresh.json"
+        )
         weights = [8 if path.name in ("manifest.json", "run.json") else 1 for path in files]
         path = choose.choices(files, weights)[0]
         if path.name == "run.json":  # which may ask for years of training
@@ -92,7 +94,9 @@ class Campaign:
         forged = "checkpoints" in path.parts and choose.random() < 0.7
         if forged:
             self.make_hashes_fit()
-        where = f"{run}, {reader}: {path.relative_to(self.folder)} is changed{' with its hash' if forged else ''}"
+        where = (
+            f"{run}, {reader}: {path.relative_to(self.folder)} is changed{' with its hash' if forged else ''}"
+        )
         ended = self.servers[reader].run()
         code = ended.code(where, {0, 2, 3})
         if ended.peak > usual + MORE_MEMORY:

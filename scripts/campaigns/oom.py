@@ -1,6 +1,6 @@
-"""One request for memory, or for a thread, fails, once: each of a tiny run in turn. The run has to go on, or to
-end with a documented exit code and a line that says that memory or threads have run out. Started again, it has
-to end with the bits of a run that was left alone.
+"""One request for memory, or for a thread, fails, once: each of a tiny run in turn. The run has to go on, or
+to end with a documented exit code and a line that says that memory or threads have run out. Started again, it
+has to end with the bits of a run that was left alone.
 
 Seeds from 0 on try the first request of each place in the program (each stack of callers); those behind them
 any, at random."""
@@ -76,10 +76,14 @@ class Hurt:
                 end = "ended by glibc"
             else:
                 end = f"ended with {ended.code(where, ENDS)}"
-            if end not in ("ended by glibc", "ended with 0") and not any(word in ended.last_line() for word in WORDS):
+            if end not in ("ended by glibc", "ended with 0") and not any(
+                word in ended.last_line() for word in WORDS
+            ):
                 raise Wrong(f"{where}, and it says {ended.last_line()!r}")
             self.server.run().code(f"{where}, and it is started again", {0})
-            difference = Facts.of(self.folder / "run").difference(self.facts) or left_over(self.folder / "run")
+            difference = Facts.of(self.folder / "run").difference(self.facts) or left_over(
+                self.folder / "run"
+            )
             halves = sorted(path.name for path in (self.folder / "run").rglob("*.part"))
             if halves or difference:
                 raise Wrong(f"{where}, and behind it: {difference or halves}")

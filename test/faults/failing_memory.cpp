@@ -197,7 +197,8 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
   return fails() ? EAGAIN : create_thread(thread, attributes, body, with);
 }
 
-int __libc_start_main(Main main, int argc, char** argv, void (*init)(), void (*fini)(), void (*end)(), void* stack) {
+int __libc_start_main(Main main, int argc, char** argv, void (*init)(), void (*fini)(), void (*end)(),
+                      void* stack) {
   using Start = int (*)(Main, int, char**, void (*)(), void (*)(), void (*)(), void*);
   real_main = main;
   const auto start = reinterpret_cast<Start>(::dlsym(RTLD_NEXT, "__libc_start_main"));

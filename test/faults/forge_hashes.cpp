@@ -47,6 +47,7 @@ int main() {
     } catch (const std::exception& error) {
       answer = error.what();
     }
-    std::cout << answer.substr(0, answer.find('\n')) << std::endl;  // NOLINT(performance-avoid-endl): somebody waits
+    std::cout << answer.substr(0, answer.find('\n'))
+              << std::endl;  // NOLINT(performance-avoid-endl): somebody waits
   }
 }

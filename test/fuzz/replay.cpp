@@ -92,8 +92,8 @@ int main(int argc, char** argv) {
       run({changed.begin(), changed.begin() + static_cast<std::ptrdiff_t>(size)});
     }
   }
-  std::printf("%zu seeds, of which the reader takes %zu, and %d changes of each, of which it takes %zu\n", seeds.size(),
-              good, changes, accepted_inputs - good);
+  std::printf("%zu seeds, of which the reader takes %zu, and %d changes of each, of which it takes %zu\n",
+              seeds.size(), good, changes, accepted_inputs - good);
   if (good == 0) std::printf("the format has changed: make a seed that is read\n");
   return good == 0 ? 1 : 0;
 }

@@ -21,8 +21,9 @@
 namespace stagecraft::fuzz {
 namespace {
 
-constexpr std::array kFiles{".lock",         "config.json",      "exit.json",        "metrics.jsonl",  "summary.json",
-                            "timeline.json", "live/rank-0.json", "live/rank-1.json", "logs/rank-0.log"};
+constexpr std::array kFiles{".lock",          "config.json",   "exit.json",        "metrics.jsonl",
+                            "summary.json",   "timeline.json", "live/rank-0.json", "live/rank-1.json",
+                            "logs/rank-0.log"};
 
 class RunFolder {
  public:

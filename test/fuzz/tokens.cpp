@@ -24,10 +24,10 @@ void append(std::string& bytes, std::uint64_t value, int width) {
 /// Of 64 tokens of 16 bits in four documents.
 std::string good_index() {
   std::string index("MMIDIDX\0\0", 9);
-  append(index, 1, 8);   // version
-  append(index, 8, 1);   // of 16 bits, without a sign
-  append(index, 4, 8);   // sequences
-  append(index, 5, 8);   // document boundaries
+  append(index, 1, 8);  // version
+  append(index, 8, 1);  // of 16 bits, without a sign
+  append(index, 4, 8);  // sequences
+  append(index, 5, 8);  // document boundaries
   for (int i = 0; i < 4; ++i) append(index, 16, 4);
   for (unsigned i = 0; i < 4; ++i) append(index, 32U * i, 8);
   for (unsigned i = 0; i <= 4; ++i) append(index, i, 8);

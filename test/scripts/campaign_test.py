@@ -65,8 +65,7 @@ def test_an_end_without_a_word_of_memory_is_wrong(tmp_path, monkeypatch):
     monkeypatch.setattr(oom, "WORDS", ("no such word",))
     trying = oom.Campaign(tmp_path, str(BUILD / "stagecraft"), 0)
     with pytest.raises(Wrong, match=r"(?s)request \d+ fails, and it says .*libfailing_memory"):
-        for seed in range(8):
-            trying.trial(2 * seed)
+        trying.trial(0)
 
 
 def test_what_cannot_be_run_is_refused(tmp_path):

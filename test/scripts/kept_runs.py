@@ -1,5 +1,5 @@
-"""Run directories that are kept, so that what an earlier program wrote is still resumed: what they are of, how
-they are made, and what is kept beside each (test/data/runs/README.md).
+"""Run directories that are kept, so that what an earlier program wrote is still resumed: what they are of,
+how they are made, and what is kept beside each (test/data/runs/README.md).
 
     python3 test/scripts/kept_runs.py            a new generation, of the format that build/ writes
     python3 test/scripts/kept_runs.py NAME...    runs that are new, into the generation of that format
@@ -200,7 +200,9 @@ def train_until_stopped(folder, *words):
         process = subprocess.Popen(
             [STAGECRAFT, "train", "run.json", *words], cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL
         )
-        while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") > STEPS // 4):
+        while process.poll() is None and not (
+            metrics.exists() and metrics.read_text().count("\n") > STEPS // 4
+        ):
             time.sleep(0.0003)
         process.send_signal(signal.SIGTERM)
         if process.wait() != STOPPED_BY_SIGNAL:
@@ -247,7 +249,9 @@ def make(name, into):
         if name in BEFORE:
             key, value = BEFORE[name]
             step = train_until_stopped(folder, "--set", f"{key}={value}") + 3
-            stagecraft(folder, "train", "run.json", "--resume", "--set", f"train_steps={step}", "--allow", key)
+            stagecraft(
+                folder, "train", "run.json", "--resume", "--set", f"train_steps={step}", "--allow", key
+            )
         else:
             step = train_until_stopped(folder)
         pack(folder, into / f"{name}.tar.gz")

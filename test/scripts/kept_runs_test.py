@@ -1,5 +1,5 @@
-"""Run directories that earlier programs wrote (test/data/runs) are reported, exported and resumed: with the bits
-they had, where LibTorch and the processor are those they were made with. Other formats are refused."""
+"""Run directories that earlier programs wrote (test/data/runs) are reported, exported and resumed: with the
+bits they had, where LibTorch and the processor are those they were made with. Others are refused."""
 
 import json
 
@@ -87,7 +87,10 @@ OTHERS = {
     "newer, with a key that is nearly one of ours": (lambda m: m | {"format": 3, "stepss": 4}, NEWER),
     "newer, with another type": (lambda m: m | {"format": 3, "step": {"of": 4}}, NEWER),
     "newer, without most": (lambda m: {"format": 3, "run": m["run"]}, NEWER),
-    "older": (lambda m: m | {"format": 1}, "1, of an older Stagecraft; this one reads checkpoints of format 2"),
+    "older": (
+        lambda m: m | {"format": 1},
+        "1, of an older Stagecraft; this one reads checkpoints of format 2",
+    ),
     "none": (lambda m: {k: v for k, v in m.items() if k != "format"}, 'the key "format" is missing'),
     "no number": (lambda m: m | {"format": "2"}, 'found "2"'),
 }

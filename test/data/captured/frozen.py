@@ -1,5 +1,5 @@
-# The module of frozen/: a layer whose weights are not trained, with a table of numbers, behind it batch norm and
-# layers that are.
+# The module of frozen/: a layer whose weights are not trained, with a table of numbers, and behind it batch
+# norm and layers that are.
 #
 #   stagecraft-capture frozen.py:Frozen --input 8 --loss cross_entropy -o frozen
 
