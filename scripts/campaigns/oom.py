@@ -77,9 +77,9 @@ class Hurt:
             else:
                 end = f"ended with {ended.code(where, ENDS)}"
             if end not in ("ended by glibc", "ended with 0") and not any(
-                word in ended.last_line() for word in WORDS
+                word in ended.line() for word in WORDS
             ):
-                raise Wrong(f"{where}, and it says {ended.last_line()!r}")
+                raise Wrong(f"{where}, and it says {ended.line()!r}")
             self.server.run().code(f"{where}, and it is started again", {0})
             difference = Facts.of(self.folder / "run").difference(self.facts) or left_over(
                 self.folder / "run"

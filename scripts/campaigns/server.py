@@ -29,12 +29,13 @@ class Ended:
         code = os.WEXITSTATUS(self.status)
         if code not in known:
             raise Wrong(f"{where}, and it ends with {code}\n{self.said}")
-        if code != 0 and not self.last_line().startswith("stagecraft: "):
+        if code != 0 and not self.line():
             raise Wrong(f"{where}, and does not say why\n{self.said}")
         return code
 
-    def last_line(self) -> str:
-        lines = self.said.rstrip().splitlines()
+    def line(self) -> str:
+        """Why it ended; a refusal for want of memory lists behind it what takes most."""
+        lines = [line for line in self.said.splitlines() if line.startswith("stagecraft: ")]
         return lines[-1] if lines else ""
 
 
