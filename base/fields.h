@@ -100,6 +100,15 @@ class Fields {
   void required(const char* key, T& value, const char* doc, const json::Range& range = {}) {
     field(key, FieldRef::to(value), /*required=*/true, doc, range);
   }
+  /// "format", the number of the form that a file has. Another one than `known` is refused before any other key
+  /// is read: what another version of Stagecraft wrote may lack keys, have more, or mean something else by them.
+  /// `what`: "checkpoints", of the message.
+  template <class T>
+  void format(T& number, std::int64_t known, const char* what) {
+    require_format(known, what);
+    field("format", FieldRef::to(number), /*required=*/true, "of the file",
+          json::between(static_cast<double>(known), static_cast<double>(known)));
+  }
   /// A condition over several keys; the message points at `key`.
   virtual void require(bool holds, const char* key, const std::string& message) = 0;
 
@@ -111,6 +120,7 @@ class Fields {
  protected:
   virtual void field(const char* key, const FieldRef& value, bool required, const char* doc,
                      const json::Range& range) = 0;
+  virtual void require_format(std::int64_t /*known*/, const char* /*what*/) {}
 };
 
 namespace detail {

@@ -250,6 +250,14 @@ class Reader final : public Fields {
     if (found != nullptr) detail::read_field(*found, child(place_, key), value, range);
   }
 
+  void require_format(std::int64_t known, const char* what) override {
+    const auto found = object_.find("format");
+    if (found == object_.end() || !found->is_number_integer() || *found == known) return;
+    throw InputError(child(place_, "format"),
+                     fmt::format("{}, of {} Stagecraft; this one reads {} of format {}", brief(*found),
+                                 *found > known ? "a newer" : "an older", what, known));
+  }
+
   const Json* find(const char* key) {
     known_.emplace_back(key);
     const auto found = object_.find(key);

@@ -4,6 +4,7 @@
 #include "base/registry.h"
 #include "cli/commands.h"
 #include "cli/errors.h"
+#include "cli/memory_end.h"
 #include "cli/output.h"
 
 #include <CLI/CLI.hpp>
@@ -11,21 +12,11 @@
 #include <csignal>
 
 namespace stagecraft {
+
 namespace {
 
-int left(int exit_code) {
-  cli::leave_launcher(exit_code);
-  return exit_code;
-}
-
-}  // namespace
-
-int run_command_line(int argc, char** argv) {
+int run_verb(int argc, char** argv) {
   using namespace cli;
-  keep_standard_streams();
-  hangup_as_given();
-  freeze_registries();
-  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails with a reason instead
   CLI::App app{"Stagecraft trains sequential models as pipelines: profile, plan, prove, train, report.",
                "stagecraft"};
   app.set_version_flag("--version", "stagecraft " STAGECRAFT_VERSION);
@@ -37,9 +28,27 @@ int run_command_line(int argc, char** argv) {
     finish_output();
     return 0;
   } catch (const CLI::ParseError& error) {
-    return left(report_usage(app, error));
+    return report_usage(app, error);
+  }
+}
+
+int ended(int exit_code) {
+  cli::leave_launcher(cli::done_with(exit_code));
+  return exit_code;
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  cli::end_in_order_without_memory();
+  cli::keep_standard_streams();
+  hangup_as_given();
+  freeze_registries();
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails with a reason instead
+  try {
+    return ended(run_verb(argc, argv));
   } catch (...) {
-    return left(report_exception());
+    return ended(cli::report_exception());
   }
 }
 

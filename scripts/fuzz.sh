@@ -12,8 +12,8 @@ seconds=${1:-60}
 [[ $seconds =~ ^[1-9][0-9]*$ ]] || { echo "fuzz.sh: expected a number of seconds, found $seconds" >&2; exit 2; }
 shift $(($# > 0 ? 1 : 0))
 
-planner=(program_text program_json pytorch_csv graph_text profile_json cluster_json plan_json plan_request timeline summary metrics manifest)
-engine=(run_config safetensors idx text model_folder)
+planner=(program_text program_json pytorch_csv graph_text profile_json cluster_json plan_json plan_request timeline summary metrics manifest run_dir)
+engine=(run_config safetensors idx text tokens arrays model_folder weight_files)
 [ $# -gt 0 ] || set -- planner engine
 targets=()
 for target in "$@"; do

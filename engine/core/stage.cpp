@@ -321,14 +321,18 @@ Bundle Stage::run_backward(InFlight& work, Version version, Bundle gradients, Ac
   // needs memory.
   for (std::size_t i = layers_.size(); i-- > frozen_layers_;) {
     const bool needs_input_gradient = begins_before_ || i > frozen_layers_;
-    named([&] { return work_text(*layers_[i], "backward", gradients.front()); },
-          [&] {
-            gradients = contiguous(
-                layers_[i]->backward_bundle(parameters[i], gradients, work.layers[i], needs_input_gradient));
-            if (accumulators != nullptr && has_parameters_[i]) {
-              layers_[i]->backward_weight(work.layers[i], (*accumulators)[i]);
-            }
-          });
+    // Where the weight half fails of the layer that nothing needs a gradient before, there is none any more.
+    named(
+        [&] {
+          return work_text(*layers_[i], "backward", gradients.empty() ? at::Tensor() : gradients.front());
+        },
+        [&] {
+          gradients = contiguous(
+              layers_[i]->backward_bundle(parameters[i], gradients, work.layers[i], needs_input_gradient));
+          if (accumulators != nullptr && has_parameters_[i]) {
+            layers_[i]->backward_weight(work.layers[i], (*accumulators)[i]);
+          }
+        });
     if (added) added(first_ + static_cast<int>(i));
     after_layer();
   }

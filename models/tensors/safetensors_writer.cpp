@@ -67,9 +67,10 @@ void write_safetensors_streamed(const std::string& path, std::vector<StreamedTen
 SafetensorsImage::SafetensorsImage(const std::vector<std::pair<std::string, at::Tensor>>& tensors,
                                    const std::map<std::string, std::string>& metadata) {
   std::vector<StreamedTensor> streamed;
-  for (const auto& [name, tensor] : tensors) {
-    streamed.push_back(
-        {name, tensor.scalar_type(), tensor.sizes().vec(), [tensor] { return tensor.cpu().contiguous(); }});
+  for (const auto& named : tensors) {
+    const at::Tensor& tensor = named.second;
+    streamed.push_back({named.first, tensor.scalar_type(), tensor.sizes().vec(),
+                        [tensor] { return tensor.cpu().contiguous(); }});
   }
   header_ = lay_out(streamed, metadata);
   for (const StreamedTensor& tensor : streamed) dense_.push_back(tensor.make());

@@ -6,10 +6,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import kills, pauses, soak
+from . import hostile, kills, oom, pauses, soak
 from .trial import Tally, Wrong
 
-CAMPAIGNS = {"kills": kills, "pauses": pauses, "soak": soak}
+CAMPAIGNS = {"kills": kills, "pauses": pauses, "soak": soak, "oom": oom, "hostile": hostile}
 
 
 def main() -> int:
@@ -18,18 +18,22 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0, help="no trial begins after that (default: 5)")
     parser.add_argument("--trials", type=int, default=sys.maxsize, help="at most so many")
     parser.add_argument(
-        "--seed", type=int, default=int(time.time()), help="of the first trial; the next has N + 1"
+        "--seed", type=int, help="of the first trial; the next has N + 1 (default: the time; oom: 0)"
     )
     parser.add_argument("--build", type=Path, default=Path("../build"), help="folder with stagecraft")
     options = parser.parse_args()
+    module = CAMPAIGNS[options.campaign]
+    first = options.seed
+    if first is None:
+        first = getattr(module, "FIRST_SEED", int(time.time()))
     command = (options.build / "stagecraft").absolute()
     if not command.exists():
         parser.error(f"{command} is not there: build it, or name the folder with --build")
     until = time.monotonic() + 60 * options.minutes
     tally = Tally(options.campaign)
     with tempfile.TemporaryDirectory(prefix="stagecraft-campaign-") as folder:
-        make = CAMPAIGNS[options.campaign].Campaign(Path(folder), str(command), until)
-        for seed in range(options.seed, options.seed + options.trials):
+        make = module.Campaign(Path(folder), str(command), until)
+        for seed in range(first, first + options.trials):
             if time.monotonic() > until:
                 break
             try:

@@ -90,6 +90,7 @@ struct PlantedRun {
   Json config;
   std::string schedule = "1f1b";
   std::vector<Planted> planted{};
+  int planted_at = 2;
   bool bad_validation = false;
   bool unreadable_validation = false;
 
@@ -98,7 +99,7 @@ struct PlantedRun {
     auto read = json::read<RunConfig>(config, {"run.json", ""});
     check_schedule(read, schedule, "run.json");
     TrainingInputs inputs = open_training_inputs(read, "run.json");
-    plant(inputs.model, 2, planted);
+    plant(inputs.model, planted_at, planted);
     inputs.optimizer = std::make_shared<const ModelOptimizer>(read.optimizer, inputs.model,
                                                               InputPlace{"run.json", "/optimizer"});
     if (bad_validation || unreadable_validation) {
@@ -457,6 +458,17 @@ TEST_CASE("a run that an error ends saves the state of the last whole step", "[s
     CHECK(run.run() == "");
     check_same_runs(run, whole);
   }
+}
+
+TEST_CASE("an error is told as it is, in the layer that nothing needs a gradient before, too",
+          "[safe_numbers]") {
+  const ScratchFolder folder;
+  PlantedRun run{.config = tiny(folder.path("run")), .planted_at = 0};
+  run.planted = {{1, Planted::Where::weight_failure, 0}};
+  const std::string said = run.run();
+  INFO(said);
+  CHECK(says(said, "layer \"planted\" (planted), backward"));
+  CHECK(says(said, "planted to fail"));
 }
 
 TEST_CASE("a validation that an error ends is owed by the state that was saved", "[safe_numbers]") {

@@ -8,7 +8,7 @@
 
 namespace stagecraft::fuzz {
 
-void judge(const Dataset& data) {
+void judge_shapes(const Dataset& data) {
   const SampleSpec sample = data.sample();
   for (const Split split : {Split::train, Split::validation}) {
     const std::int64_t size = data.size(split);
@@ -17,13 +17,29 @@ void judge(const Dataset& data) {
     std::vector<std::int64_t> shape = sample.shape;
     shape.insert(shape.begin(), 2);
     require(data.inputs(split, indices).sizes() == at::IntArrayRef(shape), "inputs have their shape");
-    const at::Tensor targets = data.targets(split, indices);
+    for (const FieldSpec& field : sample.fields) {
+      require(data.field(split, field.name, indices).size(0) == 2, "a field has its samples");
+    }
+    if (sample.targets != Targets::none) {
+      require(data.targets(split, indices).size(0) == 2, "targets have their samples");
+    }
+  }
+  require(!data.summary().empty() && !data.fingerprint().empty(), "a data set says what it is");
+}
+
+void judge(const Dataset& data) {
+  judge_shapes(data);
+  const SampleSpec sample = data.sample();
+  if (sample.targets != Targets::classes && sample.targets != Targets::tokens) return;
+  for (const Split split : {Split::train, Split::validation}) {
+    const std::int64_t size = data.size(split);
+    if (size == 0) continue;
+    const at::Tensor targets = data.targets(split, {0, size - 1});
     const auto* first = targets.const_data_ptr<std::int64_t>();
     require(std::all_of(first, first + targets.numel(),
                         [&](std::int64_t target) { return target >= 0 && target < sample.classes; }),
             "targets are classes");
   }
-  require(!data.summary().empty() && !data.fingerprint().empty(), "a data set says what it is");
 }
 
 std::string compressed(const std::string& bytes) {

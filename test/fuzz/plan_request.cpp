@@ -71,6 +71,7 @@ FUZZ_TARGET(plan_request) {
     asked = json::read<fuzz::Asked>(json::parse_text(std::string(data, data + size), "x"), {"x", ""});
     validate(asked.profile, "x");
     validate(asked.cluster, "x");
+    fuzz::accepted();
     if (!fuzz::small(asked)) return 0;
     asked.request.search.work = 300;
     asked.request.search.cut_work = 300'000;

@@ -18,6 +18,7 @@ FUZZ_TARGET(program_json) {
   } catch (const InputError&) {
     return 0;
   }
+  fuzz::accepted();
   fuzz::require(program_from_json(json::parse_text(to_json(program).dump(), "x"), "x") == program,
                 "JSON reads back");
   fuzz::judge(program);

@@ -19,6 +19,7 @@ FUZZ_TARGET(program_text) {
   } catch (const InputError&) {
     return 0;
   }
+  fuzz::accepted();
   fuzz::require(program_from_text(to_text(program), "x") == program, "text reads back");
   fuzz::require(program_from_json(json::parse_text(to_json(program).dump(), "x"), "x") == program,
                 "JSON reads back");

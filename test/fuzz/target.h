@@ -8,6 +8,8 @@
 //
 //   FUZZ_MUTATOR(metrics) { changes `data`, of `size` bytes with room for `max_size`, by `seed`; return the new size; }
 //
+// A target says accepted() where the reader took the input.
+//
 // With libFuzzer each target is a program, in which libFuzzer looks for its own names. Among the tests many
 // are one program (replay.cpp), which looks for theirs.
 
@@ -15,6 +17,14 @@
 #include <cstdint>
 #include <map>
 #include <string>
+
+namespace stagecraft::fuzz {
+
+inline std::size_t accepted_inputs = 0;
+/// The reader has let this input through. Where none of a target's seeds is, nothing behind the reader is tried.
+inline void accepted() { ++accepted_inputs; }
+
+}  // namespace stagecraft::fuzz
 
 /// libFuzzer's own changes, byte by byte, for mutators.
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);

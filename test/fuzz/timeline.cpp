@@ -47,6 +47,7 @@ FUZZ_TARGET(timeline) {
   } catch (const InputError&) {
     return 0;
   }
+  fuzz::accepted();
   const std::string written = to_chrome_trace(run.timeline).dump();
   fuzz::require_same(run.timeline, timeline_from_chrome_trace(json::parse_text(written, "y"), "y"));
   if (fuzz::choice_of(data, size) % fuzz::kReportOneOf == 0) fuzz::judge(run);

@@ -45,6 +45,29 @@ def test_a_run_with_other_bits_is_named_with_the_command_that_repeats_it(tmp_pat
     assert "Again: scripts/campaign.sh kills --seed 3 --trials 1" in done.stdout
 
 
+FAULTS = (BUILD / "test/faults/libfailing_memory.so").exists()  # not with sanitizers
+
+
+@pytest.mark.skipif(not FAULTS, reason="sanitizers have a malloc of their own")
+@pytest.mark.parametrize(("name", "trials"), [("oom", 12), ("hostile", 12)])
+def test_requests_that_fail_and_files_that_are_changed_end_in_order(name, trials):
+    done = campaign(name, "--trials", str(trials), "--seed", "0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith("all ")
+
+
+@pytest.mark.skipif(not FAULTS, reason="sanitizers have a malloc of their own")
+def test_an_end_without_a_word_of_memory_is_wrong(tmp_path, monkeypatch):
+    """What is not expected is told, with the place of the request that failed."""
+    from campaigns import oom
+    from campaigns.trial import Wrong
+
+    monkeypatch.setattr(oom, "WORDS", ("no such word",))
+    trying = oom.Campaign(tmp_path, str(BUILD / "stagecraft"), 0)
+    with pytest.raises(Wrong, match=r"(?s)request \d+ fails, and it says .*libfailing_memory"):
+        trying.trial(0)
+
+
 def test_what_cannot_be_run_is_refused(tmp_path):
     assert campaign("floods").returncode == 2
     assert "build it" in campaign("kills", build=tmp_path).stderr

@@ -10,5 +10,7 @@ namespace stagecraft::test {
 [[nodiscard]] std::size_t allocations();
 /// By this thread.
 [[nodiscard]] std::size_t own_allocations();
+/// The n-th allocation of the caller's thread from now on throws std::bad_alloc, and no other; 0: none does.
+void fail_own_allocation(std::size_t n);
 
 }  // namespace stagecraft::test

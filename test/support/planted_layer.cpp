@@ -22,11 +22,7 @@ class PlantedLayer final : public Layer {
                      Kept* kept) const override {
     const bool chosen = context.mode == Mode::train && context.key.micro_batch == 0;
     const std::int64_t step = chosen ? static_cast<std::int64_t>(context.key.step) : -1;
-    for (const Planted& planted : planted_) {
-      if (planted.step == step && planted.where == Planted::Where::failure) {
-        throw std::runtime_error("planted to fail");
-      }
-    }
+    fail(step, Planted::Where::failure);
     if (kept != nullptr) kept->for_input = {at::scalar_tensor(step, at::kLong)};
     return spoiled(input + weights.parameters[0], step, Planted::Where::output);
   }
@@ -37,6 +33,7 @@ class PlantedLayer final : public Layer {
     return spoiled(grad_output, step_of(kept), Planted::Where::input_gradient);
   }
   void backward_weight(Kept& kept, GradientSink& sink) const override {
+    fail(step_of(kept), Planted::Where::weight_failure);
     const at::Tensor sum = kept.for_weight[1].reshape({-1, features_}).sum(0);
     sink.add(0, spoiled(sum, step_of(kept), Planted::Where::weight_gradient));
     kept.clear();
@@ -44,6 +41,11 @@ class PlantedLayer final : public Layer {
 
  private:
   static std::int64_t step_of(const Kept& kept) { return kept.for_weight[0].item<std::int64_t>(); }
+  void fail(std::int64_t step, Planted::Where where) const {
+    for (const Planted& planted : planted_) {
+      if (planted.step == step && planted.where == where) throw std::runtime_error("planted to fail");
+    }
+  }
   [[nodiscard]] at::Tensor spoiled(at::Tensor tensor, std::int64_t step, Planted::Where where) const {
     for (const Planted& planted : planted_) {
       if (planted.step == step && planted.where == where) tensor = tensor + planted.value;
@@ -66,7 +68,8 @@ void plant(Model& model, int at, std::vector<Planted> planted) {
 }
 
 std::string planted_words(const std::vector<Planted>& planted, int at) {
-  constexpr const char* kWhere[] = {"output", "input gradient", "weight gradient", "failure"};
+  constexpr const char* kWhere[] = {"output", "input gradient", "weight gradient", "failure",
+                                    "weight failure"};
   std::string words;
   for (const Planted& one : planted) {
     words += fmt::format(" planted {} {} at step {} before layer {}", kWhere[static_cast<int>(one.where)],

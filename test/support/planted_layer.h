@@ -17,7 +17,8 @@ struct Planted {
     output,           ///< the layer's, and so the loss and all gradients
     input_gradient,   ///< and so the gradients of the layers before
     weight_gradient,  ///< its own alone
-    failure           ///< its forward throws
+    failure,          ///< its forward throws
+    weight_failure    ///< the half of its backward throws that makes its weights' gradients
   };
   std::int64_t step = 0;
   Where where = Where::output;

@@ -49,7 +49,7 @@ struct Manifest {
 };
 template <class V>
 void describe(V& v, Manifest& m) {
-  v.required("format", m.format, "2");
+  v.format(m.format, 2, "checkpoints");
   v.required("run", m.run, "the run that wrote it: it removes no other's checkpoints");
   v.required("step", m.step, "optimizer steps made", json::at_least(0));
   v.required("epoch", m.epoch, "passes over the data completed", json::at_least(0));
@@ -67,7 +67,6 @@ void describe(V& v, Manifest& m) {
   v.optional("changes", m.changes, "what resumes have changed in the config (train --resume --allow)");
   v.required("files", m.files, "one per layer with state");
   v.required("hash", m.hash, "XXH3 of all other keys, as compact JSON");
-  v.require(m.format == 2, "format", "expected 2; this checkpoint is of another version of Stagecraft");
 }
 
 inline constexpr const char* kManifestName = "manifest.json";

@@ -93,11 +93,20 @@ MetricsWriter::MetricsWriter(std::string path) : path_(std::move(path)), file_(o
 }
 
 void MetricsWriter::append(const MetricsRecord& record) {
-  owed_ += line_of(record);
+  make_line();
+  newest_ = record;
   write_owed();
 }
 
+/// Where there is no memory for it, the record stays.
+void MetricsWriter::make_line() {
+  if (!newest_) return;
+  owed_ += line_of(*newest_);
+  newest_.reset();
+}
+
 void MetricsWriter::write_owed() {
+  make_line();
   if (const std::error_code error = write_all(*file_, owed_)) {
     (void)file_->cut(bytes_);
     throw unwritable(path_, error);

@@ -74,7 +74,7 @@ class MetricsWriter {
   /// Throws InputError when the file cannot be opened: unwritable, or a link in its place.
   explicit MetricsWriter(std::string path);
   /// Throws InputError when the line cannot be written, and leaves none of it in the file: it is owed, and written
-  /// before the next one.
+  /// before the next one. So it is where memory has run out (std::bad_alloc).
   void append(const MetricsRecord& record);
   /// All lines will be there after a power cut, those too that could not be written before: a run that ends for
   /// want of one may still save its state. Before each checkpoint, so that history reaches as far as state.
@@ -82,12 +82,14 @@ class MetricsWriter {
   [[nodiscard]] std::size_t owed_bytes() const { return owed_.size(); }
 
  private:
+  void make_line();
   void write_owed();
 
   std::string path_;
   StoredFilePtr file_;
   std::uint64_t bytes_ = 0;
-  std::string owed_;  ///< what could not be written yet
+  std::string owed_;                     ///< what could not be written yet
+  std::optional<MetricsRecord> newest_;  ///< behind it, not yet a line
 };
 
 /// All lines; none where the file is missing. A broken last line is left out. Any other throws InputError with

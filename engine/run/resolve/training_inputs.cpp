@@ -4,6 +4,7 @@
 #include "models/check/checked_data.h"
 #include "models/data/buckets.h"
 #include "models/data/held_to_its_word.h"
+#include "models/tensors/known_processor.h"
 #include "models/tensors/libtorch_error.h"
 #include "partitioner/plan/plan.h"
 
@@ -187,6 +188,7 @@ TrainingInputs open_training_inputs(const RunConfig& config, const std::string& 
 
 TrainingInputs make_training_inputs(const RunConfig& config, const std::string& file,
                                     std::unique_ptr<Dataset> data) {
+  require_known_processor();
   TrainingInputs inputs{std::move(data), Model{}, nullptr};
   const std::int64_t samples = inputs.data->size(Split::train);
   if (config.train_batch_size > samples) {

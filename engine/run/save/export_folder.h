@@ -38,7 +38,7 @@ struct ExportRecord {
 };
 template <class V>
 void describe(V& v, ExportRecord& r) {
-  v.required("format", r.format, "1");
+  v.format(r.format, 1, "records of exports");
   v.required("checkpoint", r.checkpoint, "folder that was exported");
   v.required("step", r.step, "optimizer steps made", json::at_least(0));
   v.required("model", r.model, "name");

@@ -26,7 +26,7 @@ std::map<std::string, double> terms_of(const StepReport& report, const Loss& los
 }  // namespace
 
 RunReporter::RunReporter(const RunSetup& setup, const std::string& metrics_path, const Screen& screen)
-    : setup_(setup), metrics_(metrics_path), print_(screen.print) {
+    : setup_(setup), metrics_(metrics_path), print_(screen.print), noted_step_(setup.start().step) {
   if (screen.draw) progress_.emplace(setup.start().step, setup.shape().steps, screen.draw);
 }
 
@@ -87,6 +87,7 @@ void RunReporter::step(const StepReport& report) {
     throw NotFiniteError(report.step, fmt::format("the loss is {}. The run stops here", record.loss),
                          /*skip_helps=*/true);
   }
+  noted_step_ = record.step;
   write(record);
   const Seconds elapsed{std::chrono::duration<double>(mark_ - began_).count()};
   const std::int64_t every = setup_.config().steps_per_print;

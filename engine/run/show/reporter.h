@@ -25,6 +25,8 @@ class RunReporter {
   void validation(const StepReport& report, std::int64_t steps_made);
   /// Every line of metrics.jsonl will be there after a power cut.
   void sync() { metrics_.sync(); }
+  /// The newest step in metrics.jsonl, or owed to it.
+  [[nodiscard]] std::int64_t noted_step() const { return noted_step_; }
   /// A line for people, above the progress bar.
   void show(const std::string& line);
   /// Takes the progress bar away for good.
@@ -46,6 +48,7 @@ class RunReporter {
   MetricsWriter metrics_;
   Print print_;
   std::optional<ProgressBar> progress_;
+  std::int64_t noted_step_;
   bool told_ = false;  ///< that lines wait to be written
   Clock::time_point began_ = Clock::now();
   Clock::time_point mark_ = Clock::now();

@@ -442,6 +442,8 @@ std::string Trainer::save_last_state(Transport& meeting, bool not_finite) {
                   .checkpoint = outcome_.last_checkpoint};
   // Numbers that came out of a step behind its update: the update was made of them.
   if (not_finite && state.step && *state.step != outcome_.steps) state.step.reset();
+  // History reaches as far as state: there may have been no memory for the step's report.
+  if (reporter_ && state.step && reporter_->noted_step() < *state.step) state.step.reset();
   if (reporter_) reporter_->sync();
   const auto watch = watch_disk(setup_, paths_, meeting, meeting_options(setup_.config()).save_timeout,
                                 "save_timeout_s", "saving what can be saved", tell_);

@@ -110,10 +110,15 @@ std::vector<LocalHub::Text> LocalHub::exchange(Rank rank, Waits& waits, const st
   if (round->arrived == 0) round->what = what;
   STAGECRAFT_CHECK(round->what == what, fmt::format("rank {} came to a {} where another rank is in a {}",
                                                     rank.value, what, round->what));
+  // All that takes memory first: the others go on as soon as all have arrived.
+  std::shared_ptr<Round> next;
+  if (round->arrived + 1 == world_) {
+    next = std::make_shared<Round>();
+    next->brought.resize(static_cast<std::size_t>(world_));
+  }
   round->brought[rank.index()] = std::make_shared<const std::string>(std::move(mine));
   if (++round->arrived == world_) {
-    round_ = std::make_shared<Round>();
-    round_->brought.resize(static_cast<std::size_t>(world_));
+    round_ = std::move(next);
     for (auto& woken : woken_) woken.notify_all();
   }
   const auto all_here = [&] { return round->arrived.load(std::memory_order_acquire) == world_; };
@@ -139,8 +144,9 @@ std::vector<LocalHub::Text> LocalHub::exchange(Rank rank, Waits& waits, const st
 
 void LocalHub::begin_agreement(Rank rank, int mine) {
   const std::lock_guard lock(mutex_);
-  const std::size_t number = agreed_[rank.index()].begun++ - all_heard_;
+  const std::size_t number = agreed_[rank.index()].begun - all_heard_;
   if (number >= agreements_.size()) agreements_.emplace_back();
+  ++agreed_[rank.index()].begun;
   Agreement& agreement = agreements_[number];
   agreement.most = std::max(agreement.most, mine);
   if (++agreement.arrived < world_) return;

@@ -52,7 +52,7 @@ struct Index {
 };
 template <class V>
 void describe(V& v, Index& i) {
-  v.required("format", i.format, "of the index", json::between(1, 1));
+  v.format(i.format, 1, "compiled code");
   v.required("torch", i.torch, "version that compiled it");
   v.required("device", i.device, "cpu");
   v.required("capability", i.capability, "of the processor, as LibTorch names it");

@@ -75,7 +75,7 @@ struct GraphFile {
 };
 template <class V>
 void describe(V& v, GraphFile& g) {
-  v.required("format", g.format, "of the file", json::between(2, 2));
+  v.format(g.format, 2, "graphs");
   v.required("parameters", g.parameters, "types");
   v.required("buffers", g.buffers, "types");
   v.required("constants", g.constants, "types");

@@ -111,7 +111,7 @@ struct Manifest {
 };
 template <class V>
 void describe(V& v, Manifest& m) {
-  v.required("format", m.format, "of the folder", json::between(2, 2));
+  v.format(m.format, 2, "model folders");
   v.required("name", m.name, "of the model");
   v.required("torch", m.torch, "version that captured it");
   v.required("sizes", m.sizes, "micro-batch sizes compared with PyTorch", json::non_empty());
