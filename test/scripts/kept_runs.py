@@ -184,7 +184,8 @@ def processor():
         about.setdefault(key.strip(), value.strip())
     chosen_by = ("fma", "avx", "amx", "f16c", "sse4")
     flags = [flag for flag in about.get("flags", "").split() if flag.startswith(chosen_by)]
-    return " ".join([about.get("vendor_id", "?"), *sorted(flags)])
+    model = [about.get(key, "?") for key in ("vendor_id", "cpu family", "model", "cache size")]
+    return " ".join([*model, *sorted(flags)])
 
 
 def torch_version():
