@@ -53,7 +53,8 @@ std::string grown_text(const MovedCut& cut, const CutExplanation& now) {
     case ChainPart::Kind::compute:
       return fmt::format(": stage {} {}", part.stage->value,
                          cut.busiest ? "is the busiest then"
-                                     : "takes " + format_duration(part.seconds) + " more of the step");
+                                     : "counts " + format_duration(part.seconds) +
+                                           " more in the chain that the step waits for");
     case ChainPart::Kind::optimizer:
       return fmt::format(": stage {}'s optimizer takes longer", part.stage->value);
     case ChainPart::Kind::link:

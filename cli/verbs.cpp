@@ -42,7 +42,8 @@ void add_verbs(CLI::App& app) {
   // After the verbs, or each would repeat it.
   app.footer(
       "`stagecraft VERB --help` lists a verb's options; `stagecraft completion bash|zsh` prints what the\n"
-      "build installs.\n\nExit codes:\n" +
+      "build installs. With Python come stagecraft-capture (models from PyTorch), stagecraft-tokenize,\n"
+      "stagecraft-images (data) and `python -m stagecraft`.\n\nExit codes:\n" +
       exit_codes_text());
 }
 

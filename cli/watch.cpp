@@ -14,7 +14,9 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <csignal>
 #include <ctime>
 #include <filesystem>
@@ -32,6 +34,8 @@ struct WatchOptions {
   bool json = false, tui = false;
 };
 
+constexpr std::size_t kMostNamed = 3;
+
 /// One that is not there yet, or has nothing in it, may become one.
 void require_run(const std::string& run_dir) {
   if (!is_there(run_dir)) return;
@@ -42,10 +46,16 @@ void require_run(const std::string& run_dir) {
     if (is_there(its)) return;
   }
   if (std::filesystem::is_empty(run_dir)) return;
+  std::vector<std::string> inside;
+  for (const auto& entry : std::filesystem::directory_iterator(run_dir)) {
+    if (is_there(RunPaths{entry.path()}.plan())) inside.push_back(entry.path());
+  }
+  std::ranges::sort(inside);
+  if (inside.size() > kMostNamed) inside.resize(kMostNamed);
   throw InputError({run_dir, ""},
-                   fmt::format("is {} with nothing of a run in it; expected run directories, as a config's "
-                               "run_dir names them",
-                               kind_at(run_dir)));
+                   fmt::format("is {} with nothing of a run in it; expected run directories{}", kind_at(run_dir),
+                               inside.empty() ? ", as a config's run_dir names them"
+                                              : fmt::format(", such as {}", fmt::join(inside, " "))));
 }
 
 std::vector<RunView> views_of(const std::vector<std::string>& run_dirs) {

@@ -88,6 +88,8 @@ constexpr std::array kAbsent{
     ForeignKeys{
         " cp contextparallelsize contextparalleldegree ep expertparallelsize expertmodelparallelsize ",
         "there is no context or expert parallelism"},
+    ForeignKeys{" everyepochs everyepoch everynepochs checkvaleverynepoch saveeverynepochs evaleveryepoch ",
+                "set every_steps; the line \"Batch\" at a run's start says how many steps an epoch has"},
     ForeignKeys{" reportto wandb tensorboard mlflow logger loggers ",
                 "`stagecraft follow RUN_DIR --to tensorboard|wandb|...` sends a run to other tools"},
     ForeignKeys{" numworkers dataloadernumworkers pinmemory prefetchfactor persistentworkers ",

@@ -79,7 +79,9 @@ std::string misread_width(const TokenPieces& pieces, int bits, std::int64_t voca
   const bool fits =
       bits == 16 ? all_below<std::uint16_t>(pieces, most) : all_below<std::uint32_t>(pieces, most);
   if (fits) return "";
-  const std::vector<int> widths = fitting_widths(pieces, most);
+  std::vector<int> widths = fitting_widths(pieces, most);
+  // Bytes are below 256 whatever they are of.
+  if (most >= 256) std::erase(widths, 8);
   if (widths.empty()) return "";  // the first such token is named where it is read
   return fmt::format(
       "as tokens of {} bits some are outside of the vocabulary of {}, as tokens of {} bits none; {}", bits,

@@ -112,8 +112,14 @@ bool LiveRecord::rested(std::chrono::seconds patience) const {
   return !writing_.valid() || writing_.wait_for(patience) == std::future_status::ready;
 }
 
-void LiveRecord::finish() noexcept {
-  if (rested(kPatience)) (void)storage().remove(path_);
+void LiveRecord::finish(const Worker& worker) noexcept try {
+  if (!rested(kPatience)) return;
+  (void)storage().remove(path_);
+  if (every_ == 0 || shares_.entries().empty()) return;  // too short to have a course
+  shares_.add(newest(worker.events()));
+  write_file_atomically(shares_path_, shares_.json().dump(), Links::replace);
+} catch (const std::exception&) {
+  // The run is over: what is drawn of it is less than the run.
 }
 
 std::string LiveRecord::news() {

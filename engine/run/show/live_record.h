@@ -34,8 +34,9 @@ class LiveRecord {
   /// Behind the steps from `before` to `after` of the run.
   void steps_made(std::int64_t before, std::int64_t after, const Worker& worker,
                   const ClockMeetings& meetings);
-  /// Waits for what is being written, and removes the last steps: the run's own files say more.
-  void finish() noexcept;
+  /// Behind the last of the session's steps: waits for what is being written, and removes the last steps, of which the
+  /// run's own files say more. The shares have them, too.
+  void finish(const Worker& worker) noexcept;
   /// What people should know by what was written: why nothing could be, or which rank is slow; each once. Otherwise "".
   [[nodiscard]] std::string news();
 

@@ -488,7 +488,7 @@ void Trainer::finish() {
   const auto watch = watch_disk(setup_, paths_, transport_, doing_.what, tell_);
   meet();
   const RunResults results = gather_results(setup_, worker_, transport_, meetings_);
-  live_.finish();
+  live_.finish(worker_);
   if (reporter_) {
     reporter_->sync();
     const std::int64_t before = setup_.start().step;
