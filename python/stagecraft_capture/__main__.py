@@ -296,8 +296,8 @@ def check_sizes(module: torch.nn.Module, model: Model, batch: Batch) -> tuple[Js
             *lines,
             (
                 "a micro-batch of one sample"
-                f" {said(single) if single else 'takes another path in eager mode, or none'}: train with two"
-                " or more"
+                f"{': ' + said(single) if single else ' takes another path in eager mode, or none'}: train"
+                " with two or more"
             ),
         ],
     )
@@ -472,6 +472,8 @@ def capture_loaded(
             f"running statistics of {narrow} batch norms are {arguments.dtype}: --full '*BatchNorm*' keeps"
             " them in float32"
         )
+    if (most := getattr(module, "stated_positions", None)) and (arguments.sequence or 0) > most:
+        print(f"the config says max_position_embeddings {most}; captured with {arguments.sequence} tokens")
     if arguments.dtype == "float32" and getattr(module, "stated_dtype", None) in NARROW:
         print(
             f"the config says {module.stated_dtype}; captured in float32: --dtype {module.stated_dtype}"

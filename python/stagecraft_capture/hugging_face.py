@@ -8,6 +8,7 @@ import difflib
 import inspect
 import json
 import os
+import re
 import sys
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,16 @@ def config_file(path: str) -> str:
     return os.path.join(path, "config.json") if os.path.isdir(path) else path
 
 
+def download(path: str) -> str:
+    """Where a path is missing and looks like a name on the Hugging Face Hub: how it becomes a folder."""
+    if os.path.exists(path) or not re.fullmatch(r"[\w.-]+/[\w.-]+", path) or path.endswith(".json"):
+        return ""
+    return (
+        f"; --hf takes a file or a folder. If this is a name on the Hub: hf download {path} --local-dir"
+        f" {path.rpartition('/')[2]}"
+    )
+
+
 def read_config(path: str) -> Json:
     """A config.json, or that of a folder, as a dictionary."""
     file = config_file(path)
@@ -63,7 +74,9 @@ def read_config(path: str) -> Json:
         with open(file, encoding="utf-8") as text:
             about = json.load(text)
     except (OSError, ValueError) as error:
-        raise CaptureError(f"{file}: cannot be read as a config of transformers: {error}") from error
+        raise CaptureError(
+            f"{file}: cannot be read as a config of transformers: {error}{download(path)}"
+        ) from error
     if not isinstance(about, dict) or "model_type" not in about:
         raise CaptureError(f'{file}: has no "model_type", which a config of transformers has')
     return about
@@ -150,6 +163,7 @@ def load(
     wrapped = (Routed if usual is Logits and has_router_loss(model) else usual)(model)
     wrapped.untied, wrapped.source = untied, folder or "."
     wrapped.stated_dtype = about.get("dtype") or about.get("torch_dtype")
+    wrapped.stated_positions = about.get("max_position_embeddings")
     return wrapped, task
 
 

@@ -56,7 +56,8 @@ class Fields(dict):
     def __missing__(self, name: str) -> NoReturn:
         raise CaptureError(
             f"the loss reads {name!r}, which the batch does not have (it has {', '.join(self)}): give --field"
-            f" {name}=TYPE[SIZES], as in {name}=f32[1,32,32] or {name}=i64[128]<1000"
+            f" {name}=TYPE[SIZES], as in {name}=f32[1,32,32], {name}=i64[128]<1000 or, for one class of ten"
+            f" per sample, {name}=i64[]<10"
         )
 
 

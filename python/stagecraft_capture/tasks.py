@@ -32,6 +32,7 @@ class Wrapped(torch.nn.Module):
         self.untied: dict[str, str] = {}  # names of weights that are copies now: whose
         self.source = "."  # the folder that the config lies in
         self.stated_dtype = None  # the config's
+        self.stated_positions = None  # likewise: max_position_embeddings
         self.fixed = {
             name: value
             for name, value in self.FIXED.items()

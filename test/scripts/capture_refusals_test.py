@@ -238,6 +238,7 @@ REFUSED = [
         line_of('return (output * batch["mask"]).mean()') + ", in reads_mask",
         "the loss reads 'mask'",
         "give --field mask=TYPE[SIZES], as in mask=f32[1,32,32]",
+        "for one class of ten per sample, mask=i64[]<10",
     ),
     (
         "a loss of several numbers",
@@ -339,6 +340,12 @@ REFUSED = [
     ),
     ("more layers than there are", "plain", (*NUMBERS, "--layers", "narrow:99"), "can be cut into"),
     ("no such config", None, ("--hf", "none.json", "--sequence", "8"), "none.json"),
+    (
+        "a name on the Hub",
+        None,
+        ("--hf", "meta-llama/Llama-3.2-1B", "--sequence", "8"),
+        "hf download meta-llama/Llama-3.2-1B --local-dir Llama-3.2-1B",
+    ),
     (
         "a broken config",
         None,

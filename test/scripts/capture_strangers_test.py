@@ -37,6 +37,16 @@ def command(folder, config, *arguments):
     return stagecraft_capture("--hf", f"{folder}/config.json", *arguments, "-o", f"{folder}/model")
 
 
+def test_more_tokens_than_the_config_has_positions(folder):
+    """Rotary positions have no table that ends, so the model computes all the same."""
+    small = dict(LLAMA, model_type="llama", architectures=["LlamaForCausalLM"], max_position_embeddings=16)
+    said = "the config says max_position_embeddings 16; captured with 24 tokens"
+    done = command(folder, small, "--sequence", "24")
+    assert done.returncode == 0 and said in done.stdout, done.stdout + done.stderr
+    done = command(folder, small, "--sequence", "16")
+    assert done.returncode == 0 and "max_position_embeddings" not in done.stdout, done.stdout + done.stderr
+
+
 def test_classes_that_configs_name(folder):
     whisper = dict(
         model_type="whisper",
