@@ -70,9 +70,9 @@ void keep_earlier_metrics(const RunPaths& paths, std::vector<std::string>& notes
                   paths.root, earlier()));
 }
 
-/// Said of a run of hours that would lose them all; empty: it saves before its end, or is short.
+/// Said of a run that would lose minutes or hours; empty: it saves before its end, or is short.
 std::string saves_late(const ResolvedRun& run) {
-  constexpr Seconds kMuch{600};
+  constexpr Seconds kMuch{120};
   if (run.config.checkpoint.every_steps > 0 || !run.plan.predicted) return "";
   const auto steps = static_cast<double>(*run.config.train_steps - run.start.step);
   const Seconds predicted = run.plan.predicted->step * steps;
