@@ -17,8 +17,7 @@ namespace {
 
 int run_verb(int argc, char** argv) {
   using namespace cli;
-  CLI::App app{"Stagecraft trains models as pipelines: profile, plan, prove, train, report.",
-               "stagecraft"};
+  CLI::App app{"Stagecraft trains models as pipelines: profile, plan, prove, train, report.", "stagecraft"};
   app.set_version_flag("--version", "stagecraft " STAGECRAFT_VERSION);
   app.require_subcommand(1);
   add_verbs(app);

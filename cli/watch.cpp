@@ -52,10 +52,11 @@ void require_run(const std::string& run_dir) {
   }
   std::ranges::sort(inside);
   if (inside.size() > kMostNamed) inside.resize(kMostNamed);
-  throw InputError({run_dir, ""},
-                   fmt::format("is {} with nothing of a run in it; expected run directories{}", kind_at(run_dir),
-                               inside.empty() ? ", as a config's run_dir names them"
-                                              : fmt::format(", such as {}", fmt::join(inside, " "))));
+  throw InputError(
+      {run_dir, ""},
+      fmt::format("is {} with nothing of a run in it; expected run directories{}", kind_at(run_dir),
+                  inside.empty() ? ", as a config's run_dir names them"
+                                 : fmt::format(", such as {}", fmt::join(inside, " "))));
 }
 
 std::vector<RunView> views_of(const std::vector<std::string>& run_dirs) {

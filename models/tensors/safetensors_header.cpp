@@ -111,9 +111,11 @@ class HeaderReader {
 std::uint64_t safetensors_header_length(const std::string& path, const char* first,
                                         std::uint64_t file_bytes) {
   const std::string_view beginning(first, kSafetensorsLengthBytes);
-  if (std::ranges::all_of(beginning, [](char c) { return c == '\n' || c == '\r' || c == '\t' || (c >= ' ' && c <= '~'); })) {
-    throw InputError({path, ""},
-                     "is text and no safetensors file; write it with numpy.save, or safetensors.numpy.save_file");
+  if (std::ranges::all_of(
+          beginning, [](char c) { return c == '\n' || c == '\r' || c == '\t' || (c >= ' ' && c <= '~'); })) {
+    throw InputError(
+        {path, ""},
+        "is text and no safetensors file; write it with numpy.save, or safetensors.numpy.save_file");
   }
   std::uint64_t length = 0;
   std::memcpy(&length, first, kSafetensorsLengthBytes);

@@ -67,7 +67,9 @@ Schedule zb_schedule(const char* name, const char* summary, int turns) {
 /// gradient, than 1F1B's first rank does. The paper draws the order for equal times; here list scheduling
 /// makes it from the true ones.
 Schedule zb_h1_schedule() {
-  return zb_schedule("zb_h1", "1F1B with weight gradients put off: less bubble, in the same memory where stages take equal times", 1);
+  return zb_schedule(
+      "zb_h1",
+      "1F1B with weight gradients put off: less bubble, in the same memory where stages take equal times", 1);
 }
 
 /// Zero bubble in twice 1F1B's memory: enough forwards ahead that a rank never waits between its first and its

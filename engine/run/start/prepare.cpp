@@ -150,8 +150,8 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
   }
   TrainingInputs inputs = open_training_inputs(config, file);
   if (config.loss && inputs.model.loss != nullptr) {
-    prepared.notes.push_back(fmt::format("/loss: {} takes the place of the loss that the model was captured with",
-                                         config.loss->type.name()));
+    prepared.notes.push_back(fmt::format(
+        "/loss: {} takes the place of the loss that the model was captured with", config.loss->type.name()));
   }
   if (config.initial_checkpoint)
     check_initial_checkpoint(*config.initial_checkpoint, inputs.model, {file, "/initial_checkpoint"});
