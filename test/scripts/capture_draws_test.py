@@ -28,7 +28,9 @@ def found(fields, targets_of, ignore=-100, reduction=1, op=ATEN.cross_entropy_lo
     batch = Batch(fields)
     try:
         return units_of(
-            SimpleNamespace(nodes=[node]), lambda given: {target: targets_of(given)}, batch.at(RUN)
+            SimpleNamespace(nodes=[node], outputs=[node]),
+            lambda given: {target: targets_of(given)},
+            batch.at(RUN),
         )
     except CaptureError as error:
         return str(error)

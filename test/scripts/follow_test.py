@@ -101,7 +101,16 @@ def follow(run, to, *arguments):
     return command.main([str(run), "--to", to, "--patience", "0", "--every", "0.01", *map(str, arguments)])
 
 
-def follow_in_parts(half, finished, to, *arguments):
+def follow_alone(run, to, *arguments):
+    """The same in a process of its own, as people have it: a tool's service may outlive its client."""
+    words = (str(run), "--to", to, "--patience", "0", "--every", "0.01", *map(str, arguments))
+    code = f"import sys; from stagecraft_follow import command; sys.exit(command.main({list(words)!r}))"
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    )
+
+
+def follow_in_parts(half, finished, to, *arguments, follow=follow):
     """A run that was killed; that is there again as a whole; and once more."""
     follow(half, to, *arguments)
     complete(half, finished)
@@ -511,11 +520,11 @@ def test_steps_of_a_pipeline(scratch):
 
     rank = SimpleNamespace(rank=1, compute=0.03, wait=0.01, collective=0.0, other=0.0)
     made = {"norm": 0.5, "learning_rate": 0.1, "seconds": 0.04, "samples": 8, "tokens": 0}
-    made |= {"skipped": False, "loss_scale": None, "ranks": (rank,)}
+    made |= {"skipped": False, "loss_scale": None, "ranks": (rank,), "terms": {}}
     log = step_log.StepLog(
         "tensorboard", "tb", "ours", "mine", {"seed": 3}, {"predicted": {"step_ms": 38.0}}, 100
     )
-    log.evaluation(SimpleNamespace(loss=2.5, seconds=0.01))
+    log.evaluation(SimpleNamespace(loss=2.5, seconds=0.01, terms={}))
     for step in range(100, 103):
         log.step(SimpleNamespace(step=step, loss=2.0 - step / 100, **made))
     log.close()
@@ -544,7 +553,7 @@ def test_a_tool_that_fails_ends_no_training():
         raise ConnectionError("down")
 
     log.target.send = fail
-    made = SimpleNamespace(loss=1.0, seconds=1.0)
+    made = SimpleNamespace(loss=1.0, seconds=1.0, terms={})
     with pytest.warns(UserWarning, match="prometheus: ConnectionError: down; the training goes on"):
         log.evaluation(made)
     with warnings.catch_warnings():
@@ -558,7 +567,7 @@ def test_wandb(half, finished, monkeypatch):
     """Offline, by the reader of its own files."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(half))
-    follow_in_parts(half, finished, "wandb", "--project", "ours")
+    follow_in_parts(half, finished, "wandb", "--project", "ours", follow=follow_alone)
     from wandb.proto import wandb_internal_pb2
 
     found, runs, artifacts = [], [], []

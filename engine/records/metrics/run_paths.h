@@ -38,8 +38,9 @@ struct RunPaths {
   [[nodiscard]] std::string live(Rank rank) const {
     return live() + "/rank-" + std::to_string(rank.value) + ".json";
   }
+  [[nodiscard]] std::string shares() const { return root + "/shares"; }
   [[nodiscard]] std::string shares(Rank rank) const {
-    return root + "/shares/rank-" + std::to_string(rank.value) + ".json";
+    return shares() + "/rank-" + std::to_string(rank.value) + ".json";
   }
   [[nodiscard]] std::string lock() const { return root + "/.lock"; }
   [[nodiscard]] std::string owner() const { return root + "/.owner"; }

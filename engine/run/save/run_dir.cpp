@@ -74,6 +74,13 @@ void sweep_run_files(const RunPaths& paths) {
                                   paths.summary(), paths.exit_record(), paths.root + "/probe"}) {
     sweep_asides(file, /*alone=*/true);
   }
+  std::vector<std::string> names;
+  if (storage().list(paths.shares(), names)) return;
+  for (const std::string& name : names) {
+    if (const std::string_view its = named_aside(name); !its.empty()) {
+      sweep_asides(fmt::format("{}/{}", paths.shares(), its), /*alone=*/true);
+    }
+  }
 }
 
 }  // namespace
