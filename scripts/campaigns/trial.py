@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 import shutil
 import subprocess
 import time
@@ -172,11 +173,16 @@ def left_over(run_dir: Path) -> str:
     if len(checkpoints) > KEEP:
         return f"{len(checkpoints)} checkpoints, where {KEEP} are kept"
     known = {"checkpoints", "logs", "config.json", "plan.json", "profile.json", "metrics.jsonl"}
-    known |= {"timeline.json", "summary.json", ".lock", ".owner"}
+    known |= {"timeline.json", "summary.json", "shares", ".lock", ".owner"}
     strangers = [
         path.name
         for path in run_dir.iterdir()
         if path.name not in known and not path.name.startswith("metrics.earlier-")
+    ]
+    strangers += [
+        f"shares/{path.name}"
+        for path in (run_dir / "shares").glob("*")
+        if not re.fullmatch(r"rank-\d+\.json", path.name)
     ]
     return f"files that nobody needs: {strangers}" if strangers else ""
 

@@ -144,7 +144,8 @@ struct Tally {
 };
 
 bool is_shares(const std::string& path) {
-  return path.starts_with(kPaths.root + "/shares/rank-") && path.ends_with(".json");
+  const std::string folder = kPaths.shares() + "/";
+  return path == folder || (path.starts_with(folder + "rank-") && path.ends_with(".json"));
 }
 
 void check_left(SimulatedDisk& disk) {

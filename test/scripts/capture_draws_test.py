@@ -134,7 +134,7 @@ def test_units():
         ATEN.multilabel_margin_loss.default,
     ):
         node = torch.fx.Graph().call_function(op, ())
-        assert units_of(SimpleNamespace(nodes=[node]), None, {}) == (None, "mean"), op
+        assert units_of(SimpleNamespace(nodes=[node], outputs=[node]), None, {}) == (None, "mean"), op
 
 
 def test_labels_that_count():
