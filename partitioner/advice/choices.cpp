@@ -46,7 +46,7 @@ class Chooser {
         refused(error.what());
       } catch (const NoPlanFits& error) {
         fits_not = true;
-        const std::string why = error.last_reason();
+        const std::string& why = error.last_reason();
         const bool says_so = why.starts_with("nothing that fits was found");
         refused(says_so ? why : (error.proved() ? "nothing fits; " : "nothing that fits was found; ") + why);
       }
