@@ -14,6 +14,8 @@ namespace stagecraft {
 
 /// Below it people are told. A quiet machine is above 0.97.
 inline constexpr double kWholeCore = 0.85;
+/// Of a share that is known: 0 stands for one that is not.
+[[nodiscard]] constexpr bool is_part_of_a_core(double share) { return share > 0 && share < kWholeCore; }
 
 class CoreShare {
  public:

@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
 
 from places import BUILD
+from tiny_mixtral import mixtral
 
 if not (BUILD / "python" / "stagecraft").is_dir():
     pytest.skip("the module for Python was not built", allow_module_level=True)
@@ -260,21 +261,7 @@ def test_llama(stages):
 
 def test_experts_and_the_loss_of_their_routers():
     """Experts are multiplied batched, in the loop as in the pipeline."""
-    transformers = pytest.importorskip("transformers")
-    config = transformers.MixtralConfig(
-        vocab_size=64,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        num_local_experts=4,
-        output_router_logits=True,
-        router_aux_loss_coef=0.5,
-        experts_implementation="batched_mm",
-    )
-    torch.manual_seed(0)
-    model = transformers.MixtralForCausalLM(config)
+    model = mixtral()
     batches = text_batches(64, padded=True, labels="tokens")[:2]
     beside_eager(model, batches, None, own_loss, "labels", stages=2, schedule="1f1b")
     model.config._experts_implementation = "grouped_mm"

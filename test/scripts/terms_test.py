@@ -15,6 +15,7 @@ safetensors = pytest.importorskip("safetensors.torch", reason="scripts/setup.sh 
 
 from forked import stagecraft_capture
 from places import BUILD, ENVIRONMENT, STAGECRAFT
+from tiny_mixtral import mixtral
 
 if not (BUILD / "python" / "stagecraft").is_dir():
     pytest.skip("the module for Python was not built", allow_module_level=True)
@@ -248,21 +249,7 @@ def test_what_has_a_gradient_in_training_alone_has_it_here_too():
 
 
 def test_the_loss_of_routers_is_a_term():
-    transformers = pytest.importorskip("transformers")
-    config = transformers.MixtralConfig(
-        vocab_size=64,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        num_local_experts=4,
-        output_router_logits=True,
-        router_aux_loss_coef=0.5,
-        experts_implementation="batched_mm",
-    )
-    torch.manual_seed(0)
-    model = transformers.MixtralForCausalLM(config)
+    model = mixtral()
     tokens = torch.randint(0, 64, (8, 12), generator=torch.Generator().manual_seed(1))
     batch = {"input_ids": tokens, "labels": tokens}
     step = sc.pipeline(model, batch, stages=2, schedule="1f1b", micro_batches=2, threads_per_rank=1)

@@ -139,11 +139,10 @@ std::string remarks_of(const RunReport& report) {
 }
 
 std::string shared_cores(const std::vector<double>& shares) {
-  const auto is_part = [](double share) { return share > 0 && share < kWholeCore; };
-  const auto parts = std::ranges::count_if(shares, is_part);
+  const auto parts = std::ranges::count_if(shares, is_part_of_a_core);
   if (parts == 0) return "";
-  const auto least =
-      std::ranges::min_element(shares, {}, [&](double share) { return is_part(share) ? share : kWholeCore; });
+  const auto least = std::ranges::min_element(
+      shares, {}, [](double share) { return is_part_of_a_core(share) ? share : kWholeCore; });
   const auto rank = least - shares.begin();
   const std::string who =
       parts == 1 ? fmt::format("rank {} got {} of a core while it computed", rank, format_percent(*least))

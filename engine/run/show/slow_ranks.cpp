@@ -1,6 +1,8 @@
 #include "engine/run/show/slow_ranks.h"
 
+#include "base/core_share.h"
 #include "base/files.h"
+#include "base/statistics.h"
 #include "base/table.h"
 #include "engine/records/report/measured_stages.h"
 #include "engine/run/resolve/plan_request.h"
@@ -14,19 +16,13 @@
 namespace stagecraft {
 namespace {
 
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 /// Of the others: with two ranks that is the other one.
 double pace_beside(const std::vector<RankPace>& all, Rank rank) {
   std::vector<double> others;
   for (const RankPace& pace : all) {
     if (pace.rank != rank) others.push_back(pace.factor());
   }
-  return median_of(std::move(others));
+  return quantile(std::move(others), 0.5);
 }
 
 }  // namespace
@@ -91,7 +87,7 @@ std::string SlowRanks::told(const RunReport& report, const RankPace& slow, doubl
       "it",
       names_.at(slow.rank.index()), slow.factor(), format_duration(slow.measured), others);
   const std::size_t at = slow.rank.index();
-  if (at < report.core_shares.size() && report.core_shares[at] > 0 && report.core_shares[at] < 0.85) {
+  if (at < report.core_shares.size() && is_part_of_a_core(report.core_shares[at])) {
     text += fmt::format("; its thread gets {} of a core", format_percent(report.core_shares[at]));
   }
   return text + other_plan(report);
