@@ -47,8 +47,9 @@ Json report() {
   json["cpu_capability"] = at::get_cpu_capability();
   json["slow_bfloat16"] = slow_bfloat16();
   Json& products = json["matrix_products_gflops"];
-  products["blas"] = measure_products(MatrixProducts::blas) / 1e9;
-  products["onednn"] = has_onednn_products() ? Json(measure_products(MatrixProducts::onednn) / 1e9) : Json();
+  const ProductRates rates = measure_products();
+  products["blas"] = rates.blas / 1e9;
+  products["onednn"] = rates.onednn > 0 ? Json(rates.onednn / 1e9) : Json();
   json["cores"] = process.cores.machine;
   json["usable_cores"] = process.cores.usable;
   json["bound_to"] = process.bound_to;

@@ -302,7 +302,7 @@ struct RunConfig {
   DeviceKind device = DeviceKind::cpu;
   CudaConfig cuda;
   DType dtype = DType::float32;
-  MatrixProducts matrix_products = MatrixProducts::blas;
+  std::optional<MatrixProducts> matrix_products;  ///< absent: blas
   Bf16Config bf16;
   Fp16Config fp16;
   ActivationCheckpointingConfig activation_checkpointing;
@@ -360,7 +360,8 @@ void describe(V& v, RunConfig& c) {
              "of weights, gradients and optimizer state, and of activations unless bf16 or fp16 is enabled");
   v.optional("matrix_products", c.matrix_products,
              "library of float32 matrix products on the CPU; blas: as PyTorch, to the bit; onednn: faster on "
-             "some processors (doctor measures both), and rounds otherwise");
+             "some processors (doctor measures both; where it is much faster, a run that does not choose says so), "
+             "and rounds otherwise");
   v.optional("bf16", c.bf16, "mixed precision with bfloat16: steps update float32 weights");
   v.optional("fp16", c.fp16, "mixed precision with float16 and a scaled loss: steps update float32 weights");
   v.optional("activation_checkpointing", c.activation_checkpointing,
@@ -407,7 +408,7 @@ void describe(V& v, RunConfig& c) {
   v.require(c.dtype == DType::float32 || !(c.bf16.enabled || c.fp16.enabled), "dtype",
             "mixed precision updates float32 weights; leave dtype out, or bf16 and fp16");
   v.require(
-      c.matrix_products == MatrixProducts::blas ||
+      c.matrix_products != MatrixProducts::onednn ||
           (c.device == DeviceKind::cpu && c.dtype == DType::float32 && !c.bf16.enabled && !c.fp16.enabled),
       "matrix_products", "onednn is for float32 on the CPU; leave it out (bf16 products use oneDNN anyway)");
 }

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <optional>
 
 namespace stagecraft {
@@ -58,21 +57,26 @@ at::Tensor product_plus(MatrixProducts by, const at::Tensor& bias, const at::Ten
 
 bool has_onednn_products() { return found().has_value(); }
 
-double measure_products(MatrixProducts by) {
+ProductRates measure_products() {
   constexpr std::int64_t kRows = 512, kIn = 512, kOut = 1024;
   constexpr int kRuns = 8;
   const c10::InferenceMode no_autograd;
   const int threads = at::get_num_threads();
   at::set_num_threads(1);
   const at::Tensor x = at::ones({kRows, kIn}), weight = at::ones({kOut, kIn});
-  double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < kRuns; ++i) {
+  const auto rate = [&](MatrixProducts by) {
     const auto begin = std::chrono::steady_clock::now();
     (void)product(by, x, weight.t());
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+    return 2.0 * kRows * kIn * kOut / time.count();
+  };
+  ProductRates best;
+  for (int i = 0; i < kRuns; ++i) {
+    best.blas = std::max(best.blas, rate(MatrixProducts::blas));
+    if (has_onednn_products()) best.onednn = std::max(best.onednn, rate(MatrixProducts::onednn));
   }
   at::set_num_threads(threads);
-  return 2.0 * kRows * kIn * kOut / best;
+  return best;
 }
 
 }  // namespace stagecraft

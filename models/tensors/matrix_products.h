@@ -27,8 +27,13 @@ inline constexpr std::array enum_names<MatrixProducts>{"blas", "onednn"};
 /// Whether this LibTorch was built with oneDNN.
 [[nodiscard]] bool has_onednn_products();
 
-/// What a product of usual size reaches on one thread, in operations per second, the best of a few. Takes about
-/// 0.1 s.
-[[nodiscard]] double measure_products(MatrixProducts by);
+/// Operations per second of one core.
+struct ProductRates {
+  double blas = 0;
+  double onednn = 0;  ///< 0 without oneDNN
+};
+/// What a product of usual size reaches on one thread, the best of a few, taken in turn so that what else runs on
+/// this core slows both. Takes about 0.1 s.
+[[nodiscard]] ProductRates measure_products();
 
 }  // namespace stagecraft

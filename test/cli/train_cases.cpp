@@ -19,6 +19,7 @@ Json tiny_run(const ScratchFolder& folder) {
     "train_micro_batch_size_per_gpu": 8,
     "train_steps": 4,
     "threads_per_rank": 1,
+    "matrix_products": "blas",
     "profiler": {"repeats": 2, "warmup_ms": 0},
     "pipeline": {"cuts": [2]},
     "comms": {"timeout_s": 20}

@@ -56,9 +56,9 @@ TEST_CASE("NCCL may leave a rank's core, unless the user said otherwise", "[core
 }
 
 TEST_CASE("oneDNN is named where its products are much faster, with what it costs", "[cores_note]") {
-  CHECK(products_note(98e9, 109e9).empty());
-  CHECK(products_note(98e9, 0).empty());
-  const std::string said = products_note(40e9, 120e9);
+  CHECK(products_note(ProductRates{98e9, 109e9}).empty());
+  CHECK(products_note(ProductRates{98e9, 0}).empty());
+  const std::string said = products_note(ProductRates{40e9, 120e9});
   for (const char* part :
        {"40 GFLOP/s per core", "120 with oneDNN", "\"matrix_products\": \"onednn\"", "last bits"})
     CHECK(says(said, part));

@@ -173,7 +173,7 @@ Precision precision_of(const RunConfig& config) {
   if (config.bf16.enabled) return {at::kFloat, at::kBFloat16};
   if (config.fp16.enabled) return {at::kFloat, at::kHalf};
   Precision precision = config.dtype == DType::float64 ? at::kDouble : at::kFloat;
-  precision.products = config.matrix_products;
+  precision.products = config.matrix_products.value_or(MatrixProducts::blas);
   return precision;
 }
 

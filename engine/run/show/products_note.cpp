@@ -6,27 +6,26 @@
 
 namespace stagecraft {
 
-std::string products_note(double blas, double onednn) {
+std::string products_note(const ProductRates& rates) {
   constexpr double kMuch = 1.5;
-  if (onednn < kMuch * blas) return "";
+  if (rates.onednn < kMuch * rates.blas) return "";
   return fmt::format(
       "float32 products reach {:.0f} GFLOP/s per core here with the BLAS, and {:.0f} with oneDNN: "
       "\"matrix_products\": \"onednn\" makes steps shorter, and results other than PyTorch's in their last "
       "bits",
-      blas / 1e9, onednn / 1e9);
+      rates.blas / 1e9, rates.onednn / 1e9);
 }
 
 std::string products_note(const ResolvedRun& run) {
   constexpr Seconds kWorthIt{120};
   const RunConfig& config = run.config;
   const bool is_float32 = config.dtype == DType::float32 && !config.bf16.enabled && !config.fp16.enabled;
-  const bool uses_blas =
-      config.device == DeviceKind::cpu && is_float32 && config.matrix_products == MatrixProducts::blas;
+  const bool may_choose = config.device == DeviceKind::cpu && is_float32 && !config.matrix_products;
   // A resumed run keeps the arithmetic that it has.
   const bool begins = run.start.checkpoint.empty() && run.plan.predicted;
-  if (!uses_blas || !begins || !has_onednn_products()) return "";
+  if (!may_choose || !begins || !has_onednn_products()) return "";
   if (run.plan.predicted->step * static_cast<double>(*config.train_steps) < kWorthIt) return "";
-  return products_note(measure_products(MatrixProducts::blas), measure_products(MatrixProducts::onednn));
+  return products_note(measure_products());
 }
 
 }  // namespace stagecraft
