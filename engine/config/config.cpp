@@ -301,7 +301,8 @@ Json training_identity(const RunConfig& config, std::int64_t steps, bool synchro
         "train_micro_batch_size_per_gpu", "seed", "dtype", "bf16", "fp16"}) {
     identity[key] = all.value(key, Json());  // a model may bring its loss
   }
-  if (config.matrix_products == MatrixProducts::onednn) identity["matrix_products"] = all.at("matrix_products");
+  if (config.matrix_products == MatrixProducts::onednn)
+    identity["matrix_products"] = all.at("matrix_products");
   for (const std::string& key : config.data.source.entry().location_keys) identity["data"].erase(key);
   for (const std::string& key : config.model.family.entry().location_keys) identity["model"].erase(key);
   Json& optimizer = identity["optimizer"];

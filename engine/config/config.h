@@ -358,10 +358,11 @@ void describe(V& v, RunConfig& c) {
   v.optional("cuda", c.cuda, "with device cuda");
   v.optional("dtype", c.dtype,
              "of weights, gradients and optimizer state, and of activations unless bf16 or fp16 is enabled");
-  v.optional("matrix_products", c.matrix_products,
-             "library of float32 matrix products on the CPU; blas: as PyTorch, to the bit; onednn: faster on "
-             "some processors (doctor measures both; where it is much faster, a run that does not choose says so), "
-             "and rounds otherwise");
+  v.optional(
+      "matrix_products", c.matrix_products,
+      "library of float32 matrix products on the CPU; blas: as PyTorch, to the bit; onednn: faster on "
+      "some processors (doctor measures both; where it is much faster, a run that does not choose says so), "
+      "and rounds otherwise");
   v.optional("bf16", c.bf16, "mixed precision with bfloat16: steps update float32 weights");
   v.optional("fp16", c.fp16, "mixed precision with float16 and a scaled loss: steps update float32 weights");
   v.optional("activation_checkpointing", c.activation_checkpointing,

@@ -22,6 +22,8 @@ constexpr int kOrderRounds = 3;
 /// Other schedules whose cuts are searched for with the work that is left, and what they may be behind until then.
 constexpr std::size_t kMostFurther = 2;
 constexpr double kWithinReach = 1.03;
+/// What a search for cuts gains over even ones, hardly ever more.
+constexpr double kMostGained = 1.25;
 /// Of the work on cuts, for each of these searches.
 constexpr std::int64_t kCarriedShare = 16;
 constexpr const char* kAsked = "with the cuts asked for";
@@ -45,7 +47,7 @@ class OrderSearch {
     // What no cuts and no order can make better than what is known needs no more than to be told of.
     if (!alone && evenly.settings && !clearly_less(bound(settings), run_.best()))
       return ordered(evenly, settings, nullptr).made;
-    const Stages others = stages_of_the_others(*even);
+    const Stages others = stages_of_the_others({*even}, kInfinite);
     Ordered best;
     if (alone) {
       const Stages& stages = others.settings ? others : evenly;
@@ -67,6 +69,39 @@ class OrderSearch {
     return best.made.candidate ? std::move(best.made) : least(run_.maker.none_can_fit(layout_));
   }
 
+  /// What no order can be below; infinite where nothing fits.
+  [[nodiscard]] double bound() const {
+    if (run_.maker.impossible_on(layout_.positions())) return kInfinite;
+    StageSettings settings = run_.maker.settings(layout_, run_.schedule, true);
+    return bound(settings);
+  }
+
+  /// What another schedule takes with even cuts, were there no cap; infinite where there are none.
+  [[nodiscard]] double estimate() const {
+    StageSettings settings = run_.maker.settings(layout_, run_.schedule, /*capped=*/false);
+    const auto even = run_.maker.even_cuts(layout_, settings);
+    double least = kInfinite;
+    for (const Schedule* schedule : even ? others() : std::vector<const Schedule*>()) {
+      try {
+        const CutSearchResult found = run_.search_cuts(layout_, *schedule, least, {.work = 0}, {*even},
+                                                       /*capped=*/false, /*by_replica=*/true);
+        if (found.cuts) least = found.seconds;
+      } catch (const InputError&) {  // not for this placement
+      }
+    }
+    return least;
+  }
+
+  /// As search(), where some schedule of the layout comes near the best plan; otherwise without a reason.
+  [[nodiscard]] PlanMaker::Balanced search_within_reach() {
+    if (!run_.request.cuts.empty() || layout_.stages() == 1) return search();
+    StageSettings settings = run_.maker.settings(layout_, run_.schedule, true);
+    const std::vector<std::vector<int>> likely = run_.maker.likely_cuts(layout_);
+    if (likely.empty()) return {};
+    const Stages others = stages_of_the_others(likely, kWithinReach * run_.best());
+    return others.settings ? refined(others, settings, nullptr).made : PlanMaker::Balanced{};
+  }
+
   /// With cuts that some schedule of the layout is fast with.
   [[nodiscard]] PlanMaker::Balanced with(std::vector<int> cuts, RecomputeSettings repeats) {
     StageSettings settings = run_.maker.settings(layout_, run_.schedule, true);
@@ -84,6 +119,16 @@ class OrderSearch {
     ScheduleProgram program;
     std::string from;
   };
+
+  /// The schedules that are made for the layout's kind.
+  [[nodiscard]] std::vector<const Schedule*> others() const {
+    std::vector<const Schedule*> all;
+    for (const Schedule& schedule : schedules()) {
+      if (schedule.synchronous && !schedule.searched && schedule.placement == layout_.kind)
+        all.push_back(&schedule);
+    }
+    return all;
+  }
 
   /// What runs one micro-batch at a time, or what it misses; `proved`: nothing fits.
   [[nodiscard]] PlanMaker::Balanced least(bool proved) const {
@@ -125,23 +170,19 @@ class OrderSearch {
   }
 
   /// The cuts with which some other schedule of the layout's placement is fastest, so that whatever is searched
-  /// for begins no worse than there; the even ones, without settings, if none fits.
-  [[nodiscard]] Stages stages_of_the_others(const std::vector<int>& even) {
-    double least = kInfinite;
-    Stages stages{even, {}};
-    std::vector<const Schedule*> others;
-    for (const Schedule& schedule : schedules()) {
-      if (schedule.synchronous && !schedule.searched && schedule.placement == layout_.kind)
-        others.push_back(&schedule);
-    }
+  /// for begins no worse than there; the first of `seeds`, without settings, if none fits and is below `least`.
+  [[nodiscard]] Stages stages_of_the_others(const std::vector<std::vector<int>>& seeds, double least) {
+    Stages stages{seeds.front(), {}};
+    const std::vector<const Schedule*> others = this->others();
     const Schedule* fastest = nullptr;
     // A straight layout's searches soon end; of others each takes what it gets.
     const std::size_t count = layout_.stages_per_rank == 1 ? schedules().size() : others.size();
+    const bool by_replica = layout_.replicated();  // cuts are chosen by it, not plans
     for (const Schedule* schedule : others) {
       try {
         const std::size_t searches = (run_.progress.placements - run_.progress.tried) * count;
         CutSearchResult found =
-            run_.search_cuts(layout_, *schedule, least, run_.share(searches), {even}, true);
+            run_.search_cuts(layout_, *schedule, least, run_.share(searches), seeds, true, by_replica);
         run_.budget.take(found.work);
         if (!found.cuts) continue;
         if (!found.complete) run_.of_others.push_back({layout_, schedule, found});
@@ -152,7 +193,7 @@ class OrderSearch {
       }
     }
     fits_evenly_ = fastest != nullptr &&
-                   run_.search_cuts(layout_, *fastest, kInfinite, {.work = 0}, {even}, true).cuts.has_value();
+                   run_.search_cuts(layout_, *fastest, kInfinite, {.work = 0}, seeds, true).cuts.has_value();
     return stages;
   }
 
@@ -239,6 +280,32 @@ class OrderSearch {
 
 PlanMaker::Balanced search_orders(PlanningRun& run, const Layout& layout) {
   return OrderSearch(run, layout).search();
+}
+
+void search_orders_of_replicas(PlanningRun& run, std::vector<Layout> layouts) {
+  struct Task {
+    Layout layout;
+    double bound, estimate;
+  };
+  std::vector<Task> tasks;
+  for (Layout& layout : layouts) {
+    const OrderSearch search(run, layout);
+    const double bound = search.bound();
+    if (!clearly_less(bound, run.best())) continue;
+    tasks.push_back({std::move(layout), bound, 0});
+    tasks.back().estimate = OrderSearch(run, tasks.back().layout).estimate();
+  }
+  std::ranges::stable_sort(tasks, {}, &Task::estimate);
+  run.progress.placements += tasks.size();
+  for (const auto& [layout, bound, estimate] : tasks) {
+    if (run.budget.over() || estimate > kMostGained * run.best()) break;
+    if (clearly_less(bound, run.best())) {
+      PlanMaker::Balanced made = OrderSearch(run, layout).search_within_reach();
+      run.budget.take_program(run.request.micro_batches, layout.stages());
+      if (made.candidate) run.keep(std::move(*made.candidate));
+    }
+    ++run.progress.tried;
+  }
 }
 
 void search_others_further(PlanningRun& run) {

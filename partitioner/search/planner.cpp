@@ -33,6 +33,8 @@ constexpr std::int64_t kMostOfPipeline = 100'000;
 constexpr int kMostSearchedStages = 4;
 /// Rounds of widths, each without what the proof refused before.
 constexpr int kMostWidths = 32;
+/// Of a search for an order, one of so many parts is for layouts with replicas.
+constexpr int kForReplicas = 3;
 /// Layouts with replicas that are all tried.
 constexpr std::size_t kMostTried = 300;
 
@@ -47,13 +49,18 @@ class Planner {
     if (auto why = run_.maker.impossible_on(run_.cluster.devices())) refuse_all(plain, std::move(*why));
     if (by_classes()) proof_ = search_classes(run_);
     const bool no_class_fits = proof_ && run_.candidates.empty();
+    const bool holds_back = run_.schedule.searched && run_.request.replicate && run_.request.widths.empty();
+    if (holds_back) run_.budget.hold_back(kForReplicas);
     if (run_.candidates.empty()) take_plain(plain);
+    run_.budget.release();
     if (no_class_fits) {
       search_plain(plain);
     } else if (proof_) {
       // By classes; what is plain is one of them.
     } else if (searches_steps()) {
-      proof_ = search_layouts(run_, plain, wide_layouts(scope_));
+      proof_ = search_layouts(run_, plain, wide_layouts());
+    } else if (run_.schedule.searched) {
+      search_replicas();
     } else {
       take_widest();
     }
@@ -216,7 +223,9 @@ class Planner {
   void take_plain(const std::vector<Layout>& layouts) {
     std::optional<std::string> too_few;  // devices, said once of the most
     for (const Layout& layout : layouts) {
-      if (run_.schedule.searched && run_.request.search.first_that_fits && !run_.candidates.empty()) break;
+      const bool late = run_.request.search.time_limit && run_.budget.over();
+      const bool any = run_.request.search.first_that_fits || late;
+      if (run_.schedule.searched && any && !run_.candidates.empty()) break;
       // The rest is left to the search by step, where there is one.
       if (searches_steps() && run_.request.cuts.empty() && run_.budget.half_spent() &&
           (!run_.candidates.empty() || searches_replicas_by_time()))
@@ -248,8 +257,6 @@ class Planner {
         run_.budget.take_orders(run_.request.micro_batches, programs * layout.stages());
       ++run_.progress.tried;
     }
-    if (run_.schedule.searched && run_.request.cuts.empty() && !run_.candidates.empty())
-      search_others_further(run_);
     if (too_few) run_.refusals.insert(run_.refusals.begin(), {.reason = std::move(*too_few)});
   }
 
@@ -265,14 +272,40 @@ class Planner {
     run_.finish(*proof_);
   }
 
+  /// With replicas, of the schedule's own shape.
+  [[nodiscard]] Layouts wide_layouts() const {
+    const Shape shape = shapes().front();
+    return planning::wide_layouts(scope_, shape.kind, shape.stages_per_rank);
+  }
+
+  /// Of a searched schedule: equally wide stages of each shape, or those asked for; then what came near once more.
+  void search_replicas() {
+    const bool asked = !run_.request.widths.empty();
+    std::vector<Layout> layouts;
+    for (const Shape& shape : shapes()) {
+      for (Layout& layout : planning::wide_layouts(scope_, shape.kind, shape.stages_per_rank).list) {
+        const bool like_another = layout.block > 1 && run_.network.levels.size() == 1;
+        if (like_another || too_long(layout.stages())) continue;
+        if (asked || std::ranges::adjacent_find(layout.widths, std::not_equal_to{}) == layout.widths.end())
+          layouts.push_back(std::move(layout));
+      }
+    }
+    if (asked) {
+      for (const Layout& layout : layouts) run_.keep(layout, search_orders(run_, layout));
+    } else if (!run_.candidates.empty()) {
+      search_orders_of_replicas(run_, std::move(layouts));
+    }
+    if (run_.request.cuts.empty() && !run_.candidates.empty()) search_others_further(run_);
+  }
+
   /// Without a flush: the widths of smallest bottleneck, or those asked for. Where there are few layouts all
   /// are tried as well: the simulation knows of memory, groups and links what the bottleneck does not.
   void take_widest() {
     if (!run_.request.widths.empty() || !run_.request.cuts.empty()) {
-      for (const Layout& layout : wide_layouts(scope_).list) take(layout);
-    } else if (run_.request.replicate && !run_.schedule.searched) {
+      for (const Layout& layout : wide_layouts().list) take(layout);
+    } else if (run_.request.replicate) {
       take_widths_that_fit();
-      const Layouts all = wide_layouts(scope_);
+      const Layouts all = wide_layouts();
       if (!all.all || all.list.size() > kMostTried) {
         run_.unproved = true;
         return;

@@ -124,11 +124,9 @@ LayoutLimits layout_limits(const RequestScope& scope) {
   return limits;
 }
 
-Layouts wide_layouts(const RequestScope& scope) {
-  const Schedule& schedule = scope.schedule;
-  if ((!scope.request.replicate && scope.request.widths.empty()) || schedule.searched) return {};
-  const int stages_per_rank = scope.request.virtual_stages.value_or(schedule.virtual_stages);
-  return replicated_layouts(schedule.placement, stages_per_rank, layout_limits(scope));
+Layouts wide_layouts(const RequestScope& scope, PlacementKind kind, int stages_per_rank) {
+  if (!scope.request.replicate && scope.request.widths.empty()) return {};
+  return replicated_layouts(kind, stages_per_rank, layout_limits(scope));
 }
 
 }  // namespace stagecraft::planning

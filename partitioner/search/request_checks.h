@@ -26,7 +26,7 @@ void check_request(const RequestScope& scope, PlacementKind kind, int stages_per
 /// What its layouts with replicas may have.
 [[nodiscard]] LayoutLimits layout_limits(const RequestScope& scope);
 
-/// Those of the schedule's own shape that are asked for. Searched schedules get one device per stage.
-[[nodiscard]] Layouts wide_layouts(const RequestScope& scope);
+/// Those of a shape that are asked for.
+[[nodiscard]] Layouts wide_layouts(const RequestScope& scope, PlacementKind kind, int stages_per_rank);
 
 }  // namespace stagecraft::planning

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <utility>
 
 namespace stagecraft::planning {
 
@@ -39,8 +40,18 @@ class WorkBudget {
     };
     return budget;
   }
+  /// Keeps one of so many parts for what comes later, until release().
+  void hold_back(int parts) {
+    held_ = left_ / parts;
+    left_ -= held_;
+    if (asked_.time_limit) held_time_ = left() / parts;
+  }
+  void release() {
+    left_ += std::exchange(held_, 0);
+    held_time_ = Seconds{};
+  }
   void take(std::int64_t work) { left_ = std::max<std::int64_t>(0, left_ - work); }
-  [[nodiscard]] std::int64_t taken() const { return asked_.cut_work - left_; }
+  [[nodiscard]] std::int64_t taken() const { return asked_.cut_work - held_ - left_; }
   /// Of generating, lowering and proving a program.
   void take_program(int micro_batches, int stages) {
     constexpr std::int64_t kActions = 10, kNanosecondsPerAction = 100;  // of a stage and micro-batch
@@ -57,20 +68,24 @@ class WorkBudget {
     return static_cast<double>(left_) > nanoseconds;
   }
   /// Of a time limit; nothing where it is over.
-  [[nodiscard]] Seconds left() const { return std::max(Seconds{}, *asked_.time_limit - spent()); }
+  [[nodiscard]] Seconds left() const {
+    return std::max(Seconds{}, *asked_.time_limit - held_time_ - spent());
+  }
   /// What generating, lowering, proving and simulating a program takes, about.
   [[nodiscard]] static Seconds program_time(int micro_batches, int stages) {
     return Seconds{5e-6 * micro_batches * stages};
   }
   [[nodiscard]] bool half_spent() const {
-    return asked_.time_limit ? spent() >= *asked_.time_limit / 2 : left_ < asked_.cut_work / 2;
+    return asked_.time_limit ? spent() >= (*asked_.time_limit - held_time_) / 2
+                             : left_ < (asked_.cut_work - held_) / 2;
   }
-  [[nodiscard]] bool over() const { return asked_.time_limit ? spent() >= *asked_.time_limit : left_ == 0; }
+  [[nodiscard]] bool over() const { return asked_.time_limit ? left() == Seconds{} : left_ == 0; }
 
  private:
   using Clock = std::chrono::steady_clock;
   const SearchBudget& asked_;
-  std::int64_t left_;
+  std::int64_t left_, held_ = 0;
+  Seconds held_time_{};
   Clock::time_point begin_ = Clock::now();
 };
 

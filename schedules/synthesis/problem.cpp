@@ -8,13 +8,15 @@
 namespace stagecraft::synthesis {
 
 Problem::Problem(const Placement& placement, int micro_batches, bool clip, const CostTable& costs,
-                 std::optional<Bytes> capacity, RecomputeSettings recompute)
+                 std::optional<Bytes> capacity, RecomputeSettings recompute, std::vector<Rank> priced_as,
+                 bool may_go_on)
     : placement_(placement),
       costs_(costs),
       capacity_(capacity),
       recompute_(std::move(recompute)),
+      priced_as_(std::move(priced_as)),
       clip_(clip),
-      goes_on_(!clip && can_be_followed(placement, micro_batches)),
+      goes_on_(may_go_on && !clip && can_be_followed(placement, micro_batches)),
       micro_batches_(micro_batches),
       world_(placement.world()),
       replicas_of_rank_(to_size(world_)) {
@@ -22,7 +24,7 @@ Problem::Problem(const Placement& placement, int micro_batches, bool clip, const
   for (const StageReplica& at : stage_replicas(placement_, micro_batches)) {
     if (at.replica == 0) first_replica_.push_back(replicas_.size());
     const StageCosts& c = costs_.stages[at.stage.index()];
-    const double speed = costs_.speed_of(at.rank);
+    const double speed = costs_.speed_of(priced(at.rank));
     replicas_of_rank_[at.rank.index()].push_back(replicas_.size());
     replicas_.push_back({at, c.forward.value / speed, (c.backward_input + c.backward_weight).value / speed,
                          c.backward_input.value / speed, c.backward_weight.value / speed,
@@ -69,11 +71,11 @@ double Problem::seconds(const Compute& compute) const {
 double Problem::transfer_seconds(int from, StageId to, MicroBatch micro_batch, Bytes bytes) const {
   const Rank sender = replica(StageId{from}, micro_batch).rank;
   const Rank receiver = replica(to, micro_batch).rank;
-  return sender == receiver ? 0 : costs_.network.between(sender, receiver).time(bytes).value;
+  return sender == receiver ? 0 : costs_.network.between(priced(sender), priced(receiver)).time(bytes).value;
 }
 
 double Problem::loss_seconds(Rank from) const {
-  return costs_.network.between(from, printing_rank()).time(costs_.loss).value;
+  return costs_.network.between(priced(from), priced(printing_rank())).time(costs_.loss).value;
 }
 
 std::size_t Problem::computations() const { return 3 * to_size(stages()) * to_size(micro_batches_); }

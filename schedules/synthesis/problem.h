@@ -36,9 +36,12 @@ struct MicroBatchMemory {
 
 class Problem {
  public:
-  /// Keeps no reference. `costs` has an entry for every stage.
+  /// Keeps no reference. `costs` has an entry for every stage. `priced_as` [rank]: whose speed and links in `costs`
+  /// are its own; empty: each its own. `may_go_on`: whether ranks go on from step to step where the placement and
+  /// `clip` allow it.
   Problem(const Placement& placement, int micro_batches, bool clip, const CostTable& costs,
-          std::optional<Bytes> capacity, RecomputeSettings recompute = {});
+          std::optional<Bytes> capacity, RecomputeSettings recompute = {}, std::vector<Rank> priced_as = {},
+          bool may_go_on = true);
 
   [[nodiscard]] const Placement& placement() const { return placement_; }
   [[nodiscard]] const CostTable& costs() const { return costs_; }
@@ -48,6 +51,7 @@ class Problem {
   /// Whether ranks begin the next step when they have ended their own list, wherever the others are.
   [[nodiscard]] bool goes_on() const { return goes_on_; }
   [[nodiscard]] const RecomputeSettings& recompute() const { return recompute_; }
+  [[nodiscard]] const std::vector<Rank>& priced_as() const { return priced_as_; }
   [[nodiscard]] bool recomputed(StageId stage, MicroBatch micro_batch) const {
     return recomputes(setting_of(recompute_, stage), micro_batch, placement_.replicas(stage), micro_batches_);
   }
@@ -99,12 +103,14 @@ class Problem {
 
  private:
   void find_memory();
+  [[nodiscard]] Rank priced(Rank rank) const { return priced_as_.empty() ? rank : priced_as_[rank.index()]; }
   [[nodiscard]] double transfer_seconds(int from, StageId to, MicroBatch micro_batch, Bytes bytes) const;
 
   Placement placement_;
   CostTable costs_;
   std::optional<Bytes> capacity_;
   RecomputeSettings recompute_;
+  std::vector<Rank> priced_as_;
   bool clip_;
   bool goes_on_;
   int micro_batches_;

@@ -32,6 +32,7 @@ Workload workload_for(const Problem& problem) {
                       .micro_batches = problem.micro_batches(),
                       .costs = &problem.costs(),
                       .recompute = problem.recompute(),
+                      .priced_as = problem.priced_as(),
                       .goes_on = problem.goes_on()});
 }
 

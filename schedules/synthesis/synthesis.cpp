@@ -39,7 +39,8 @@ class Synthesizer {
       : request_(request),
         header_(make_header("auto", SegmentKind::train, request.placement, {request.micro_batches})),
         problem_(request.placement, request.micro_batches, request.clip, *request.costs, request.capacity,
-                 request.recompute),
+                 request.recompute, request.part ? request.part->ranks : std::vector<Rank>(),
+                 request.goes_on),
         pricing_(problem_),
         seeds_(problem_, pricing_) {}
 
@@ -47,7 +48,7 @@ class Synthesizer {
     result_.bound = synthesis::lower_bound(problem_);
     find_impossible();
     judge_library();
-    if (!result_.impossible && !none_is_faster()) {
+    if (!result_.impossible && request_.budget.work > 0 && !none_is_faster()) {
       collect_seeds();
       search();
     }
@@ -205,7 +206,7 @@ class Synthesizer {
     for (const MemoryProof& rank : proof.memory) {
       if (request_.capacity) excess = std::max(excess, rank.peak - *request_.capacity);
     }
-    Simulator simulator(lowered);
+    Simulator simulator = request_.part ? Simulator(lowered, *request_.part) : Simulator(lowered);
     const Seconds step =
         problem_.goes_on() ? simulator.cycle(*request_.costs) : simulator.run(*request_.costs).makespan;
     return ProvedProgram{std::move(program), from, step, excess};

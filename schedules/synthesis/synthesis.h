@@ -18,6 +18,7 @@
 #include "schedules/program/orders.h"
 #include "schedules/program/program.h"
 #include "schedules/program/recompute.h"
+#include "schedules/simulator/results.h"
 #include "schedules/synthesis/lower_bound.h"
 
 #include <algorithm>
@@ -30,7 +31,8 @@
 namespace stagecraft {
 
 struct SynthesisBudget {
-  /// Computations to price, over all orders: an order of n costs n. The library itself is priced in any case.
+  /// Computations to price, over all orders: an order of n costs n. The library itself is priced in any case; 0: only
+  /// that.
   /// With this alone the result follows from the request, on every machine that computes alike.
   std::int64_t work = 300'000;
   /// Asked now and then, with the best so far; false stops the search. For limits in time and for
@@ -53,6 +55,8 @@ struct SynthesisRequest {
   const CostTable* costs = nullptr;  ///< not owned; required
   std::optional<Bytes> capacity{};   ///< usable memory per rank
   RecomputeSettings recompute{};     ///< [stage] given, not searched for
+  std::optional<PartOf> part{};      ///< whose pipeline the placement is: it is priced as that
+  bool goes_on = true;               ///< from step to step, where the placement and `clip` allow it
   SynthesisBudget budget{};
   std::vector<NamedProgram> library{};  ///< the first of equals wins
   /// Orders to begin with in which no rank keeps more than so many micro-batches of its stages, from their forward to

@@ -3,7 +3,7 @@
 budget: random chains on 4 to 16 devices. Markdown.
 
   ninja -C build stagecraft
-  scripts/bench/auto_beside_named.py [--cases 12] [--first 0] [--binary build/stagecraft]
+  scripts/bench/auto_beside_named.py [--cases 12] [--first 0] [--replicate] [--binary build/stagecraft]
 
 A ratio is the step of `auto` by that of the best other: never above 1. Seconds are processor time, of `auto`
 and of all others together. Exits with 1 where a plan of `auto` is slower.
@@ -83,11 +83,11 @@ def case(seed, folder):
     return devices, micro_batches, layers, FAMILIES[family]
 
 
-def plan(binary, schedule, micro_batches, folder):
+def plan(binary, schedule, micro_batches, folder, replicate):
     """Step in ms and seconds taken; no step where the schedule refuses the request."""
     command = [binary, "plan", "--profile", folder / "profile.json", "--cluster", folder / "cluster.json"]
-    command += ["--schedule", schedule, "--no-replicate", "--micro-batches", str(micro_batches)]
-    command += ["-o", folder / "plan.json"]
+    command += ["--schedule", schedule, "--micro-batches", str(micro_batches), "-o", folder / "plan.json"]
+    command.append("--replicate" if replicate else "--no-replicate")
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
@@ -102,6 +102,7 @@ def main():
     )
     parser.add_argument("--cases", type=int, default=12)
     parser.add_argument("--first", type=int, default=0, help="seed of the first case")
+    parser.add_argument("--replicate", action="store_true", help="stages may have replicas")
     parser.add_argument("--binary", default="build/stagecraft")
     args = parser.parse_args()
     print("| seed | chain | layers | devices | micro-batches | auto by the best | best | s | others' s |")
@@ -111,8 +112,8 @@ def main():
         folder = pathlib.Path(name)
         for seed in range(args.first, args.first + args.cases):
             devices, micro_batches, layers, family = case(seed, folder)
-            named = {one: plan(args.binary, one, micro_batches, folder) for one in SCHEDULES}
-            auto, seconds = plan(args.binary, "auto", micro_batches, folder)
+            named = {one: plan(args.binary, one, micro_batches, folder, args.replicate) for one in SCHEDULES}
+            auto, seconds = plan(args.binary, "auto", micro_batches, folder, args.replicate)
             best = min(named, key=lambda one: named[one][0])
             ratio = auto / named[best][0]
             slower += ratio > 1 + 1e-9

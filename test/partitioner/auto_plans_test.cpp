@@ -43,14 +43,40 @@ Profile chain_of(int layers, bool equal, std::mt19937_64& random) {
 
 }  // namespace
 
+TEST_CASE("auto searches layouts with replicas, and those that are asked for", "[auto_plans]") {
+  std::mt19937_64 random(2);
+  const Profile profile = chain_of(8, true, random);
+  const Cluster cluster = flat_cluster("one machine", 4, {Seconds{2e-5}, 1e12});
+  PlanRequest request;
+  request.micro_batches = 8;
+  request.search.cut_work = 50'000'000;
+  request.search.work = 100'000;
+  request.schedule.name = "auto";
+  const double plain = make_plan(profile, cluster, request).best.step().value;
+  request.replicate = true;
+  const PlanResult free = make_plan(profile, cluster, request);
+  CHECK(free.best.plan.placement().replicated());  // links cost nothing here
+  CHECK(free.best.step().value < plain * 0.95);
+  request.widths = {2, 2};
+  const PlanResult asked = make_plan(profile, cluster, request);
+  const Placement placement = asked.best.plan.placement();
+  for (int stage = 0; stage < placement.stages(); ++stage) CHECK(placement.replicas(StageId{stage}) == 2);
+  CHECK(asked.best.step().value >= free.best.step().value);
+  request.widths = {3, 1};  // only straight stages may be so
+  request.cuts = {6};
+  CHECK(make_plan(profile, cluster, request).best.plan.cuts() == std::vector<int>{6});
+}
+
 TEST_CASE("a plan of auto is no slower than the best plan of any schedule by name", "[auto_plans]") {
   std::mt19937_64 random(1);
+  const bool replicate = GENERATE(false, true);
   for (int n = 0; n < 4; ++n) {
     const int devices = n < 3 ? 4 : 6;
     const Profile profile = chain_of(3 * devices + 2 * n, n % 2 == 0, random);
     const Cluster cluster = flat_cluster("one machine", devices, {Seconds{2e-5}, n < 2 ? 2e10 : 2e9});
     PlanRequest request;
     request.micro_batches = devices * (1 + n % 3);
+    request.replicate = replicate;
     request.search.cut_work = 200'000'000;
     request.search.work = 200'000;
     double best = std::numeric_limits<double>::infinity();
@@ -64,7 +90,8 @@ TEST_CASE("a plan of auto is no slower than the best plan of any schedule by nam
     }
     request.schedule.name = "auto";
     const double found = make_plan(profile, cluster, request).best.step().value;
-    INFO(fmt::format("case {}: auto {:.6f}, {} {:.6f}", n, found, name, best));
+    INFO(fmt::format("case {}{}: auto {:.6f}, {} {:.6f}", n, replicate ? ", with replicas" : "", found, name,
+                     best));
     CHECK(found <= best * (1 + 1e-9));
   }
 }
