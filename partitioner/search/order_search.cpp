@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -26,7 +27,6 @@ constexpr double kWithinReach = 1.03;
 constexpr double kMostGained = 1.25;
 /// Of the work on cuts, for each of these searches.
 constexpr std::int64_t kCarriedShare = 16;
-constexpr const char* kAsked = "with the cuts asked for";
 
 class OrderSearch {
  public:
@@ -35,10 +35,10 @@ class OrderSearch {
   [[nodiscard]] PlanMaker::Balanced search() {
     if (run_.request.search.first_that_fits) return least(/*proved=*/false);
     StageSettings settings = run_.maker.settings(layout_, run_.schedule, true);
-    if (!run_.request.cuts.empty() || layout_.stages() == 1) {
-      const Stages chosen{run_.request.cuts, settings.least(run_.request.cuts)};
-      if (chosen.settings) return ordered(chosen, settings, nullptr).made;
-      return {{}, run_.maker.misses(run_.maker.least(layout_, chosen.cuts).plan, kAsked)};
+    if (const auto only = only_cuts()) {
+      const Stages stages{*only, settings.least(*only)};
+      if (stages.settings) return ordered(stages, settings, nullptr).made;
+      return {{}, run_.maker.misses(run_.maker.least(layout_, *only).plan, only_name())};
     }
     const auto even = run_.maker.even_cuts(layout_, settings);
     if (!even) return least(/*proved=*/true);
@@ -94,7 +94,7 @@ class OrderSearch {
 
   /// As search(), where some schedule of the layout comes near the best plan; otherwise without a reason.
   [[nodiscard]] PlanMaker::Balanced search_within_reach() {
-    if (!run_.request.cuts.empty() || layout_.stages() == 1) return search();
+    if (only_cuts()) return search();
     StageSettings settings = run_.maker.settings(layout_, run_.schedule, true);
     const std::vector<std::vector<int>> likely = run_.maker.likely_cuts(layout_);
     if (likely.empty()) return {};
@@ -109,6 +109,19 @@ class OrderSearch {
   }
 
  private:
+  /// The cuts asked for, or those of a layout that can have no others.
+  [[nodiscard]] std::optional<std::vector<int>> only_cuts() const {
+    std::vector<int> cuts = run_.request.cuts;
+    if (!cuts.empty() || layout_.stages() == 1) return cuts;
+    if (layout_.stages() != run_.maker.cuttable()) return std::nullopt;
+    cuts.resize(to_size(layout_.stages()) - 1);
+    std::iota(cuts.begin(), cuts.end(), 1);
+    return cuts;
+  }
+  [[nodiscard]] const char* only_name() const {
+    return run_.request.cuts.empty() ? "with one layer per stage" : "with the cuts asked for";
+  }
+
   /// Cuts, and what their stages repeat.
   struct Stages {
     std::vector<int> cuts;
@@ -231,11 +244,12 @@ class OrderSearch {
       }
       setting = settings.after_refusal(stages.cuts, *setting, over);
     }
-    // Other cuts may fit, where they were not asked for; and of several settings not all together were tried.
-    const bool chosen = !run_.request.cuts.empty() || layout_.stages() == 1;
-    result.made.proved = chosen && impossible && !run_.maker.chooses_recompute();
+    // Other cuts may fit, where there are others; and of several settings not all together were tried.
+    const bool only = only_cuts().has_value();
+    result.made.proved = only && impossible && !run_.maker.chooses_recompute();
     result.made.reason = run_.maker.misses(
-        candidate.plan, chosen ? kAsked : fmt::format("{}, with the cuts that came nearest", layout_.name()));
+        candidate.plan,
+        only ? only_name() : fmt::format("{}, with the cuts that came nearest", layout_.name()));
     if (result.made.proved) {
       result.made.reason += fmt::format("; no order of these stages needs less than {}",
                                         format_bytes(*candidate.search->impossible_below));

@@ -157,6 +157,7 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
   part.look_ahead = std::numeric_limits<std::int64_t>::max();
   const bool nothing = capacity && to_beat == kInfinite && !found.cuts;
   if (share.work == 0 || (found.complete && (alone || !nothing))) return found;
+  if (layout.stages() == maker.cuttable()) return found;  // there are no other cuts
   if (request.search.first_that_fits && found.cuts) return found;
   std::vector<std::vector<int>> starts = seeds;
   if (found.cuts) starts.insert(starts.begin(), *found.cuts);
