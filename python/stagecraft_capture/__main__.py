@@ -18,7 +18,7 @@ from stagecraft_tools.output import OutputFolder
 
 from . import adapters
 from .capture import capture
-from .check import check
+from .check import all_equal, check, words_of
 from .compile import compile_graphs, write
 from .errors import CaptureError, NotEqualError
 from .folder import Captured, graph_name, write_folder
@@ -234,27 +234,6 @@ def strip_prefix(layers: list[Layer], prefix: str) -> None:
         layer.tensors.values = {cut(n): t for n, t in layer.tensors.values.items()}
 
 
-def all_equal(checked: Json) -> bool:
-    counts = checked["equal"] == checked["gradients"] and checked["buffers_equal"] == checked["buffers"]
-    return counts and all(
-        checked.get(part, "equal") == "equal" for part in ("output", "loss", "terms", "evaluation")
-    )
-
-
-def said(checked: Json) -> str:
-    parts = [part for part in ("output", "loss", "terms") if part in checked]
-    text = ", ".join(
-        f"{part} {'DIFFERS from' if checked[part] != 'equal' else 'equal' if part == 'terms' else 'equals'}"
-        " eager's"
-        for part in parts
-    )
-    text += ", output in evaluation DIFFERS from eager's" if checked["evaluation"] != "equal" else ""
-    text += f", {checked['equal']} of {checked['gradients']} gradients equal eager's"
-    if checked["buffers"]:
-        text += f", {checked['buffers_equal']} of {checked['buffers']} buffers"
-    return text + (f" (largest difference {checked['worst']:.2g})" if checked["worst"] else "")
-
-
 def refuse_unequal(whole: Captured, shorter: dict[int, Captured]) -> None:
     for at, captured in (
         ("", whole),
@@ -263,7 +242,7 @@ def refuse_unequal(whole: Captured, shorter: dict[int, Captured]) -> None:
         if captured.checked and not all_equal(captured.checked):
             why = "".join(f"; {reason}" for reason in captured.model.changes.in_evaluation)
             raise NotEqualError(
-                f"the captured layers do not equal eager PyTorch{at}: {said(captured.checked)}{why}; nothing"
+                f"the captured layers do not equal eager PyTorch{at}: {words_of(captured.checked)}{why}; nothing"
                 " is written: --allow-inexact writes the folder, and runs of it say so"
             )
 
@@ -281,7 +260,7 @@ def check_sizes(module: torch.nn.Module, model: Model, batch: Batch) -> tuple[Js
     """`checked` and `sizes` of the manifest, and the lines that say so."""
     checked = check(module, model, batch.at(4))
     single = one_sample(module, model, batch)
-    lines = [f"checked with a micro-batch of 4: {said(checked)}", *model.changes.in_evaluation]
+    lines = [f"checked with a micro-batch of 4: {words_of(checked)}", *model.changes.in_evaluation]
     if model.fails:
         lines.append(
             f"nothing is known of micro-batches of more than {max(model.sizes)} samples: the model cannot be"
@@ -296,7 +275,7 @@ def check_sizes(module: torch.nn.Module, model: Model, batch: Batch) -> tuple[Js
             *lines,
             (
                 "a micro-batch of one sample"
-                f"{': ' + said(single) if single else ' takes another path in eager mode, or none'}: train"
+                f"{': ' + words_of(single) if single else ' takes another path in eager mode, or none'}: train"
                 " with two or more"
             ),
         ],
@@ -333,6 +312,18 @@ def named(module: torch.nn.Module, model: Model, prefix: str) -> State:
     return state_of(module, model.parts, prefix)
 
 
+def captured_equal(
+    module: torch.nn.Module, batch: Batch, has_loss: bool, captured: Callable[..., Any]
+) -> tuple[Model, Json, list[int], list[str]]:
+    """With gaps between the layers as eager has them (gaps.py), where that is needed to be equal."""
+    model = captured(module, batch, has_loss)
+    checked, sizes, lines = check_sizes(module, model, batch)
+    if not all_equal(checked) and model.gaps:
+        model = captured(module, batch, has_loss, gaps=True)
+        checked, sizes, lines = check_sizes(module, model, batch)
+    return model, checked, sizes, lines
+
+
 def captured_at(
     length: int,
     module: torch.nn.Module,
@@ -343,8 +334,7 @@ def captured_at(
 ) -> tuple[Captured, list[str]]:
     """The same model on samples cut to `length`, and the lines that say how it compares."""
     cut = batch.cut(length)
-    model = captured(module, cut, has_loss)
-    checked, sizes, lines = check_sizes(module, model, cut)
+    model, checked, sizes, lines = captured_equal(module, cut, has_loss, captured)
     return Captured(model, cut, sizes, checked, named(module, model, prefix)), lines
 
 
@@ -405,15 +395,16 @@ def capture_loaded(
 ) -> int:
     """The folder of `module`, and what to print of it. `begin`: when it was asked for."""
 
-    def captured(module: WithLoss, batch: Batch, has_loss: bool) -> Model:
-        return capture(module, batch, has_loss, BUDGET[arguments.keep], arguments.layers)
+    def captured(module: WithLoss, batch: Batch, has_loss: bool, gaps: bool = False) -> Model:
+        return capture(module, batch, has_loss, BUDGET[arguments.keep], arguments.layers, gaps)
 
-    model = captured(module, batch, has_loss)
-    layers, prefix = model.layers, getattr(module, "PREFIX", "")
+    prefix = getattr(module, "PREFIX", "")
     if arguments.no_weights:
+        model = captured(module, batch, has_loss)
         checked, sizes, lines = check_twin(arguments, model, captured)
     else:
-        checked, sizes, lines = check_sizes(module, model, batch)
+        model, checked, sizes, lines = captured_equal(module, batch, has_loss, captured)
+    layers = model.layers
     whole, shorter = Captured(model, batch, sizes, checked, named(module, model, prefix)), {}
     for length in sorted(set(arguments.lengths or []) - set(batch.fields[batch.input].shape[:1])):
         shorter[length], said_of_length = captured_at(length, module, batch, has_loss, captured, prefix)

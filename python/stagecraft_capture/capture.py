@@ -71,6 +71,7 @@ class Model:
     joined: list[str] = field(default_factory=list)
     sizes: tuple[int, ...] = ()  # of micro-batches that its graphs were exported at
     fails: str = ""  # why not at more samples, of sizes.py
+    gaps: bool = False  # whether something lies with gaps between layers in eager mode
 
     @property
     def parts(self) -> list[Layer]:
@@ -84,14 +85,15 @@ def capture(
     has_loss: bool = False,
     budget: float = BUDGET["cheap"],
     choice: str = "auto",
+    gaps: bool = False,
 ) -> Model:
     """`module` takes the fields of `batch` and returns its output; with `has_loss` (output, loss). `budget`:
-    of keep.py. `choice`: of layers.py."""
+    of keep.py. `choice`: of layers.py. `gaps`: of gaps.py."""
     checked(choice, module)
     changes = examined(module, batch)
     exports = exported_at_sizes(module, batch, has_loss)
     try:
-        return cut_and_fitted(module, batch, has_loss, exports, changes, budget, choice)
+        return cut_and_fitted(module, batch, has_loss, exports, changes, budget, choice, gaps)
     except Unlike as error:
         raise exports.explained(error) from error
 
@@ -104,6 +106,7 @@ def cut_and_fitted(
     changes: Changes,
     budget: float,
     choice: str,
+    gaps: bool,
 ) -> Model:
     exported, sizes, fake = exports.by_mode, exports.sizes, mode_of(module)
     refuse_shared_with_parameters(module, exported[True][RUN])
@@ -126,7 +129,7 @@ def cut_and_fitted(
     names, values = [piece.name for piece in cuts[True][RUN]], values_between(cuts[True][RUN])
     for mode, at in cuts.items():
         for b, pieces in at.items():
-            finish(pieces, exported[mode][b], gradients if mode else None)
+            finish(pieces, exported[mode][b], gradients if mode else None, gaps)
     units, reduction = loss_units(exported, cuts, batch, RUN) if has_loss else (None, "mean")
     if has_loss and units is None and reduction == "mean" and not fake:
         reduction = reduction_of(module, batch)
@@ -155,6 +158,7 @@ def cut_and_fitted(
         joined,
         sizes,
         exports.fails,
+        gradients.gaps,
     )
 
 

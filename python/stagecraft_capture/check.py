@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .capture import Model
 
 
+MOST_NAMED = 3  # gradients that differ
 LARGEST = sys.float_info.max  # stands for infinite differences, and for those to what is no number
 
 
@@ -228,7 +229,8 @@ def compared(module: torch.nn.Module, model: Model, batch: dict[str, torch.Tenso
 
     for parameter in module.parameters():
         parameter.grad = None
-    names = {name for layer in model.layers for name in layer.tensors.names["p"]}
+    in_order = [name for layer in model.layers for name in layer.tensors.names["p"]]
+    names = set(in_order)
     buffers_equal: set[str] | None = None
     buffers: list[str] = []
     for forward in range(FORWARDS):
@@ -283,10 +285,37 @@ def compared(module: torch.nn.Module, model: Model, batch: dict[str, torch.Tenso
         **words,
         "gradients": len(of_both),
         "equal": len(equal or ()),
+        "unequal": [
+            plain_name(name, module) for name in in_order if name in of_both - (equal or set())
+        ],
         "buffers": len(buffers),
         "buffers_equal": len(buffers_equal or ()),
         "worst": compare.worst,
     }
+
+
+def all_equal(checked: Json) -> bool:
+    counts = checked["equal"] == checked["gradients"] and checked["buffers_equal"] == checked["buffers"]
+    return counts and all(
+        checked.get(part, "equal") == "equal" for part in ("output", "loss", "terms", "evaluation")
+    )
+
+
+def words_of(checked: Json) -> str:
+    parts = [part for part in ("output", "loss", "terms") if part in checked]
+    text = ", ".join(
+        f"{part} {'DIFFERS from' if checked[part] != 'equal' else 'equal' if part == 'terms' else 'equals'}"
+        " eager's"
+        for part in parts
+    )
+    text += ", output in evaluation DIFFERS from eager's" if checked["evaluation"] != "equal" else ""
+    text += f", {checked['equal']} of {checked['gradients']} gradients equal eager's"
+    if checked["equal"] and (unequal := checked["unequal"]):
+        more = ", ..." if len(unequal) > MOST_NAMED else ""
+        text += f", not those of {', '.join(unequal[:MOST_NAMED])}{more}"
+    if checked["buffers"]:
+        text += f", {checked['buffers_equal']} of {checked['buffers']} buffers"
+    return text + (f" (largest difference {checked['worst']:.2g})" if checked["worst"] else "")
 
 
 def differentiate(

@@ -21,7 +21,7 @@ from .composite import dependencies
 from .errors import CaptureError, place_of
 from .in_place import storage, written_by
 from .layers import chosen
-from .layouts import dense_between, dense_output, gradients_in_order
+from .layouts import Gradients, dense_between, dense_output, gradients_in_order
 from .noise import is_random
 
 if TYPE_CHECKING:
@@ -260,14 +260,16 @@ def cut(
     return pieces + ([loss] if loss is not None else [])
 
 
-def finish(pieces: list[Piece], composite: Composite, gradients: Any | None = None) -> None:
+def finish(
+    pieces: list[Piece], composite: Composite, gradients: Gradients | None = None, gaps: bool = False
+) -> None:
     """What goes on between the pieces becomes dense, and each makes its own of what follows from the data.
-    `gradients`: of layouts.py, in training."""
+    `gradients`: of layouts.py, in training; `gaps`: of gaps.py, as in eager mode."""
     if gradients is not None:
-        gradients_in_order(composite, pieces, gradients)
+        gradients_in_order(composite, pieces, gradients, gaps)
     needs = dependencies(composite)
     given = derived(composite, needs)
-    dense_between(pieces, composite, needs)
+    dense_between(pieces, composite, needs, gaps)
     dense_output(pieces[-1], composite, needs)
     for piece in pieces:
         add_constants(piece, given, needs, composite)

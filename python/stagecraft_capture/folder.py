@@ -127,7 +127,7 @@ def manifest_of(name: str, captured: Captured, weights_stored: bool, shorter: li
         },
         **({} if weights_stored else {"weights_stored": False}),
         **({"shorter": shorter} if shorter else {}),
-        "checked": captured.checked,
+        "checked": captured.checked and {k: v for k, v in captured.checked.items() if k != "unequal"},
     }
 
 

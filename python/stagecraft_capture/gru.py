@@ -35,15 +35,24 @@ class Gates(NamedTuple):
     new: torch.Tensor
 
 
-def gates(
-    of_input: torch.Tensor, hidden: torch.Tensor, w_hh: torch.Tensor, b_hh: torch.Tensor | None
-) -> Gates:
-    """`of_input`: the input's part of all three gates."""
-    of_hidden = torch.nn.functional.linear(hidden, w_hh, b_hh)
+def gates(of_input: torch.Tensor, of_hidden: torch.Tensor) -> Gates:
+    """Of the input's and the hidden state's parts of all three gates."""
     reset, update, _ = (of_hidden + of_input).chunk(3, 1)
     of_new = of_hidden.chunk(3, 1)[2]
     reset = reset.sigmoid()
     return Gates(of_new, reset, update.sigmoid(), (of_input.chunk(3, 1)[2] + of_new * reset).tanh())
+
+
+def gates_backward(grad: torch.Tensor, hidden: torch.Tensor, its: Gates) -> tuple[torch.Tensor, ...]:
+    """Gradients of both parts, and of what the hidden state is past the gates."""
+    zeros = torch.zeros_like(grad)
+    passed = grad * its.update
+    d_update = ATEN.sigmoid_backward(grad * (hidden - its.new), its.update)
+    d_new = ATEN.tanh_backward(grad + passed.neg(), its.new)
+    d_reset = ATEN.sigmoid_backward(d_new * its.of_new, its.reset)
+    of_both = torch.cat([d_reset, d_update, zeros], 1)
+    of_input = torch.cat([zeros, zeros, d_new], 1) + of_both
+    return of_input, torch.cat([zeros, zeros, d_new * its.reset], 1) + of_both, passed
 
 
 def order(steps: int, reverse: bool) -> list[int]:
@@ -63,7 +72,7 @@ def gru(
     """`of_input`: [steps, samples, 3 x size]. The states behind each step, and behind the last."""
     hidden, states = hx, {}
     for t in order(of_input.shape[0], reverse):
-        its = gates(of_input[t], hidden, w_hh, b_hh)
+        its = gates(of_input[t], torch.nn.functional.linear(hidden, w_hh, b_hh))
         hidden = states[t] = (hidden - its.new) * its.update + its.new
     return torch.stack([states[t] for t in sorted(states)]), hidden.clone()
 
@@ -85,14 +94,8 @@ def gru_backward(
         grad, *others = [*([] if grad_y is None else [grad_y[t]]), *addends] or [zeros]
         for other in others:
             grad = grad + other
-        its = gates(of_input[t], before, w_hh, b_hh)
-        passed = grad * its.update
-        d_update = ATEN.sigmoid_backward(grad * (before - its.new), its.update)
-        d_new = ATEN.tanh_backward(grad + passed.neg(), its.new)
-        d_reset = ATEN.sigmoid_backward(d_new * its.of_new, its.reset)
-        of_both = torch.cat([d_reset, d_update, zeros], 1)
-        of_inputs[t] = torch.cat([zeros, zeros, d_new], 1) + of_both
-        of_hiddens[t] = torch.cat([zeros, zeros, d_new * its.reset], 1) + of_both
+        its = gates(of_input[t], torch.nn.functional.linear(before, w_hh, b_hh))
+        of_inputs[t], of_hiddens[t], passed = gates_backward(grad, before, its)
         addends = [passed, of_hiddens[t].mm(w_hh)]
     return (
         torch.stack([of_inputs[t] for t in sorted(of_inputs)]),
@@ -195,16 +198,48 @@ def by_layers(
     return x.transpose(0, 1) if batch_first else x, torch.stack(last)
 
 
+class GruCell(torch.autograd.Function):
+    """One step, of the products made already. As autograd has it in eager mode: what the hidden state gets
+    past the gates is an addend of its own, before that of the product."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, of_input: torch.Tensor, of_hidden: torch.Tensor, hidden: torch.Tensor
+    ) -> torch.Tensor:
+        its = gates(of_input, of_hidden)
+        ctx.save_for_backward(hidden, *its)
+        return (hidden - its.new) * its.update + its.new
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        hidden, *its = ctx.saved_tensors
+        return gates_backward(grads[0], hidden, Gates(*its))
+
+
+def cell(
+    given: torch.Tensor,
+    hidden: torch.Tensor,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_ih: torch.Tensor | None,
+    b_hh: torch.Tensor | None,
+) -> torch.Tensor:
+    linear = torch.nn.functional.linear
+    made: torch.Tensor = GruCell.apply(linear(given, w_ih, b_ih), linear(hidden, w_hh, b_hh), hidden)
+    return made
+
+
 @contextlib.contextmanager
 def grus_by_layers() -> Iterator[None]:
-    """torch.nn.GRU takes these operators in place of ATen's operator."""
+    """torch.nn.GRU takes these operators in place of ATen's operator, torch.nn.GRUCell this function."""
     plain = VF.gru
 
     def packed(given: tuple[Any, ...]) -> bool:
         return isinstance(given[3], (list, tuple))
 
     VF.gru = lambda *given: plain(*given) if packed(given) else by_layers(*given)
+    VF.gru_cell = cell
     try:
         yield
     finally:
-        del VF.gru
+        del VF.gru, VF.gru_cell

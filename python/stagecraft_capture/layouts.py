@@ -4,17 +4,19 @@ dimensions, as they travel between ranks.
 Where eager has it in another order (images with channels last), the layer hands on the view whose order of
 dimensions is that of the memory, and the next one begins with the view back. So kernels see the strides that
 they see in eager, and nothing is copied. Where eager's gradient lies in another order than the value, the
-backward of the layer below begins with a copy in that order: sums depend on it.
+backward of the layer below begins with a copy in that order: sums depend on it. For what lies with gaps see
+gaps.py.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from .errors import CaptureError, place_in, place_of
 from .export_errors import place_of_backward, said
+from .gaps import Lying, as_it_lies, gradient_lying, with_gaps
 
 if TYPE_CHECKING:
     from torch import fx
@@ -68,7 +70,8 @@ def values_made(pieces: list[Piece]) -> list[tuple[int, int, fx.Node]]:
     ]
 
 
-def dense_between(pieces: list[Piece], composite: Composite, needs: Needs) -> None:
+def dense_between(pieces: list[Piece], composite: Composite, needs: Needs, gaps: bool) -> None:
+    """`gaps`: who reads what lies with gaps in eager mode reads a copy that lies so."""
     for maker, _, value in values_made(pieces):
         if value.meta["val"].is_contiguous():
             continue
@@ -97,7 +100,8 @@ def dense_between(pieces: list[Piece], composite: Composite, needs: Needs) -> No
         replace_between(pieces, maker, value, handed)
         for piece in pieces[maker + 1 :]:
             if handed in piece.inputs:
-                read_as(piece, value, handed, order, composite, needs)
+                lying = with_gaps(value.meta["val"]) if gaps else None
+                read_as(piece, value, handed, order, lying, composite, needs)
 
 
 def dense_output(last: Piece, composite: Composite, needs: Needs) -> None:
@@ -132,9 +136,15 @@ def append(
 
 
 def read_as(
-    piece: Piece, value: fx.Node, handed: fx.Node, order: list[int] | None, composite: Composite, needs: Needs
+    piece: Piece,
+    value: fx.Node,
+    handed: fx.Node,
+    order: list[int] | None,
+    lying: Lying | None,
+    composite: Composite,
+    needs: Needs,
 ) -> None:
-    """The piece reads `handed` and begins with the view that is `value` again."""
+    """The piece reads `handed` and begins with the view that is `value` again, or with a copy that lies so."""
     back, first = handed, piece.nodes[0]
     if order is not None:
         inverse = sorted(range(len(order)), key=order.__getitem__)
@@ -144,10 +154,18 @@ def read_as(
         needs[back] = [handed]
         composite.nodes.insert(composite.nodes.index(first), back)
         piece.views[handed] = (back, order)
+    begin = [] if back is handed else [back]
+    if lying is not None:
+        with composite.graph.inserting_before(first):
+            copy = composite.graph.call_function(as_it_lies, (back, lying))
+        copy.meta = dict(value.meta)
+        needs[copy] = [back]
+        composite.nodes.insert(composite.nodes.index(first), copy)
+        begin, back = [*begin, copy], copy
     for node in piece.nodes:
         node.replace_input_with(value, back)
         needs[node] = [back if n is value else n for n in needs[node]]
-    piece.nodes = piece.nodes if back is handed else [back, *piece.nodes]
+    piece.nodes = [*begin, *piece.nodes]
 
 
 class InOrder(torch.autograd.Function):
@@ -168,13 +186,24 @@ def with_gradient_in_order(value: torch.Tensor, order: list[int]) -> torch.Tenso
     return InOrder.apply(value, order)
 
 
+class Gradients(NamedTuple):
+    """Of each value that goes on, by values_made(), as it is in eager mode."""
+
+    orders: list[list[int] | None]  # its gradient's order of memory; None: the value's own, or none at all
+    lying: list[Lying | None]  # its gradient's, where that has gaps
+    gaps_between: bool  # whether some value has
+    differentiable: list[list[bool]]  # of each piece's inputs: whether it requires a gradient
+    reached: set[fx.Node]  # the values that get one
+
+    @property
+    def gaps(self) -> bool:
+        return self.gaps_between or any(self.lying)
+
+
 def gradients_between(
     composite: Composite, pieces: list[Piece], inputs: dict[str, torch.Tensor]
-) -> tuple[list[list[int] | None], list[list[bool]], set[fx.Node]]:
-    """Of each value that goes on, by values_made(), the order of memory that its gradient has in eager mode,
-    None where that is the value's own or none at all; of each piece's inputs, whether it requires a gradient
-    in eager mode; and the values that get one. The graph is run once for that. `inputs`: the fields of a
-    batch."""
+) -> Gradients:
+    """The graph is run once for that. `inputs`: the fields of a batch."""
 
     def copy(kind: str, name: str, tensor: torch.Tensor) -> torch.Tensor:
         return (
@@ -217,9 +246,13 @@ def gradients_between(
             f"{f'{place}: ' if place else ''}eager PyTorch cannot differentiate the model: {said(error)}"
         ) from error
     gradients = dict(zip(map(id, wanted), made))
-    orders = [other_order(value, gradients.get(id(value))) for value in crossing]
-    reached = {node for _, _, node in values_made(pieces) if gradients.get(id(values[node])) is not None}
-    return orders, [[values[node].requires_grad for node in piece.inputs] for piece in pieces], reached
+    return Gradients(
+        [other_order(value, gradients.get(id(value))) for value in crossing],
+        [None if g is None else with_gaps(g) for g in (gradients.get(id(value)) for value in crossing)],
+        any(with_gaps(value) for value in crossing),
+        [[values[node].requires_grad for node in piece.inputs] for piece in pieces],
+        {node for _, _, node in values_made(pieces) if gradients.get(id(values[node])) is not None},
+    )
 
 
 def other_order(value: torch.Tensor, gradient: torch.Tensor) -> list[int] | None:
@@ -229,17 +262,17 @@ def other_order(value: torch.Tensor, gradient: torch.Tensor) -> list[int] | None
     return None if order == (order_between(value) or list(range(value.dim()))) else order
 
 
-def gradients_in_order(composite: Composite, pieces: list[Piece], found: Any) -> None:
-    """`found`: of gradients_between()."""
-    orders, differentiable, _ = found
-    for piece, flags in zip(pieces, differentiable):
+def gradients_in_order(composite: Composite, pieces: list[Piece], found: Gradients, gaps: bool) -> None:
+    """`gaps`: those that lie with gaps in eager mode do here too."""
+    for piece, flags in zip(pieces, found.differentiable):
         piece.differentiable = flags
-    for (maker, _, value), order in zip(values_made(pieces), orders):
-        if order is None:
+    for (maker, _, value), order, lying in zip(values_made(pieces), found.orders, found.lying):
+        if order is None and not (gaps and lying):
             continue
+        put = (gradient_lying, lying) if gaps and lying else (with_gradient_in_order, order)
         last = pieces[maker].nodes[-1]
         with composite.graph.inserting_after(last):
-            handed = composite.graph.call_function(with_gradient_in_order, (value, order))
+            handed = composite.graph.call_function(put[0], (value, put[1]))
         handed.meta = dict(value.meta)
         composite.nodes.insert(composite.nodes.index(last) + 1, handed)
         pieces[maker].nodes = [*pieces[maker].nodes, handed]

@@ -161,7 +161,7 @@ def cut_alike(
             if wrong:
                 forbidden |= wrong
                 continue
-            wrong = without_gradient(pieces, exported[True][largest], keys[0], gradients[2])
+            wrong = without_gradient(pieces, exported[True][largest], keys[0], gradients.reached)
             if not wrong:
                 return cuts, gradients, joined
             joined = [piece.name for piece, key in zip(pieces[1:], keys[0]) if key in wrong]

@@ -488,24 +488,26 @@ def test_choices_by_gumbel():
 
 
 class Cells(nn.Module):
-    """Three steps of a cell."""
+    """Three steps of a cell, the states of all of which are read. `width`: of whole vectors of the processor, or
+    with some numbers left over, which GRUCell's gates round otherwise."""
 
-    def __init__(self, cell):
+    def __init__(self, cell, width):
         super().__init__()
-        # Whole vectors of the processor: of other widths GRUCell's gates round otherwise in place than here.
-        self.cell = cell(32, 32)
+        self.cell = cell(32, width)
 
     def forward(self, x):
-        state = None
+        state, made = None, 0
         for step in range(3):
             state = self.cell(x[:, step], state)
-        return state[0] if isinstance(state, tuple) else state
+            made = made + (step + 1) * (state[0] if isinstance(state, tuple) else state)
+        return made
 
 
 def test_cells():
     torch.manual_seed(0)
     for cell in (nn.LSTMCell, nn.GRUCell, nn.RNNCell):
-        equal(cell.__name__, Cells(cell), numbers(3, 32), 1)
+        for width in (32, 13):
+            equal(f"{cell.__name__}_{width}", Cells(cell, width), numbers(3, 32), 1)
 
 
 def test_parametrizations():

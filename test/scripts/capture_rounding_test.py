@@ -7,6 +7,8 @@ torch = pytest.importorskip("torch")
 
 from capture_cases import equal, nn, numbers, refused
 from stagecraft_capture.batch import Field
+from stagecraft_capture.capture import capture
+from stagecraft_capture.gaps import laid, with_gaps
 from stagecraft_capture.losses import WithLoss
 from stagecraft_capture.results import results_of
 
@@ -233,3 +235,71 @@ def test_distributions():
     module = Normal()
     results = results_of(module.eval()(batch.at(2)["x"]), module, lambda made: loss(made, batch.at(2)), 2)
     equal("a normal distribution", WithLoss(module, loss, results), batch, 1, has_loss=True)
+
+
+class Stacked(nn.Module):
+    """Layers that each read one of a row's interleaved parts, and are stacked: their gradients lie with gaps."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.weigh = nn.Linear(6, 48), nn.Linear(48, 6)
+        self.each, self.last = nn.ModuleList(nn.Linear(8, 8) for _ in range(6)), nn.Linear(8, 3)
+
+    def forward(self, x):
+        parts = self.first(x).unflatten(-1, (8, 6))
+        made = torch.stack([layer(parts[..., i]) for i, layer in enumerate(self.each)], -1)
+        return self.last((made * self.weigh(parts.flatten(-2)).softmax(-1)[..., None, :]).sum(-1))
+
+
+class HalfNormed(nn.Module):
+    """Batch norm of one half of the channels that another layer made."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = (
+            nn.Conv2d(3, 16, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.Conv2d(8, 4, 1),
+        )
+
+    def forward(self, x):
+        return self.last(self.norm(self.first(x).chunk(2, 1)[1]))
+
+
+GAPS = {"stack": (Stacked, (12, 6)), "batch norm of a half": (HalfNormed, (3, 9, 7))}
+
+
+@pytest.mark.parametrize("kind", GAPS)
+def test_gaps(kind):
+    module, shape = GAPS[kind]
+    torch.manual_seed(0)
+    batch = numbers(*shape)
+    dense = capture(module(), batch)
+    assert dense.gaps
+    torch.manual_seed(0)
+    layers = equal(kind, module(), batch, len(dense.layers), gaps=True)
+    assert [layer.name for layer in layers] == [layer.name for layer in dense.layers]
+
+
+def lies(tensor):
+    """Strides, but for sizes of one."""
+    return [stride for size, stride in zip(tensor.shape, tensor.stride()) if size > 1]
+
+
+def test_lying():
+    """A copy lies as what it is a copy of."""
+    views = {
+        "one of a stack": torch.randn(4, 12, 8, 6)[..., 2],
+        "half a row": torch.randn(4, 12, 16)[..., :8],
+        "some channels": torch.randn(4, 6, 8, 8)[:, :3],
+        "some channels last": torch.randn(4, 8, 8, 6).permute(0, 3, 1, 2)[:, 1:4],
+        "an inner square": torch.randn(4, 9, 7)[:, 1:5, 2:6],
+        "a size of one": torch.randn(5, 3, 1, 7)[..., :1],
+        "one column": torch.randn(4, 10)[:, 3],
+    }
+    for name, view in views.items():
+        copy = laid(view, with_gaps(view))
+        assert torch.equal(copy, view) and lies(copy) == lies(view), name
+    for dense in (torch.randn(4, 3), torch.randn(4, 3, 5).mT, torch.randn(3).expand(4, 3), torch.tensor(1.0)):
+        assert with_gaps(dense) is None
+    assert with_gaps(torch.randn(4, 3, 9)[:, :, ::2]) is None  # a row is no whole number of steps
