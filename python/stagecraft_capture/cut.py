@@ -66,7 +66,22 @@ def derived(composite: Composite, needs: Needs) -> set[fx.Node]:
 
 
 def constant_only(composite: Composite, needs: Needs, also: Iterable[fx.Node] = ()) -> set[fx.Node]:
-    """Nodes that no input, parameter or buffer reaches, but those of `also`."""
+    """Nodes that no input, parameter or buffer reaches, but those of `also`; nor what they are written to (zeros
+    that steps are put into)."""
+    filled: set[int | None] = set()
+    while True:
+        constant = made_of_constants(composite, needs, also, filled)
+        held = {storage(n) for n in constant if n.op == "call_function"}
+        more = {storage(w) for n in composite.nodes if n not in constant for w in written_by(n)} & held
+        if not more:
+            return constant
+        filled |= more
+
+
+def made_of_constants(
+    composite: Composite, needs: Needs, also: Iterable[fx.Node], filled: Collection[int | None]
+) -> set[fx.Node]:
+    """`filled`: memory that is not constant."""
     constant = {*also} | {
         n
         for n, (kind, name, _) in composite.tensors.items()
@@ -80,7 +95,7 @@ def constant_only(composite: Composite, needs: Needs, also: Iterable[fx.Node] = 
         changes = (
             writes or is_random(node) or (not node.all_input_nodes and storage(node) in overwritten & random)
         )
-        if not changes and all(n in constant for n in needs[node]):
+        if not changes and storage(node) not in filled and all(n in constant for n in needs[node]):
             constant.add(node)
     return constant
 
@@ -109,6 +124,15 @@ def uses_of_changing(composite: Composite, position: dict[fx.Node, int]) -> list
         ]
         found += [(min(at), max(at))] if at else []
     return found
+
+
+def writes_to_parts(composite: Composite, position: dict[fx.Node, int]) -> list[tuple[int, int]]:
+    """Of each tensor that is written to in place, its making and the last write: one layer's."""
+    made: dict[int | None, int] = {}
+    for node, i in position.items():
+        made.setdefault(storage(node), i)
+    last = {storage(w): i for node, i in position.items() for w in written_by(node)}
+    return [(made[at], i) for at, i in last.items() if at in made]
 
 
 def calls_of_repeated(composite: Composite, position: dict[fx.Node, int]) -> list[tuple[int, int]]:
@@ -140,10 +164,16 @@ def take_loss(composite: Composite, needs: Needs, order: list[fx.Node]) -> tuple
     that do not follow from constants and fields alone; a term may."""
     terms = set(composite.terms.values())
     wanted = ancestors(composite.loss, needs).union(*(ancestors(term, needs) for term in terms))
-    of_output = ancestors(composite.output, needs)
+    # and what the model writes to it, an output made by assignments to its parts
+    writers = [
+        n
+        for n in composite.nodes
+        if modules_of(n) and any(storage(w) == storage(composite.output) for w in written_by(n))
+    ]
+    of_output = ancestors(composite.output, needs).union(*(ancestors(w, needs) for w in writers))
     within = set(order)
     nodes = [n for n in composite.nodes if n in terms or (n in wanted & within and n not in of_output)]
-    read = {n for node in nodes for n in needs[node] if n in within and n not in nodes}
+    read = {n for node in nodes for n in needs[node] if n in within and n not in (*nodes, *writers)}
     if len(read) != 1:
         places = "; ".join(place_of(n) for n in sorted(read, key=order.index)[:3])
         raise CaptureError(
@@ -164,10 +194,12 @@ def take_loss(composite: Composite, needs: Needs, order: list[fx.Node]) -> tuple
 
 def pieces_of(groups: list[list[fx.Node]], composite: Composite, output: fx.Node) -> list[Piece]:
     """Pieces from lists of nodes. `output`: what the last of them makes."""
-    maker, last_reader = {n: i for i, nodes in enumerate(groups) for n in nodes}, {output: len(groups)}
+    maker = {n: i for i, nodes in enumerate(groups) for n in nodes}
+    last_reader = {}
     for i, nodes in enumerate(groups):
         for read in (n for node in nodes for n in node.all_input_nodes if n in maker):
             last_reader[read] = i
+    last_reader[output] = len(groups)  # also where the model reads it itself, or writes to it
     pieces, first = [], True
     for i, nodes in enumerate(groups):
         read = dict.fromkeys(n for node in nodes for n in node.all_input_nodes)
@@ -232,7 +264,7 @@ def cut(
         live = crossing(i)
         if any(map(is_numbers, live)) and all(may_cross(n) for n in live):
             candidates.append((i, live))
-    whole = uses_of_changing(composite, position)
+    whole = uses_of_changing(composite, position) + writes_to_parts(composite, position)
     if choice == "auto" or choice.startswith("narrow:"):
         whole += calls_of_repeated(composite, position)
     candidates = [(i, live) for i, live in candidates if not any(first <= i < last for first, last in whole)]

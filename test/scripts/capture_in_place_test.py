@@ -1,0 +1,77 @@
+"""Tensors that a forward fills part by part: captured layers equal eager to the bit, and hand on what was filled."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from capture_cases import equal, nn, numbers
+from stagecraft_capture.batch import Field
+from stagecraft_capture.losses import WithLoss
+
+F = torch.nn.functional
+
+
+class Filled(nn.Module):
+    """`fill(self, x)` between two layers."""
+
+    def __init__(self, fill, behind=True):
+        super().__init__()
+        self.fill = fill
+        self.first, self.step = nn.Linear(16, 16), nn.GRUCell(16, 16)
+        self.left, self.right = nn.Linear(16, 2), nn.Linear(16, 3)
+        self.last = nn.Linear(16, 4) if behind else nn.Identity()
+
+    def forward(self, x):
+        return self.last(self.fill(self, self.first(x)))
+
+
+def steps(self, x):
+    made, state = torch.zeros(x.shape[0], 6, 16), x.new_zeros(x.shape[0], 16)
+    for t in range(6):
+        state = self.step(x[:, t], state)
+        made[:, t] = state
+    return made
+
+
+def even_and_odd(_, x):
+    made = torch.zeros_like(x)
+    made[..., 0::2] = x[..., 1::2] * 2
+    made[..., 1::2] = -x[..., 0::2]
+    return made
+
+
+def shifted(_, x):
+    made = torch.zeros_like(x)
+    made[:, :-1, :4] = x[:, 1:, :4]
+    made[:, 1:, 4:8] = x[:, :-1, 4:8]
+    made[:, :, 8:] = x[:, :, 8:].sin()
+    return made
+
+
+def heads(self, x):
+    x = x.mean(1)
+    made = x.new_empty(x.shape[0], 5)
+    made[:, :2] = self.left(x)
+    made[:, 2:] = self.right(x)
+    return made
+
+
+FILLED = {"steps": steps, "even and odd": even_and_odd, "shifted": shifted}
+
+
+@pytest.mark.parametrize("kind", FILLED)
+def test_between_layers(kind):
+    torch.manual_seed(0)
+    layers = equal(kind, Filled(FILLED[kind]), numbers(6, 16), 2)
+    assert layers[-1].name == "last"  # what was filled goes on
+
+
+def loss_of(output, batch):
+    return F.cross_entropy(output, batch["y"])
+
+
+def test_output():
+    """The loss reads what the model has filled, not what it began with."""
+    torch.manual_seed(0)
+    module = WithLoss(Filled(heads, behind=False), loss_of)
+    equal("heads", module, numbers(6, 16, more=[Field("y", [], below=5)]), 2, has_loss=True)
