@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,12 @@ from .captured import ModelFolder
 from .errors import InputError
 from .fields import TARGETS, Reader
 from .pipeline import Pipeline
+from .prepared import rates_of
 
 if TYPE_CHECKING:
     import torch
+
+    from .pipeline import Rate
 
 TYPES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16"}
 
@@ -25,7 +28,7 @@ def load(
     path: str | os.PathLike[str],
     *,
     step: int | None = None,
-    learning_rate: Callable[[int], float] | None = None,
+    learning_rate: Rate | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Pipeline:
     """The pipeline of a run directory, as it was at a checkpoint: its model, its plan, its weights, its
@@ -34,7 +37,8 @@ def load(
 
     path: a run directory, of `Pipeline.save` or of `stagecraft train` with a captured model.
     step: of the checkpoint; None: the newest.
-    learning_rate: a function of the step, as for `pipeline()`; None: as the run had it.
+    learning_rate: a function of the step, or a scheduler of torch's as it was before the first step, as for
+        `pipeline()`; None: as the run had it.
     config: keys that go before the run's.
 
     Throws InputError where there is no such run or checkpoint.
@@ -68,7 +72,7 @@ def load(
             {},
             folder,
             checkpoint=_checkpoint(root, step),
-            rates=learning_rate,
+            rates=rates_of(learning_rate, None, None)[0],
         )
     made._others = _untrained(folder.path, manifest)
     for second, first in manifest.get("same_as", {}).items():

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from stagecraft_follow.step_log import StepLog
 
     Inputs: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...] | Mapping[str, torch.Tensor]
+    Rate: TypeAlias = Callable[[int], float] | torch.optim.lr_scheduler.LRScheduler
     Batch: TypeAlias = tuple[Inputs, torch.Tensor] | Mapping[str, torch.Tensor]
 
 ENDLESS = 1_000_000_000  # steps of a run whose length nobody says
@@ -318,7 +319,7 @@ def pipeline(
     precision: str = "float32",
     plan: Plan | str | os.PathLike[str] | None = None,
     gradient_clipping: float = 0.0,
-    learning_rate: Callable[[int], float] | Mapping[str, Any] | None = None,
+    learning_rate: Rate | Mapping[str, Any] | None = None,
     steps: int | None = None,
     loss_scale: Mapping[str, Any] | None = None,
     on_overflow: str | None = None,
@@ -352,7 +353,8 @@ def pipeline(
         of float64 is trained in it; one of narrow weights as if they had been float32.
     plan: a Plan, or the path of a plan.json, which decides stages, schedule and cuts.
     gradient_clipping: the norm that the whole gradient has at most; 0: any.
-    learning_rate: a function of the step, counted from 0, or a config's `scheduler`; None: the optimizer's.
+    learning_rate: a function of the step, counted from 0; or one of torch.optim.lr_scheduler, which is read
+        as if stepped behind each step, and stays as it is; or a config's `scheduler`; None: the optimizer's.
     steps: those of the whole training, for a `scheduler` that needs them. More may be made.
     loss_scale, on_overflow: as `fp16` and `on_overflow` in a config.
     threads_per_rank: of PyTorch's operators; by default the machine's cores divided by its ranks. Bits depend
@@ -366,7 +368,7 @@ def pipeline(
     Under torchrun and mpirun every process calls it alike, and is one rank. Throws InputError, CaptureError
     and RefusedError.
     """
-    rates, scheduler = rates_of(learning_rate, steps)
+    rates, scheduler = rates_of(learning_rate, optimizer, steps)
     prepared = prepared_of(
         module,
         batch,

@@ -4,6 +4,7 @@ that say what is trained on what."""
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from . import captured, optimizers
 from .errors import InputError
 from .fields import Reader, described, reader_of
 from .optimizers import NAMES, Optimizer
+from .schedulers import is_scheduler, rates_read
 
 if TYPE_CHECKING:
     import torch
@@ -135,16 +137,27 @@ def holders(folder: str) -> dict[str, list[str]]:
     return found
 
 
-def rates_of(given: Any, steps: int | None) -> tuple[Callable[[int], float] | None, Mapping[str, Any] | None]:
+def rates_of(
+    given: Any, optimizer: Any, steps: int | None
+) -> tuple[Callable[[int], float] | None, Mapping[str, Any] | None]:
     """A function of the step, or a config's scheduler, or neither: the optimizer's own rate."""
+    if given is None and any("initial_lr" in group for group in getattr(optimizer, "param_groups", ())):
+        warnings.warn(
+            "the optimizer has a scheduler, which the pipeline does not follow unless it is given as"
+            " learning_rate=",
+            stacklevel=3,
+        )
+    if is_scheduler(given):
+        return rates_read(given, optimizer, steps), None
     if given is None or callable(given):
         return given, None
     if isinstance(given, (int, float)) and not isinstance(given, bool):
         raise InputError("learning_rate: is a number, which the optimizer takes: stagecraft.AdamW(lr=...)")
     if not isinstance(given, Mapping):
         raise InputError(
-            f"learning_rate: is a {type(given).__name__}, expected a function of the step, or a config's"
-            ' scheduler as {"type": "WarmupCosineLR", "params": {...}}'
+            f"learning_rate: is a {type(given).__name__}, expected a function of the step, one of"
+            " torch.optim.lr_scheduler, or a config's scheduler as"
+            ' {"type": "WarmupCosineLR", "params": {...}}'
         )
     kind, params = given.get("type"), given.get("params", {})
     if steps is None and kind in OF_ALL_STEPS and not params.get("total_num_steps"):

@@ -387,12 +387,17 @@ def test_a_users_files_are_those_that_are_not_installed(tmp_path, monkeypatch, u
     packages = site.getsitepackages()
     for folder in (*packages, sysconfig.get_path("stdlib")):
         assert is_installed(f"{folder}/package/file.py"), folder
-    assert is_installed(f"{site.getusersitepackages()}/package/file.py") == users
+    # Of other environments, which this one may see by a .pth file; the user's own folder is one of them.
+    assert is_installed("/opt/app/lib/python3.11/site-packages/package/file.py")
+    assert is_installed(f"{site.getusersitepackages()}/package/file.py")
+    assert (os.path.realpath(site.getusersitepackages()) + os.sep in folders()) == users
     # What containers have: below Python's own prefix, and no package.
     for file in (
         f"{sys.prefix}/src/app/model.py",
         tmp_path / "net.py",
         f"{sysconfig.get_path('stdlib')}-mine/net.py",
+        tmp_path / "my-site-packages" / "net.py",
+        tmp_path / "site-packages",
     ):
         assert not is_installed(str(file)), file
     folders.cache_clear()
