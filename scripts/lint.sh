@@ -57,6 +57,8 @@ echo "lint: ruff has nothing to say of ${#python[@]} files"
 
 mypy=$(needed mypy)
 "$mypy" --no-error-summary --cache-dir "$stagecraft_cache/mypy" python
+# What users import, as --strict has it, whatever those packages use of others.
+"$mypy" --strict --follow-imports silent --no-error-summary --cache-dir "$stagecraft_cache/mypy-strict" python/stagecraft python/stagecraft_planner
 echo "lint: mypy has nothing to say of python/"
 
 shellcheck=$(needed shellcheck)

@@ -6,13 +6,15 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .captured import ModelFolder
 from .errors import InputError
 from .fields import TARGETS, Reader
+from .launch import ranks_of_this_start
 from .pipeline import Pipeline
 from .prepared import rates_of
 
@@ -43,6 +45,39 @@ def load(
 
     Throws InputError where there is no such run or checkpoint.
     """
+    ranks = ranks_of_this_start()
+    with ranks.closed_by_an_error():
+        run = ranks.together(lambda: _kept(path, step, learning_rate, config or {}))
+        with tempfile.TemporaryDirectory(prefix="stagecraft-plan-") as place:
+            run.config.setdefault("pipeline", {})["plan"] = f"{place}/plan.json"
+            Path(place, "plan.json").write_text(json.dumps(run.plan), encoding="utf-8")
+            made = Pipeline(
+                run.config, run.reader, {}, run.folder, ranks, checkpoint=run.checkpoint, rates=run.rates
+            )
+    made._others = run.untrained
+    for second, first in run.same_as.items():
+        if first in made._aliases:
+            made._aliases.setdefault(second, made._aliases[first])
+    return made
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run directory as a pipeline goes on from it."""
+
+    config: dict[str, Any]
+    plan: dict[str, Any]
+    reader: Reader
+    folder: ModelFolder
+    checkpoint: str
+    rates: Callable[[int], float] | None
+    untrained: dict[str, torch.Tensor]
+    same_as: Mapping[str, str]
+
+
+def _kept(
+    path: str | os.PathLike[str], step: int | None, learning_rate: Rate | None, config: Mapping[str, Any]
+) -> _Run:
     root = Path(os.path.abspath(os.fspath(path)))
     found = _read(root / "config.json")
     if found["model"].get("family") != "captured":
@@ -58,27 +93,21 @@ def load(
     # The model's fingerprint has its data in it, which come from elsewhere now.
     plan = _read(root / "plan.json") | {"model_fingerprint": ""}
     found.pop("validation", None)
-    found.update(config or {})
+    found.update(config)
     names = [field["name"] for field in found["data"]["fields"]]
     its_input = found["data"]["inputs"]
     ordered = (its_input, *(name for name in names if name != its_input))
     pairs = ordered[1:] in ((), (TARGETS,))
-    with tempfile.TemporaryDirectory(prefix="stagecraft-plan-") as place:
-        found.setdefault("pipeline", {})["plan"] = f"{place}/plan.json"
-        Path(place, "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-        made = Pipeline(
-            found,
-            Reader(its_input, ordered, pairs),
-            {},
-            folder,
-            checkpoint=_checkpoint(root, step),
-            rates=rates_of(learning_rate, None, None)[0],
-        )
-    made._others = _untrained(folder.path, manifest)
-    for second, first in manifest.get("same_as", {}).items():
-        if first in made._aliases:
-            made._aliases.setdefault(second, made._aliases[first])
-    return made
+    return _Run(
+        config=found,
+        plan=plan,
+        reader=Reader(its_input, ordered, pairs),
+        folder=folder,
+        checkpoint=_checkpoint(root, step),
+        rates=rates_of(learning_rate, None, None)[0],
+        untrained=_untrained(folder.path, manifest),
+        same_as=manifest.get("same_as", {}),
+    )
 
 
 def _read(path: Path) -> dict[str, Any]:

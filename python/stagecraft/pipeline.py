@@ -3,24 +3,25 @@ batch."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stagecraft_planner import Plan
 
 from . import captured
-from .errors import InputError
+from .errors import InputError, StagecraftError
 from .fields import Reader, is_micro_batches
-from .launch import close_at_the_end, ranks_of_this_start
+from .launch import Ranks, close_at_the_end, ranks_of_this_start
 from .optimizers import Optimizer
 from .prepared import Prepared, merged, prepared_of, rates_of
+from .steps import Step, begun, step_of, went_well
 
 if TYPE_CHECKING:
     import torch
@@ -32,36 +33,6 @@ if TYPE_CHECKING:
     Batch: TypeAlias = tuple[Inputs, torch.Tensor] | Mapping[str, torch.Tensor]
 
 ENDLESS = 1_000_000_000  # steps of a run whose length nobody says
-
-
-@dataclass(frozen=True)
-class RankTime:
-    """Where a rank's time went in a step, in seconds. Together they are the step as this rank saw it."""
-
-    rank: int
-    compute: float  # forwards, backwards, updates
-    wait: float  # for other stages
-    collective: float  # sums over replicas and the gradient's norm
-    other: float  # loading, bookkeeping
-
-
-@dataclass(frozen=True)
-class Step:
-    """What became of a batch: of a step, or of an evaluation, which has no norm, no rate and no ranks.
-
-    Every process of a run gets the same."""
-
-    step: int  # of the whole training, from 0
-    loss: float  # of the whole batch, each sample (or label that counts) weighing alike
-    norm: float | None  # of the whole gradient, before clipping
-    learning_rate: float  # of this step
-    seconds: float  # from the call until all ranks are through it
-    samples: int
-    tokens: int  # samples times their length; 0 where the input is not tokens
-    skipped: bool  # the gradient was not finite, and the weights are as before
-    loss_scale: float | None  # of fp16
-    ranks: tuple[RankTime, ...]
-    terms: Mapping[str, float] = field(default_factory=dict)  # of the loss, weighted as it is; by name
 
 
 class Pipeline:
@@ -77,6 +48,7 @@ class Pipeline:
         reader: Reader,
         first: Mapping[str, torch.Tensor],
         folder: captured.ModelFolder,
+        ranks: Ranks,
         checkpoint: str = "",
         rates: Callable[[int], float] | None = None,
         aliases: Mapping[str, str] | None = None,
@@ -87,20 +59,12 @@ class Pipeline:
         self._reader, self._folder, self._rates = reader, folder, rates
         self._lr: float | None = None
         self._logs: list[StepLog] = []
+        self._to_log: list[Step] = []
         self._aliases, self._others = dict(aliases or {}), dict(others or {})
-        self._ranks = ranks_of_this_start()
-        try:
-            self._session = _engine.Session(
-                json.dumps(config),
-                dict(first),
-                checkpoint,
-                self._ranks.name,
-                self._ranks.machine_rank,
-                self._ranks.machine_world,
-            )
-        except BaseException:
-            self._ranks.close()
-            raise
+        self._ranks = ranks
+        self._session = _engine.Session(
+            json.dumps(config), dict(first), checkpoint, ranks.name, ranks.machine_rank, ranks.machine_world
+        )
         close_at_the_end(self)
         if not self._aliases:
             self._aliases = {name: name for name in self._session.state_names()}
@@ -113,50 +77,77 @@ class Pipeline:
             Or a list of such batches, each of which is one micro-batch of any size up to the first's; their
             samples weigh as in one batch.
 
-        Returns when all ranks are through the step. Threads of Python run meanwhile. Throws InputError for a
-        batch that does not fit and NotFiniteError for a loss or a gradient that is no number: both leave
-        everything as it was. Throws PeerError where another process died or hangs: the pipeline is lost.
+        Returns when the ranks have got a copy of the batch, at most one step behind the one that they carry
+        out. What it returns waits when it is read, and every other call waits for all steps.
+
+        Throws InputError for a batch that does not fit. A step that goes wrong throws when it is read, or else
+        at the next call: NotFiniteError for a loss or a gradient that is no number, PeerError where another
+        process died or hangs. Steps begun behind it were not made. NotFiniteError leaves everything as it was
+        before its step; any other error ends the pipeline.
         """
         fields, sizes = self._fields(batch)
-        rate = self._lr if self._rates is None else float(self._rates(self.steps))
-        made = _step_of(self._session.step(fields, sizes, rate))
-        for log in self._logs:
-            log.step(made)
+        rate = self._lr if self._rates is None else float(self._rates(self._session.steps()))
+        made = begun(self._session.step(fields, sizes, rate))
+        if self._logs:
+            self._to_log.append(made)
+            self._log()
         return made
+
+    def _log(self) -> None:
+        """Steps that are over. One that went wrong says so where it is read."""
+        while self._to_log and self._to_log[0].is_over:
+            made = self._to_log.pop(0)
+            for log in self._logs if went_well(made) else ():
+                log.step(made)
 
     def evaluate(self, batch: Batch | list[Batch]) -> Step:
         """The loss of a batch in evaluation mode, without gradients. Changes nothing.
 
         batch: as for a step. Throws InputError for a batch that does not fit."""
         fields, sizes = self._fields(batch)
-        made = _step_of(self._session.evaluate(fields, sizes))
+        made = step_of(self._session.evaluate(fields, sizes))
+        self._log()
         for log in self._logs:
             log.evaluation(made)
         return made
 
     def _fields(self, batch: Any) -> tuple[dict[str, torch.Tensor], list[int]]:
-        if is_micro_batches(batch):
-            return self._reader.joined(batch)
-        return self._reader.fields(batch), []
+        try:
+            if is_micro_batches(batch):
+                return self._reader.joined(batch)
+            return self._reader.fields(batch), []
+        except InputError as error:
+            self._session.refuse(str(error))  # other processes must not wait for this batch
+            raise
 
     def close(self, why: str = "") -> None:
-        """Ends the ranks and frees what they hold, at once. Later calls throw
-        InputError. `why`: of several processes, the reason why the others must not wait for this one."""
-        logs, self._logs = self._logs, []
-        for log in logs:
-            log.close()
-        self._session.close(why)
-        self._ranks.close()
+        """Ends the ranks behind what is under way, and frees what they hold. Later calls throw InputError. `why`:
+        of several processes, the reason why the others must not wait for this one.
+
+        Throws the error of a step that nobody has read, when all is closed."""
+        try:
+            self._session.close(why)
+        finally:
+            self._log()
+            logs, self._logs = self._logs, []
+            for log in logs:
+                log.close()
+            self._ranks.close()
 
     def __enter__(self) -> Pipeline:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        self.close("" if error is None else f"{type(error).__name__}: {error}")
+        if error is None:
+            self.close()
+            return
+        with contextlib.suppress(StagecraftError):  # that error goes first
+            self.close(f"{type(error).__name__}: {error}")
 
     @property
     def steps(self) -> int:
-        """Optimizer steps made so far, with those before a checkpoint."""
+        """Optimizer steps made so far, with those before a checkpoint. Waits for what is under way."""
+        self._session.settle()
         return int(self._session.steps())
 
     @property
@@ -216,12 +207,12 @@ class Pipeline:
             return
         of_config = {k: v for k, v in config.items() if k != "model"}
         mine = {"arguments": json.dumps(of_config, sort_keys=True), "module's weights": _digest(module)}
-        for rank, text in enumerate(self._session.gather(json.dumps(mine).encode())):
-            theirs = json.loads(text)
-            for what, value in mine.items():
+        all_of_them = [json.loads(text) for text in self._session.gather(json.dumps(mine).encode())]
+        for rank, theirs in enumerate(all_of_them):
+            for what, value in all_of_them[0].items():
                 if theirs[what] != value:
                     raise InputError(
-                        f"rank {rank} has other {what} than this rank: give all processes the same, with the"
+                        f"rank {rank} has other {what} than rank 0: give all processes the same, with the"
                         " same seed (torch.manual_seed) or checkpoint before the module is made"
                     )
 
@@ -300,7 +291,7 @@ class Pipeline:
         plan = self.plan
         return (
             f"<stagecraft.Pipeline: {plan.schedule.name} of {len(plan.stages)} stages,"
-            f" {self.steps} steps made>"
+            f" {self._session.steps()} steps>"
         )
 
 
@@ -368,63 +359,72 @@ def pipeline(
     Under torchrun and mpirun every process calls it alike, and is one rank. Throws InputError, CaptureError
     and RefusedError.
     """
-    rates, scheduler = rates_of(learning_rate, optimizer, steps)
-    prepared = prepared_of(
-        module,
-        batch,
-        loss=loss,
-        optimizer=optimizer,
-        micro_batches=micro_batches,
-        precision=precision,
-        layers=layers,
-        lengths=lengths,
-        cache=cache,
-    )
-    made = prepared.config | {
-        "train_steps": steps or ENDLESS,
-        "seed": seed,
-        "gradient_clipping": gradient_clipping,
-        "pipeline": {
-            key: value
-            for key, value in {
+
+    def prepare() -> tuple[Prepared, Callable[[int], float] | None]:
+        rates, scheduler = rates_of(learning_rate, optimizer, steps)
+        if threads_per_rank is not None and threads_per_rank < 1:
+            raise InputError(f"threads_per_rank: expected 1 or more, found {threads_per_rank}")
+        prepared = prepared_of(
+            module,
+            batch,
+            loss=loss,
+            optimizer=optimizer,
+            micro_batches=micro_batches,
+            precision=precision,
+            layers=layers,
+            lengths=lengths,
+            cache=cache,
+        )
+        said = {
+            "train_steps": steps or ENDLESS,
+            "seed": seed,
+            "gradient_clipping": gradient_clipping,
+            "pipeline": {
                 "stages": stages,
                 "schedule": schedule,
                 "widths": list(widths) if widths else None,
                 "cuts": list(cuts) if cuts else None,
                 "plan": None if plan is None or isinstance(plan, Plan) else os.fspath(plan),
-            }.items()
-            if value is not None
-        },
+            },
+            "activation_checkpointing": recompute and {"recompute": recompute},
+            "fp16": None if loss_scale is None else {"enabled": True, **loss_scale},
+            "on_overflow": on_overflow,
+            "threads_per_rank": threads_per_rank,
+            "scheduler": scheduler and dict(scheduler),
+        }
+        prepared.config.update(_without_nones(said))
+        merged(prepared.config, config or {})
+        return prepared, rates
+
+    ranks = ranks_of_this_start()
+    with ranks.closed_by_an_error():
+        prepared, rates = ranks.together(prepare)
+        if not isinstance(plan, Plan):
+            return _begun(prepared, rates, module, ranks)
+        with tempfile.TemporaryDirectory(prefix="stagecraft-plan-") as place:
+            plan.save(f"{place}/plan.json")
+            prepared.config["pipeline"]["plan"] = f"{place}/plan.json"
+            return _begun(prepared, rates, module, ranks)
+
+
+def _without_nones(said: Mapping[str, Any]) -> dict[str, Any]:
+    """In objects within it, too."""
+    return {
+        key: _without_nones(value) if isinstance(value, dict) else value
+        for key, value in said.items()
+        if value is not None
     }
-    if recompute is not None:
-        made["activation_checkpointing"] = {"recompute": recompute}
-    if loss_scale is not None:
-        made["fp16"] = {"enabled": True, **loss_scale}
-    if on_overflow is not None:
-        made["on_overflow"] = on_overflow
-    if threads_per_rank is not None and threads_per_rank < 1:
-        raise InputError(f"threads_per_rank: expected 1 or more, found {threads_per_rank}")
-    if threads_per_rank is not None:
-        made["threads_per_rank"] = threads_per_rank
-    if scheduler is not None:
-        made["scheduler"] = dict(scheduler)
-    if not isinstance(plan, Plan):
-        return _begun(merged(made, config or {}), prepared, rates, module)
-    with tempfile.TemporaryDirectory(prefix="stagecraft-plan-") as place:
-        plan.save(f"{place}/plan.json")
-        made["pipeline"]["plan"] = f"{place}/plan.json"
-        return _begun(merged(made, config or {}), prepared, rates, module)
 
 
 def _begun(
-    config: dict[str, Any],
     prepared: Prepared,
     rates: Callable[[int], float] | None,
     module: torch.nn.Module,
+    ranks: Ranks,
 ) -> Pipeline:
     """With the module's weights, which a folder from the cache has not."""
-    step = Pipeline(config, prepared.reader, prepared.fields, prepared.folder, rates=rates)
-    step._compare_processes(config, module)
+    step = Pipeline(prepared.config, prepared.reader, prepared.fields, prepared.folder, ranks, rates=rates)
+    step._compare_processes(prepared.config, module)
     held = set(step._session.state_names())
     state = module.state_dict(keep_vars=True)
     of_tensor: dict[int, str] = {}
@@ -454,19 +454,3 @@ def _digest(module: torch.nn.Module) -> str:
 
 def _buffers(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return dict(module.named_buffers(remove_duplicate=False))
-
-
-def _step_of(made: dict[str, Any]) -> Step:
-    return Step(
-        step=made["step"],
-        loss=made["loss"],
-        norm=made["norm"],
-        learning_rate=made["learning_rate"],
-        seconds=made["seconds"],
-        samples=made["samples"],
-        tokens=made["tokens"],
-        skipped=made["skipped"],
-        loss_scale=made["loss_scale"],
-        ranks=tuple(RankTime(*rank) for rank in made["ranks"]),
-        terms=made["terms"],
-    )

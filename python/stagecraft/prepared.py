@@ -25,7 +25,7 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a module and a batch become."""
+    """What a module and a batch become; the config is the caller's to go on with."""
 
     config: dict[str, Any]  # model, data, optimizer and sizes
     reader: Reader
