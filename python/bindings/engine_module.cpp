@@ -382,6 +382,8 @@ py::dict launch() {
 PYBIND11_MODULE(_engine, module) {
   using namespace stagecraft;  // NOLINT: of this function
   py::register_local_exception_translator(translate);
+  module.attr("VERSION") = STAGECRAFT_VERSION;
+  module.attr("INTERFACE") = STAGECRAFT_ENGINE_INTERFACE;
   module.def("run_command_line", &run, py::arg("words"));
   module.def("launch", &launch);
   module.def("gather_over_mpi", &gather_over_mpi, py::arg("mine"));

@@ -3,6 +3,9 @@ from typing import Any
 
 import torch
 
+VERSION: str
+INTERFACE: str  # a digest of this file as it was when the module was built
+
 class StepUnderWay:
     def over(self) -> bool: ...
     def failed(self) -> bool: ...
