@@ -82,6 +82,18 @@ Session::Session(const Json& config, const GivenTensors& first, SessionRanks ran
     world_ = World{given_.transport->world(), given_.machine_world};
     given_.transport->waits().enter(Phase::start_up);
   }
+  try {
+    start(config, first, checkpoint, meanwhile);
+  } catch (const PeerError&) {
+    throw;
+  } catch (...) {  // what all refuse is no failure of one: the others' transports end with this one
+    leave();
+    throw;
+  }
+}
+
+void Session::start(const Json& config, const GivenTensors& first, const std::string& checkpoint,
+                    const Meanwhile& meanwhile) {
   if (!process_) {
     resolve_setup(config, first, checkpoint);
   } else {
@@ -103,7 +115,10 @@ Session::Session(const Json& config, const GivenTensors& first, SessionRanks ran
   steps_ = setup_->start().step;
 }
 
-Session::~Session() {
+Session::~Session() { leave(); }
+
+void Session::leave() noexcept {
+  given_.transport.reset();
   if (!crew_) return;
   await_all();
   try {  // on their own threads, where they were made
@@ -205,6 +220,7 @@ void Session::make_workers(const std::string& checkpoint, const States& states, 
       ranks_.size(), [this](std::size_t place, const std::string& doing, const std::exception_ptr& error) {
         failed(place, doing, error);
       });
+  std::exception_ptr refused;  // by all processes alike, so that none of them has failed
   on_ranks(
       "start-up",
       [&](std::size_t place) {
@@ -212,12 +228,20 @@ void Session::make_workers(const std::string& checkpoint, const States& states, 
         at::set_num_threads(config.threads_per_rank);  // of this thread's operators
         its.transport->waits().enter(Phase::start_up);
         const auto alone = [&](const std::function<void()>& work) {
-          process_ ? together(*its.transport, work) : work();
+          if (!process_) return work();
+          try {
+            together(*its.transport, work);
+          } catch (const PeerError&) {
+            throw;
+          } catch (...) {
+            refused = std::current_exception();
+          }
         };
         at::Device device = at::kCPU;
         alone([&] {
           device = prepare_device(config, kName, process_ ? given_.machine_rank : its.rank.value);
         });
+        if (refused) return;
         its.transport = transport_for(std::move(its.transport), *setup_, device);
         WorkerOptions options = worker_options(*setup_, device);
         options.shuffle = false;
@@ -233,6 +257,7 @@ void Session::make_workers(const std::string& checkpoint, const States& states, 
           if (checkpoint.empty()) return;
           load_checkpoint(checkpoint, setup_->inputs().model, *setup_->inputs().optimizer, *its.worker);
         });
+        if (refused) return;
         if (!checkpoint.empty()) require_finite_load(*its.worker, *its.transport, checkpoint);
         if (!states.empty()) {
           for (const auto& [layer, state] : states[place]) its.worker->set_state(layer, state);
@@ -243,6 +268,7 @@ void Session::make_workers(const std::string& checkpoint, const States& states, 
         its.transport->waits().enter(Phase::step);
       },
       meanwhile);
+  if (refused) std::rethrow_exception(refused);
 }
 
 void Session::failed(std::size_t place, const std::string& doing, const std::exception_ptr& error) {

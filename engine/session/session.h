@@ -104,6 +104,10 @@ class Session {
 
  private:
   struct RankState;
+  void start(const Json& config, const GivenTensors& first, const std::string& checkpoint,
+             const Meanwhile& meanwhile);
+  /// Ends the ranks.
+  void leave() noexcept;
   void resolve_setup(const Json& config, const GivenTensors& first, const std::string& checkpoint);
   void hear_of_setup(const std::string& text, const Json& own);
   using States = std::vector<std::map<int, LayerState>>;  ///< by layer, of each of this process's ranks

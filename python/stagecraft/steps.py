@@ -91,7 +91,7 @@ def _as_read(step: Step) -> Step:
 
 def _reduced(step: _Begun) -> Any:
     """For pickle and copy: as it is when it was read."""
-    return _as_read(step).__reduce_ex__(2)
+    return Step, tuple(getattr(step, each.name) for each in fields(Step))
 
 
 copyreg.pickle(_Begun, _reduced)

@@ -21,7 +21,7 @@ AGAIN = "install the wheel again"
 @pytest.fixture
 def package(tmp_path):
     """A copy whose files can be changed."""
-    for name in ("stagecraft", "stagecraft_planner", "stagecraft_tools"):
+    for name in ("stagecraft", "stagecraft_capture", "stagecraft_planner", "stagecraft_tools"):
         shutil.copytree(BUILD / "python" / name, tmp_path / name, ignore=shutil.ignore_patterns("bin"))
     return tmp_path
 

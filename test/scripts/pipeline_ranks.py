@@ -154,7 +154,6 @@ def refusals():
         "widths of more ranks": {"widths": [2, 2]},
         "a config's slip": {"config": {"pipeline": {"stagez": 2}}},
         "a plan that is not there": {"plan": FOLDER / "none.json"},
-        "a schedule that cannot be": {"schedule": "interleaved_1f1b", "micro_batches": 3, "stages": 4},
         "a rate that is none": {"learning_rate": 3},
         "a device that is not there": {"config": {"device": "cuda"}},
         "an argument of one rank": {"optimizer": sc.AdamW(lr=1e-3 * (1 + RANK))},
