@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import checks
 from .captured import ModelFolder
 from .errors import InputError
 from .fields import TARGETS, Reader
@@ -47,7 +48,7 @@ def load(
     """
     ranks = ranks_of_this_start()
     with ranks.closed_by_an_error():
-        run = ranks.together(lambda: _kept(path, step, learning_rate, config or {}))
+        run = ranks.together(lambda: _kept(path, step, learning_rate, checks.keys_of_a_config(config)))
         with tempfile.TemporaryDirectory(prefix="stagecraft-plan-") as place:
             run.config.setdefault("pipeline", {})["plan"] = f"{place}/plan.json"
             Path(place, "plan.json").write_text(json.dumps(run.plan), encoding="utf-8")
@@ -78,14 +79,16 @@ class _Run:
 def _kept(
     path: str | os.PathLike[str], step: int | None, learning_rate: Rate | None, config: Mapping[str, Any]
 ) -> _Run:
-    root = Path(os.path.abspath(os.fspath(path)))
+    root = Path(os.path.abspath(checks.path("load", path)))
     found = _read(root / "config.json")
     if found["model"].get("family") != "captured":
         raise InputError(
             f"{root}: its model is of the family {found['model'].get('family')!r}, and only captured modules"
             " are stepped from Python"
         )
-    folder = ModelFolder(os.path.abspath(found["model"]["path"]), "")
+    kept = root / "model"  # as Pipeline.save leaves it, wherever the directory has come to since
+    folder = ModelFolder(str(kept) if kept.is_dir() else os.path.abspath(found["model"]["path"]), "")
+    found["model"]["path"] = folder.path
     manifest = _read(Path(folder.path, "manifest.json"))
     if found["data"].get("type") != "given":
         found["data"] = _data_of(manifest, found["data"])

@@ -9,18 +9,18 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from stagecraft_planner import Plan
 
-from . import captured
+from . import captured, checks
 from .errors import InputError, StagecraftError
 from .fields import Reader, is_micro_batches
 from .launch import Ranks, close_at_the_end, ranks_of_this_start
 from .optimizers import Optimizer
-from .prepared import Prepared, merged, prepared_of, rates_of
+from .prepared import Prepared, inside, merged, prepared_of, rates_of
 from .steps import Step, begun, step_of, went_well
 
 if TYPE_CHECKING:
@@ -85,8 +85,9 @@ class Pipeline:
         process died or hangs. Steps begun behind it were not made. NotFiniteError leaves everything as it was
         before its step; any other error ends the pipeline.
         """
-        fields, sizes = self._fields(batch)
-        rate = self._lr if self._rates is None else float(self._rates(self._session.steps()))
+        with self._refused_by_all():
+            fields, sizes = self._fields(batch)
+            rate = self._rate()
         made = begun(self._session.step(fields, sizes, rate))
         if self._logs:
             self._to_log.append(made)
@@ -104,7 +105,8 @@ class Pipeline:
         """The loss of a batch in evaluation mode, without gradients. Changes nothing.
 
         batch: as for a step. Throws InputError for a batch that does not fit."""
-        fields, sizes = self._fields(batch)
+        with self._refused_by_all():
+            fields, sizes = self._fields(batch)
         made = step_of(self._session.evaluate(fields, sizes))
         self._log()
         for log in self._logs:
@@ -112,12 +114,24 @@ class Pipeline:
         return made
 
     def _fields(self, batch: Any) -> tuple[dict[str, torch.Tensor], list[int]]:
+        if is_micro_batches(batch):
+            return self._reader.joined(batch)
+        return self._reader.fields(batch), []
+
+    def _rate(self) -> float | None:
+        """Of the next step; None: the config's."""
+        if self._rates is None:
+            return self._lr
+        number = int(self._session.steps())
+        return checks.rate(f"learning_rate of step {number}", self._rates(number))
+
+    @contextlib.contextmanager
+    def _refused_by_all(self) -> Iterator[None]:
+        """Other processes must not wait for a batch that this one refuses."""
         try:
-            if is_micro_batches(batch):
-                return self._reader.joined(batch)
-            return self._reader.fields(batch), []
+            yield
         except InputError as error:
-            self._session.refuse(str(error))  # other processes must not wait for this batch
+            self._session.refuse(str(error))
             raise
 
     def close(self, why: str = "") -> None:
@@ -196,6 +210,7 @@ class Pipeline:
         """Sets weights and buffers. The optimizer's state stays as it is.
 
         state: all that `state_dict` has, of the same shapes; copied. Throws InputError for a missing one."""
+        state = checks.mapping("the state", state)
         missing = [name for name in self._aliases if name not in state]
         if missing:
             raise InputError(f"the state has no {', '.join(missing[:3])}")
@@ -233,10 +248,8 @@ class Pipeline:
     def set_lr(self, lr: float) -> None:
         """The learning rate of all steps to come, in place of the optimizer's and of a schedule.
 
-        lr: 0 or more; else throws InputError."""
-        if not lr >= 0:
-            raise InputError(f"set_lr: expected a rate of 0 or more, found {lr!r}")
-        self._lr, self._rates = float(lr), None
+        lr: a finite number of 0 or more; else throws InputError."""
+        self._lr, self._rates = checks.rate("set_lr", lr), None
 
     def log_to(self, to: str, at: str = "", *, project: str = "stagecraft", name: str = "pipeline") -> None:
         """Sends each step and evaluation from now on to a tool, by its own client, once a second.
@@ -265,7 +278,7 @@ class Pipeline:
         folder. Of several processes all must call it. `load(path)` goes on from it, and so does `stagecraft
         train --resume`. Throws InputError where it cannot be written: nothing of it is left, older ones
         stay, and the pipeline goes on."""
-        root = os.path.abspath(os.fspath(path))
+        root = os.path.abspath(checks.path("save", path))
         folder = str(self._session.save(root))
         if self._session.is_first():
             self._keep_model(Path(root))
@@ -286,6 +299,12 @@ class Pipeline:
             file.write("\n")
         os.chmod(name, 0o644)
         os.replace(name, root / "config.json")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a pipeline has threads of its own and is not copied: save(path) and stagecraft.load(path) make another"
+            " one, and state_dict() has its weights"
+        )
 
     def __repr__(self) -> str:
         plan = self.plan
@@ -362,7 +381,7 @@ def pipeline(
 
     def prepare() -> tuple[Prepared, Callable[[int], float] | None]:
         rates, scheduler = rates_of(learning_rate, optimizer, steps)
-        if threads_per_rank is not None and threads_per_rank < 1:
+        if (checks.whole("threads_per_rank", threads_per_rank) or 1) < 1:
             raise InputError(f"threads_per_rank: expected 1 or more, found {threads_per_rank}")
         prepared = prepared_of(
             module,
@@ -382,9 +401,9 @@ def pipeline(
             "pipeline": {
                 "stages": stages,
                 "schedule": schedule,
-                "widths": list(widths) if widths else None,
-                "cuts": list(cuts) if cuts else None,
-                "plan": None if plan is None or isinstance(plan, Plan) else os.fspath(plan),
+                "widths": checks.wholes("widths", widths),
+                "cuts": checks.wholes("cuts", cuts),
+                "plan": None if plan is None or isinstance(plan, Plan) else checks.path("plan", plan),
             },
             "activation_checkpointing": recompute and {"recompute": recompute},
             "fp16": None if loss_scale is None else {"enabled": True, **loss_scale},
@@ -393,7 +412,7 @@ def pipeline(
             "scheduler": scheduler and dict(scheduler),
         }
         prepared.config.update(_without_nones(said))
-        merged(prepared.config, config or {})
+        merged(prepared.config, checks.keys_of_a_config(config))
         return prepared, rates
 
     ranks = ranks_of_this_start()
@@ -426,18 +445,19 @@ def _begun(
     step = Pipeline(prepared.config, prepared.reader, prepared.fields, prepared.folder, ranks, rates=rates)
     step._compare_processes(prepared.config, module)
     held = set(step._session.state_names())
-    state = module.state_dict(keep_vars=True)
+    state, inner = module.state_dict(keep_vars=True), inside(module)
     of_tensor: dict[int, str] = {}
-    for name, tensor in state.items():
+    for name, tensor in inner.state_dict(keep_vars=True).items():
         if name in held:
             of_tensor.setdefault(id(tensor), name)
     step._aliases = {name: of_tensor[id(t)] for name, t in state.items() if id(t) in of_tensor}
     step._others = {name: t.detach().clone() for name, t in state.items() if id(t) not in of_tensor}
     missing = held - set(step._aliases.values())
     if missing:  # buffers that are not persistent
-        more = {**dict(module.named_parameters(remove_duplicate=False)), **_buffers(module)}
+        more = {**dict(inner.named_parameters(remove_duplicate=False)), **_buffers(inner)}
         state = {**state, **{name: more[name] for name in missing if name in more}}
-    step._session.set_state({name: state[name].detach() for name in held if name in state})
+    its = {**state, **inner.state_dict(keep_vars=True)}
+    step._session.set_state({name: its[name].detach() for name in held if name in its})
     return step
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import captured, optimizers
+from . import captured, checks, optimizers
 from .errors import InputError
 from .fields import Reader, described, reader_of
 from .optimizers import NAMES, Optimizer
@@ -46,19 +46,20 @@ def prepared_of(
     cache: bool,
 ) -> Prepared:
     check_module(module)
+    inner = inside(module)
     check_loss(loss)
     if precision not in PRECISIONS:
         raise InputError(f"precision: expected {', '.join(PRECISIONS)}, found {precision!r}")
-    reader = reader_of(batch, module)
+    reader = reader_of(batch, inner)
     fields = on_cpu(reader.fields(batch), module)
     fields = {name: fields[name] for name in reader.names}
     samples = len(fields[reader.input])
     if samples < 1:
         raise InputError("the batch has no samples")
     micro_batch = micro_batch_size(samples, micro_batches)
-    chosen = optimizer_of(optimizer, module)
+    chosen = optimizer_of(optimizer, inner)
     choices = captured.Choices(loss, layers, precision, tuple(lengths), cache)
-    folder = captured.folder_of(module, fields, choices)
+    folder = captured.folder_of(inner, fields, choices)
     config: dict[str, Any] = {
         "model": {"family": "captured", "path": folder.path},
         "data": {
@@ -71,27 +72,40 @@ def prepared_of(
         "optimizer": optimizers.config_of(chosen, holders(folder.path)),
         "train_batch_size": samples,
         "train_micro_batch_size_per_gpu": micro_batch,
-        **captured.in_a_config(module, precision),
+        **captured.in_a_config(inner, precision),
     }
     return Prepared(config, reader, fields, folder)
 
 
 def on_cpu(fields: dict[str, torch.Tensor], module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    import torch
+
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if tensor.device.type != "cpu":
             raise InputError(
                 f"the module's {name} is on {tensor.device}: call module.cpu() first; the engine brings"
                 ' stages to their devices itself (config={"device": "cuda"})'
             )
+        if not torch.nn.parameter.is_lazy(tensor) and tensor.is_inference():
+            raise InputError(
+                f"the module's {name} was made in inference mode, which nothing trains: make the module outside"
+                " of torch.inference_mode()"
+            )
     for name, tensor in fields.items():
         if tensor.device.type != "cpu":
             raise InputError(f'the batch: "{name}" is on {tensor.device}: hand over batches on the CPU')
         if tensor.dim() < 1:
             raise InputError(f'the batch: "{name}" is one number, not rows of samples')
+        if tensor.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool):
+            raise InputError(
+                f'the batch: "{name}" is {tensor.dtype}, which runs do not have: hand over {name}.long() or'
+                f" {name}.float()"
+            )
     return fields
 
 
 def micro_batch_size(samples: int, micro_batches: int | None) -> int:
+    micro_batches = checks.whole("micro_batches", micro_batches)
     wanted = min(samples, MICRO_BATCHES) if micro_batches is None else micro_batches
     if not 1 <= wanted <= samples:
         raise InputError(f"micro_batches: expected 1 to {samples}, the samples of a batch, found {wanted}")
@@ -166,6 +180,13 @@ def rates_of(
 
 
 OF_ALL_STEPS = ("WarmupDecayLR", "WarmupCosineLR", "OneCycleLR", "WarmupStableDecayLR")
+
+
+def inside(module: torch.nn.Module) -> torch.nn.Module:
+    """Without what torch.compile and DataParallel put around it."""
+    from stagecraft_capture import users_code
+
+    return users_code.inside(module)
 
 
 def check_module(module: Any) -> None:
