@@ -123,7 +123,8 @@ void Session::leave() noexcept {
   await_all();
   try {  // on their own threads, where they were made
     crew_->run(
-        "the end", [this](std::size_t place) {
+        "the end",
+        [this](std::size_t place) {
           ranks_[place]->worker.reset();
           ranks_[place]->transport.reset();
         },
@@ -238,9 +239,8 @@ void Session::make_workers(const std::string& checkpoint, const States& states, 
           }
         };
         at::Device device = at::kCPU;
-        alone([&] {
-          device = prepare_device(config, kName, process_ ? given_.machine_rank : its.rank.value);
-        });
+        alone(
+            [&] { device = prepare_device(config, kName, process_ ? given_.machine_rank : its.rank.value); });
         if (refused) return;
         its.transport = transport_for(std::move(its.transport), *setup_, device);
         WorkerOptions options = worker_options(*setup_, device);
@@ -283,7 +283,8 @@ void Session::abandon(const std::string& why) noexcept try {
   if (!process_ || !broken_.empty()) return;
   await_all();
   broken_ = why;
-  crew_->run("the end", [&](std::size_t place) { ranks_[place]->transport->fail(why); }, [] {});
+  crew_->run(
+      "the end", [&](std::size_t place) { ranks_[place]->transport->fail(why); }, [] {});
 } catch (...) {  // then they hear that the process ended
 }
 
@@ -443,17 +444,16 @@ std::shared_ptr<StepUnderWay> Session::begin(SegmentKind kind, const GivenTensor
   for (const auto& rank : ranks_) programs.push_back(setup_->programs().of(step->segment_, rank->rank));
   std::string doing =
       kind == SegmentKind::train ? fmt::format("step {}", steps_ + 1) : std::string("an evaluation");
-  step->task_ =
-      crew_->begin(std::move(doing), [this, step, rate, programs = std::move(programs)](std::size_t place) {
-        RankState& its = *ranks_[place];
-        its.rate = rate;
-        std::optional<StepReport> report;  // of the rank with the first stage
-        (void)its.worker->run(programs[place], step->segment_,
-                              [&](const StepReport& found) { report = found; });
-        its.worker->settle();
-        step->note(place, report ? &*report : nullptr, its.rank, its.worker->events());
-        if (process_) step->texts_ = its.transport->all_gather_text(std::string(step->texts_[place]));
-      });
+  step->task_ = crew_->begin(std::move(doing), [this, step, rate,
+                                                programs = std::move(programs)](std::size_t place) {
+    RankState& its = *ranks_[place];
+    its.rate = rate;
+    std::optional<StepReport> report;  // of the rank with the first stage
+    (void)its.worker->run(programs[place], step->segment_, [&](const StepReport& found) { report = found; });
+    its.worker->settle();
+    step->note(place, report ? &*report : nullptr, its.rank, its.worker->events());
+    if (process_) step->texts_ = its.transport->all_gather_text(std::string(step->texts_[place]));
+  });
   if (kind == SegmentKind::train) ++steps_;
   under_way_.push_back(step);
   return step;

@@ -79,7 +79,7 @@ class Session {
 
   [[nodiscard]] const RunSetup& setup() const { return *setup_; }
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }  ///< for people
-  [[nodiscard]] std::int64_t steps() const { return steps_; }  ///< made or under way
+  [[nodiscard]] std::int64_t steps() const { return steps_; }                     ///< made or under way
   /// Whether this process's stages read batches.
   [[nodiscard]] bool reads_data() const;
   /// This process is one of several.
@@ -151,8 +151,8 @@ class Session {
   std::deque<std::shared_ptr<StepUnderWay>> under_way_;
   std::int64_t steps_ = 0;
   std::int64_t batches_taken_ = 0;  ///< each is read as an epoch of its own
-  std::string broken_;  ///< why nothing goes on
-  bool whole_ = true;   ///< the ranks hold the state of one step
+  std::string broken_;              ///< why nothing goes on
+  bool whole_ = true;               ///< the ranks hold the state of one step
   std::unique_ptr<RankCrew> crew_;
 };
 

@@ -135,7 +135,8 @@ class PyStep {
   [[nodiscard]] py::dict result() const {
     try {
       return dict_of(
-          without_python(session_, [&](const Session::Meanwhile& look) { return step_->result(look); }), terms_);
+          without_python(session_, [&](const Session::Meanwhile& look) { return step_->result(look); }),
+          terms_);
     } catch (const py::error_already_set&) {
       throw;
     } catch (...) {

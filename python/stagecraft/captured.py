@@ -141,7 +141,12 @@ def _as_before(module: torch.nn.Module) -> Iterator[None]:
         for name, value in settings.items():
             setattr(config, name, value)
         as_in_training = torch.inference_mode(False), torch.enable_grad()
-        with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), as_in_training[0], as_in_training[1]:
+        with (
+            torch.random.fork_rng(devices=[]),
+            warnings.catch_warnings(),
+            as_in_training[0],
+            as_in_training[1],
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -39,9 +39,11 @@ def parts_of(thing: types.FunctionType | type) -> tuple[Any, ...]:
 
 
 def patched(module: Any) -> list[tuple[str, str, types.FunctionType]]:
-    """Functions without a file in the place of others that have one: in installed modules, and in the classes of
-    `module`'s parts."""
-    places = [(name, vars(each)) for name, each in list(sys.modules.items()) if isinstance(each, types.ModuleType)]
+    """Functions without a file in the place of others that have one: in installed modules, and in the
+    classes of `module`'s parts."""
+    places = [
+        (name, vars(each)) for name, each in list(sys.modules.items()) if isinstance(each, types.ModuleType)
+    ]
     main = [
         (where, name, value)
         for where, its in places
@@ -83,7 +85,9 @@ def _of_function(function: types.FunctionType) -> tuple[Any, ...]:
 
 
 def _of_code(code: types.CodeType) -> tuple[Any, ...]:
-    constants = tuple(_of_code(each) if isinstance(each, types.CodeType) else repr(each) for each in code.co_consts)
+    constants = tuple(
+        _of_code(each) if isinstance(each, types.CodeType) else repr(each) for each in code.co_consts
+    )
     return (
         code.co_code,
         constants,

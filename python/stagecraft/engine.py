@@ -23,7 +23,6 @@ except ImportError as error:
     raise InputError(f"the engine cannot be loaded beside torch {torch.__version__}: {error}") from error
 
 
-
 def _interface() -> str:
     """Of the module that these files go with, as its own (stagecraft_interface in python/CMakeLists.txt)."""
     described = Path(__file__).with_name("_engine.pyi").read_bytes()
@@ -33,9 +32,9 @@ def _interface() -> str:
 _met = getattr(_engine, "VERSION", "before 0.1.0"), getattr(_engine, "INTERFACE", "none")
 if _met[1] != _interface():
     raise InputError(
-        f"{_engine.__file__} is of another build of stagecraft than the Python files beside it: version {_met[0]}"
-        f" with interface {_met[1]}, and {__version__} with {_interface()}: install the wheel again (pip install"
-        " --force-reinstall stagecraft), or build stagecraft_python again"
+        f"{_engine.__file__} is of another build of stagecraft than the Python files beside it: version"
+        f" {_met[0]} with interface {_met[1]}, and {__version__} with {_interface()}: install the wheel again"
+        " (pip install --force-reinstall stagecraft), or build stagecraft_python again"
     )
 
 __all__ = ["_engine"]

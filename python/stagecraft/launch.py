@@ -44,8 +44,8 @@ class Ranks:
         return texts
 
     def together(self, work: Callable[[], T]) -> T:
-        """What each process does by itself before all go on: an error of one is raised by all, that of the lowest
-        rank, of the same class and with the same words. Collective."""
+        """What each process does by itself before all go on: an error of one is raised by all, that of the
+        lowest rank, of the same class and with the same words. Collective."""
         failed: Exception | None = None
         try:
             made = work()

@@ -80,8 +80,8 @@ class Pipeline:
         Returns when the ranks have got a copy of the batch, at most one step behind the one that they carry
         out. What it returns waits when it is read, and every other call waits for all steps.
 
-        Throws InputError for a batch that does not fit. A step that goes wrong throws when it is read, or else
-        at the next call: NotFiniteError for a loss or a gradient that is no number, PeerError where another
+        Throws InputError for a batch that does not fit. A step that goes wrong throws when it is read, or
+        else at the next call: NotFiniteError for a loss or a gradient that is no number, PeerError where another
         process died or hangs. Steps begun behind it were not made. NotFiniteError leaves everything as it was
         before its step; any other error ends the pipeline.
         """
@@ -135,8 +135,8 @@ class Pipeline:
             raise
 
     def close(self, why: str = "") -> None:
-        """Ends the ranks behind what is under way, and frees what they hold. Later calls throw InputError. `why`:
-        of several processes, the reason why the others must not wait for this one.
+        """Ends the ranks behind what is under way, and frees what they hold. Later calls throw InputError.
+        `why`: of several processes, the reason why the others must not wait for this one.
 
         Throws the error of a step that nobody has read, when all is closed."""
         try:
@@ -302,8 +302,8 @@ class Pipeline:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "a pipeline has threads of its own and is not copied: save(path) and stagecraft.load(path) make another"
-            " one, and state_dict() has its weights"
+            "a pipeline has threads of its own and is not copied: save(path) and stagecraft.load(path) make"
+            " another one, and state_dict() has its weights"
         )
 
     def __repr__(self) -> str:

@@ -88,15 +88,23 @@ def on_cpu(fields: dict[str, torch.Tensor], module: torch.nn.Module) -> dict[str
             )
         if not torch.nn.parameter.is_lazy(tensor) and tensor.is_inference():
             raise InputError(
-                f"the module's {name} was made in inference mode, which nothing trains: make the module outside"
-                " of torch.inference_mode()"
+                f"the module's {name} was made in inference mode, which nothing trains: make the module"
+                " outside of torch.inference_mode()"
             )
     for name, tensor in fields.items():
         if tensor.device.type != "cpu":
             raise InputError(f'the batch: "{name}" is on {tensor.device}: hand over batches on the CPU')
         if tensor.dim() < 1:
             raise InputError(f'the batch: "{name}" is one number, not rows of samples')
-        if tensor.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool):
+        if tensor.dtype not in (
+            torch.float32,
+            torch.float64,
+            torch.bfloat16,
+            torch.float16,
+            torch.int64,
+            torch.int32,
+            torch.bool,
+        ):
             raise InputError(
                 f'the batch: "{name}" is {tensor.dtype}, which runs do not have: hand over {name}.long() or'
                 f" {name}.float()"

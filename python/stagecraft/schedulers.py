@@ -1,4 +1,4 @@
-"""Schedulers of torch.optim.lr_scheduler as functions of the step: the rates that they set, read off a copy."""
+"""Schedulers of torch.optim.lr_scheduler as functions of the step: their rates, read off a copy."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class _Rates:
         if len(set(rates)) > 1:
             raise InputError(
                 f"learning_rate: {self._kind} gives groups of the optimizer rates of their own"
-                f" ({rates[0]:g} and others): give one rate to all, or a function of the step, which each group"
-                " scales by its own lr"
+                f" ({rates[0]:g} and others): give one rate to all, or a function of the step, which each"
+                " group scales by its own lr"
             )
         for before, now in zip(self._others, self._settings()):
             for name, value in now.items():
@@ -100,8 +100,8 @@ def _refuse_other_arguments(scheduler: Any) -> None:
     ]
     if needed:
         raise InputError(
-            f"learning_rate: {type(scheduler).__name__} goes by {', '.join(needed)} and not by the step alone:"
-            f" {REMEDY}"
+            f"learning_rate: {type(scheduler).__name__} goes by {', '.join(needed)} and not by the step"
+            f" alone: {REMEDY}"
         )
     for part in getattr(scheduler, "_schedulers", ()):
         _refuse_other_arguments(part)

@@ -26,8 +26,8 @@ class RankTime:
 class Step:
     """What became of a batch: of a step, or of an evaluation, which has no norm, no rate and no ranks.
 
-    A step may still be under way. The first of its fields that is read waits for all ranks to be through it, and
-    throws what went wrong in it. Every process of a run gets the same, and any thread may ask."""
+    A step may still be under way. The first of its fields that is read waits for all ranks to be through it,
+    and throws what went wrong in it. Every process of a run gets the same, and any thread may ask."""
 
     step: int  # of the whole training, from 0
     loss: float  # of the whole batch, each sample (or label that counts) weighing alike
@@ -63,6 +63,8 @@ class _Begun(Step):
             raise AttributeError(f"a step has no {name}; it has {', '.join(sorted(NAMES))}")
         self.__dict__.update(vars(step_of(self.__dict__["_under_way"].result())))
         return self.__dict__[name]
+
+    __hash__ = Step.__hash__
 
     def __eq__(self, other: object) -> bool:
         return _as_read(self) == (_as_read(other) if isinstance(other, Step) else other)

@@ -3,8 +3,8 @@ for the values of its weights.
 
 It is what pickle sees, with tensors that are parameters or persistent buffers by their shapes and all others
 by their values, and the source of every file that is not installed, since any line of it may decide what a
-forward does. Functions and classes without a file are what their code does (code_parts.py). Whatever cannot be
-pickled has no such number, and is captured each time.
+forward does. Functions and classes without a file are what their code does (code_parts.py). Whatever cannot
+be pickled has no such number, and is captured each time.
 """
 
 from __future__ import annotations

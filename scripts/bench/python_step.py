@@ -7,12 +7,13 @@ captured once, on two threads, the same plan, the same batches.
 
 Both take turns, which of them begins alternating: in a round each makes --steps steps, of which the median
 counts, the first two left out. Printed: the medians over rounds, and the median of the rounds' ratios with
-the least and the largest. The loop in Python reads a loss when the next step was handed over; `--at-once`: before
-that, so that ranks wait for Python. `--norm`: with the gradient's norm, which ends each step together; without it
-ranks begin a step while another one still ends the one before.
+the least and the largest. The loop in Python reads a loss when the next step was handed over; `--at-once`:
+before that, so that ranks wait for Python. `--norm`: with the gradient's norm, which ends each step together;
+without it ranks begin a step while another one still ends the one before.
 """
 
 import argparse
+import itertools
 import json
 import statistics
 import tempfile
@@ -81,7 +82,7 @@ def by_python(step, batches, at_once):
             _ = before.loss
             read.append(time.perf_counter())
         before = said
-    return [end - begin for begin, end in zip(read, read[1:])]
+    return [end - begin for begin, end in itertools.pairwise(read)]
 
 
 def main():

@@ -67,9 +67,13 @@ std::string refused(Session& session, const GivenTensors& given) {
 
 TEST_CASE("a crew carries out tasks together, and its first error is the one that is thrown", "[session]") {
   std::atomic<int> told = 0;
-  RankCrew crew(3, [&](std::size_t place, const std::string&, const std::exception_ptr&) { told += place == 1 ? 1 : 0; });
+  RankCrew crew(3, [&](std::size_t place, const std::string&, const std::exception_ptr&) {
+    told += place == 1 ? 1 : 0;
+  });
   std::atomic<int> made = 0;
-  for (int round = 0; round < 50; ++round) crew.run("a task", [&](std::size_t) { ++made; }, [] {});
+  for (int round = 0; round < 50; ++round)
+    crew.run(
+        "a task", [&](std::size_t) { ++made; }, [] {});
   CHECK(made == 150);
   const auto one_fails = [&](std::size_t place) {
     if (place == 1) throw std::runtime_error("the second");
@@ -77,7 +81,8 @@ TEST_CASE("a crew carries out tasks together, and its first error is the one tha
     throw std::runtime_error("heard of it");
   };
   CHECK_THROWS_WITH(crew.run("a task", one_fails, [] {}), "the second");
-  crew.run("a task", [&](std::size_t) { ++made; }, [] {});
+  crew.run(
+      "a task", [&](std::size_t) { ++made; }, [] {});
   CHECK(made == 153);
 }
 
@@ -130,7 +135,8 @@ TEST_CASE("weights are set by their names", "[session]") {
   CHECK_THROWS_AS(second.set_state(state, kNothing), InputError);
 }
 
-TEST_CASE("a crew's tasks follow each other on each rank, and one behind a failed one is left out", "[session]") {
+TEST_CASE("a crew's tasks follow each other on each rank, and one behind a failed one is left out",
+          "[session]") {
   std::atomic<int> told = 0;
   std::string what;
   RankCrew crew(2, [&](std::size_t, const std::string& doing, const std::exception_ptr&) {
@@ -160,7 +166,8 @@ TEST_CASE("a crew's tasks follow each other on each rank, and one behind a faile
   CHECK(first == 2);
   CHECK(second == 1);
   CHECK(third == 0);
-  crew.run("the fourth", [&](std::size_t) { ++third; }, [] {});
+  crew.run(
+      "the fourth", [&](std::size_t) { ++third; }, [] {});
   CHECK(third == 2);
 }
 
@@ -180,7 +187,8 @@ TEST_CASE("steps that are under way have the bits of steps one by one, whatever 
     std::vector<std::shared_ptr<StepUnderWay>> steps;
     GivenTensors buffer = batch(0);
     for (std::int64_t number = 0; number < 20; ++number) {
-      const std::int64_t samples = number % 7 == 6 ? 5 : kSamples;  // a shape of its own, which ends what is under way
+      const std::int64_t samples =
+          number % 7 == 6 ? 5 : kSamples;  // a shape of its own, which ends what is under way
       GivenTensors given = batch(number, samples);
       expected.push_back(loss_of(one_by_one, given));
       if (samples == kSamples) {

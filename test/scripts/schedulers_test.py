@@ -14,9 +14,10 @@ if not (BUILD / "python" / "stagecraft").is_dir():
     pytest.skip("the module for Python was not built", allow_module_level=True)
 sys.path.insert(0, str(BUILD / "python"))
 
+from torch.optim import lr_scheduler
+
 import stagecraft as sc
 from stagecraft.schedulers import rates_read
-from torch.optim import lr_scheduler
 
 STEPS = 25
 torch.set_num_threads(1)

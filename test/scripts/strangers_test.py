@@ -1,4 +1,4 @@
-"""What strangers tried with a pipeline in Python: each works with the bits of the loop, or is told in one line."""
+"""What strangers tried with a pipeline in Python: it has the bits of the loop, or is told in one line."""
 
 import copy
 import pickle
@@ -59,13 +59,19 @@ def in_inference_mode():
 
 
 TOLD = {
-    "a rate of text": (lambda: pipeline().set_lr("1e-3"), "set_lr: expected a rate of 0 or more, found '1e-3'"),
+    "a rate of text": (
+        lambda: pipeline().set_lr("1e-3"),
+        "set_lr: expected a rate of 0 or more, found '1e-3'",
+    ),
     "a rate without end": (lambda: pipeline().set_lr(float("inf")), "found inf"),
     "a function whose rate is none": (
         lambda: pipeline(learning_rate=lambda _: float("nan"))((X, Y)),
         "learning_rate of step 0: expected a rate of 0 or more, found nan",
     ),
-    "a function whose rate is below zero": (lambda: pipeline(learning_rate=lambda _: -1.0)((X, Y)), "found -1.0"),
+    "a function whose rate is below zero": (
+        lambda: pipeline(learning_rate=lambda _: -1.0)((X, Y)),
+        "found -1.0",
+    ),
     "micro-batches of text": (lambda: pipeline(micro_batches="4"), "expected a whole number, found '4'"),
     "one width": (lambda: pipeline(widths=2), r"widths: expected whole numbers as in \[1, 2\], found 2"),
     "cuts of text": (lambda: pipeline(cuts="2"), "cuts: expected whole numbers"),
@@ -142,7 +148,11 @@ def test_what_was_saved_may_be_moved_and_has_no_report(tmp_path):
     again = sc.load(tmp_path / "moved")
     assert losses[1] > again((X, Y)).loss == step((X, Y)).loss
     done = subprocess.run(
-        [STAGECRAFT, "report", tmp_path / "moved"], env=ENVIRONMENT, capture_output=True, text=True, check=False
+        [STAGECRAFT, "report", tmp_path / "moved"],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 2
     assert "has checkpoints and no measured step: there is nothing to report" in done.stderr

@@ -45,7 +45,10 @@ class Net(torch.nn.Module):
 def batches(count, samples=SAMPLES):
     generator = torch.Generator().manual_seed(1)
     return [
-        (torch.randn(samples, WIDTH, generator=generator), torch.randint(0, 3, (samples,), generator=generator))
+        (
+            torch.randn(samples, WIDTH, generator=generator),
+            torch.randint(0, 3, (samples,), generator=generator),
+        )
         for _ in range(count)
     ]
 
