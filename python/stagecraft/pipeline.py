@@ -81,9 +81,9 @@ class Pipeline:
         out. What it returns waits when it is read, and every other call waits for all steps.
 
         Throws InputError for a batch that does not fit. A step that goes wrong throws when it is read, or
-        else at the next call: NotFiniteError for a loss or a gradient that is no number, PeerError where another
-        process died or hangs. Steps begun behind it were not made. NotFiniteError leaves everything as it was
-        before its step; any other error ends the pipeline.
+        else at the next call: NotFiniteError for a loss or a gradient that is no number, PeerError where
+        another process died or hangs. Steps begun behind it were not made. NotFiniteError leaves everything
+        as it was before its step; any other error ends the pipeline.
         """
         with self._refused_by_all():
             fields, sizes = self._fields(batch)

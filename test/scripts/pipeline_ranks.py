@@ -68,8 +68,8 @@ def train():
 
 
 def at_once():
-    """Over MPI, pipelines of a process take turns: steps of one end before those of another begin, and no call
-    is made while the other one's is."""
+    """Over MPI, pipelines of a process take turns: steps of one end before those of another begin, and no
+    call is made while the other one's is."""
     step, beside = pipeline(), pipeline(schedule="zb_h1")
     for batch in batches():
         one, other = step(batch), beside(batch)
