@@ -16,7 +16,7 @@ def rate(what: str, given: Any) -> float:
     """A learning rate: a finite number of 0 or more, also as a tensor."""
     if hasattr(given, "item") and getattr(given, "ndim", None) == 0:
         given = given.item()
-    if isinstance(given, bool) or not isinstance(given, numbers.Real) or not 0 <= given < math.inf:
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given < math.inf:
         raise InputError(f"{what}: expected a rate of 0 or more, found {given!r}")
     return float(given)
 

@@ -381,7 +381,7 @@ def pipeline(
 
     def prepare() -> tuple[Prepared, Callable[[int], float] | None]:
         rates, scheduler = rates_of(learning_rate, optimizer, steps)
-        if (checks.whole("threads_per_rank", threads_per_rank) or 1) < 1:
+        if (threads := checks.whole("threads_per_rank", threads_per_rank)) is not None and threads < 1:
             raise InputError(f"threads_per_rank: expected 1 or more, found {threads_per_rank}")
         prepared = prepared_of(
             module,
