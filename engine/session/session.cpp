@@ -15,6 +15,7 @@
 #include "engine/run/save/finite_state.h"
 #include "engine/run/save/resume_check.h"
 #include "engine/run/save/run_dir.h"
+#include "engine/run/save/setup_files.h"
 #include "engine/session/measured.h"
 #include "engine/session/named_state.h"
 #include "engine/session/together.h"
@@ -560,8 +561,7 @@ std::string Session::save(const std::string& path, const Meanwhile& meanwhile) {
     directory = std::make_unique<RunDirectory>(path, /*resume=*/true);
     paths = directory->paths();
     for (const std::string& folder : {paths.logs(), paths.checkpoints()}) make_folder(folder);
-    write_json_file(paths.config(), json::write(setup_->config()), Links::replace);
-    write_json_file(paths.plan(), json::write(setup_->plan()), Links::replace);
+    write_setup(paths, *setup_);
   }
   Saved saved;
   on_ranks(

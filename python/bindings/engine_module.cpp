@@ -123,6 +123,14 @@ auto without_python(const std::weak_ptr<Session>& session, const Work& work) {
   }
 }
 
+/// Throws InputError in a fork, whose parent has the threads of the ranks.
+void require_own_process(pid_t made_by) {
+  if (::getpid() == made_by) return;
+  throw InputError(
+      "this process is a fork of the one that made the pipeline, and has none of its ranks: make one here, or step "
+      "in the other");
+}
+
 /// A step that was handed over, for Python: it may outlive the pipeline, and be asked by any thread.
 class PyStep {
  public:
@@ -133,6 +141,7 @@ class PyStep {
   [[nodiscard]] bool failed() const { return step_->failed(); }
   /// Waits. Throws the step's error, each time.
   [[nodiscard]] py::dict result() const {
+    if (!step_->over()) require_own_process(made_by_);
     try {
       return dict_of(
           without_python(session_, [&](const Session::Meanwhile& look) { return step_->result(look); }),
@@ -173,6 +182,7 @@ class PyStep {
   std::shared_ptr<StepUnderWay> step_;
   std::weak_ptr<Session> session_;
   std::vector<std::string> terms_;
+  pid_t made_by_ = ::getpid();
 };
 
 /// What Python calls: the same, with the GIL let go of while ranks work, and one call at a time.
@@ -200,6 +210,7 @@ class PySession {
 
   template <class Work>
   auto called(const Work& work) {
+    require_own_process(made_by_);
     const std::shared_ptr<Session> session = session_;  // should another thread close the pipeline
     if (!session) throw InputError("this pipeline is closed");
     const Call call(*this);

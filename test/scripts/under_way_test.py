@@ -4,6 +4,7 @@ import copy
 import gc
 import os
 import pickle
+import subprocess
 import sys
 import threading
 import time
@@ -179,9 +180,15 @@ def test_a_fork_leaves_steps_to_its_parent():
     made = [step(batch) for batch in batches(2)]
     child = os.fork()
     if child == 0:
+        refused = 0
+        for call in (lambda: step(batches(1)[0]), step.state_dict, lambda: step.steps):
+            try:
+                call()
+            except sc.InputError as error:
+                refused += "is a fork of the one that made the pipeline" in str(error)
         del step, made
         gc.collect()
-        os._exit(0)
+        os._exit(3 - refused)
     assert os.waitpid(child, 0)[1] == 0
     assert step(batches(1)[0]).loss > 0
 
@@ -215,3 +222,30 @@ def test_logs_get_each_step_in_order_and_wait_for_none():
     with pytest.raises(sc.NotFiniteError):
         step.close()
     assert log.steps == [0, 1, 2, 3, "closed"]
+
+
+def test_an_error_is_no_defect_when_ranks_end():
+    """What was under way goes with the ranks, in silence."""
+    script = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import under_way_test as tests
+import stagecraft as sc
+step = tests.pipeline()
+for _ in range(3):
+    try:
+        print(step(tests.bad()).loss)
+    except sc.NotFiniteError as error:
+        print("told")
+assert step(tests.batches(1)[0]).loss > 0
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, os.path.dirname(__file__)],
+        env={**os.environ, "PYTHONPATH": f"{BUILD / 'python'}:{os.path.dirname(__file__)}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:3] == ["told"] * 3
+    assert "defect" not in done.stderr + done.stdout
