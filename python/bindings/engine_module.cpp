@@ -127,7 +127,8 @@ auto without_python(const std::weak_ptr<Session>& session, const Work& work) {
 void require_own_process(pid_t made_by) {
   if (::getpid() == made_by) return;
   throw InputError(
-      "this process is a fork of the one that made the pipeline, and has none of its ranks: make one here, or step "
+      "this process is a fork of the one that made the pipeline, and has none of its ranks: make one here, "
+      "or step "
       "in the other");
 }
 

@@ -1,7 +1,5 @@
 #include "engine/run/start/prepare.h"
 
-#include "engine/run/save/setup_files.h"
-
 #include "base/file_kind.h"
 #include "base/files.h"
 #include "base/input_path.h"
@@ -15,6 +13,7 @@
 #include "engine/run/save/checkpoint.h"
 #include "engine/run/save/checkpoint_folder.h"
 #include "engine/run/save/resume_check.h"
+#include "engine/run/save/setup_files.h"
 #include "engine/run/show/products_note.h"
 #include "models/data/data_facts.h"
 
