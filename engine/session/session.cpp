@@ -15,8 +15,10 @@
 #include "engine/run/save/finite_state.h"
 #include "engine/run/save/resume_check.h"
 #include "engine/run/save/run_dir.h"
+#include "engine/run/save/setup_files.h"
 #include "engine/session/measured.h"
 #include "engine/session/named_state.h"
+#include "engine/session/together.h"
 #include "models/check/checked_data.h"
 #include "models/families/captured.h"
 #include "models/tensors/counting_allocator.h"
@@ -62,68 +64,18 @@ std::vector<std::int64_t> rows(std::int64_t first, std::int64_t count) {
   return all;
 }
 
-RankSeconds time_of(Rank rank, const std::vector<Event>& events, std::int64_t step) {
-  RankSeconds time{.rank = rank.value};
-  for (const Event& event : events) {
-    if (event.step != step || event.lane != Event::Lane::compute) continue;
-    const EventKind kind = event_kind(event);
-    Seconds& sum = kind == EventKind::wait         ? time.wait
-                   : kind == EventKind::collective ? time.collective
-                   : kind == EventKind::other      ? time.other
-                                                   : time.compute;
-    sum = sum + (event.end - event.begin);
-  }
-  return time;
-}
-
-/// What passes between processes behind a step.
-std::string text_of(const StepReport* report, const RankSeconds& time) {
-  Json json;
-  json["time"] =
-      Json::array({time.rank, time.compute.value, time.wait.value, time.collective.value, time.other.value});
-  if (report != nullptr) {
-    json["report"] = Json::array({report->step, report->loss, report->correct, report->skipped,
-                                  report->learning_rate, report->samples, report->tokens});
-    if (report->gradient_norm) json["norm"] = *report->gradient_norm;
-    if (report->loss_scale) json["loss_scale"] = *report->loss_scale;
-    json["terms"] = report->terms;
-  }
-  // Not as text: a loss may be no number.
-  const std::vector<std::uint8_t> bytes = Json::to_msgpack(json);
-  return {bytes.begin(), bytes.end()};
-}
-
-void add_from_text(const std::string& text, SessionStep& step) {
-  const Json json = Json::from_msgpack(text);
-  const Json& time = json.at("time");
-  step.ranks.push_back({time[0].get<int>(), Seconds{time[1].get<double>()}, Seconds{time[2].get<double>()},
-                        Seconds{time[3].get<double>()}, Seconds{time[4].get<double>()}});
-  if (!json.contains("report")) return;
-  const Json& report = json.at("report");
-  report[0].get_to(step.report.step);
-  report[1].get_to(step.report.loss);
-  report[2].get_to(step.report.correct);
-  report[3].get_to(step.report.skipped);
-  report[4].get_to(step.report.learning_rate);
-  report[5].get_to(step.report.samples);
-  report[6].get_to(step.report.tokens);
-  if (json.contains("norm")) step.report.gradient_norm = json["norm"].get<double>();
-  if (json.contains("loss_scale")) step.report.loss_scale = json["loss_scale"].get<double>();
-  json.at("terms").get_to(step.report.terms);
-}
-
 }  // namespace
 
 struct Session::RankState {
   Rank rank;
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Worker> worker;
-  std::optional<StepReport> report;  ///< of the segment that ran; of the rank with the first stage
+  std::optional<double> rate;  ///< of the step under way, in place of the config's
 };
 
 Session::Session(const Json& config, const GivenTensors& first, SessionRanks ranks,
                  const std::string& checkpoint, const Meanwhile& meanwhile)
-    : given_(std::move(ranks)), doing_("start-up") {
+    : given_(std::move(ranks)) {
   install_counting_allocator();
   prepare_environment();
   if (!given_.threads()) {
@@ -131,35 +83,48 @@ Session::Session(const Json& config, const GivenTensors& first, SessionRanks ran
     world_ = World{given_.transport->world(), given_.machine_world};
     given_.transport->waits().enter(Phase::start_up);
   }
+  try {
+    start(config, first, checkpoint, meanwhile);
+  } catch (const PeerError&) {
+    throw;
+  } catch (...) {  // what all refuse is no failure of one: the others' transports end with this one
+    leave();
+    throw;
+  }
+}
+
+void Session::start(const Json& config, const GivenTensors& first, const std::string& checkpoint,
+                    const Meanwhile& meanwhile) {
   if (!process_) {
-    settle(config, first, checkpoint);
+    resolve_setup(config, first, checkpoint);
   } else {
     std::string text;
-    try {
-      if (is_first()) {
-        settle(config, first, checkpoint);
-        Json json;
-        json["run"] = json::write(setup_->run());
-        text = json.dump();
-      }
-      text = given_.transport->broadcast(text);
+    together(*given_.transport, [&] {
+      if (!is_first()) return;
+      resolve_setup(config, first, checkpoint);
+      Json json;
+      json["run"] = json::write(setup_->run());
+      text = json.dump();
+    });
+    text = given_.transport->broadcast(text);
+    together(*given_.transport, [&] {
       if (!is_first()) hear_of_setup(text, config);
-    } catch (const PeerError&) {
-      throw;
-    } catch (...) {
-      given_.transport->fail(failure_of(std::current_exception()).message);
-      throw;
-    }
+    });
   }
   least_samples_ = least_samples_of(setup_->inputs().model);
   make_workers(checkpoint, {}, meanwhile);
   steps_ = setup_->start().step;
 }
 
-Session::~Session() {
+Session::~Session() { leave(); }
+
+void Session::leave() noexcept {
+  given_.transport.reset();
   if (!crew_) return;
+  await_all();
   try {  // on their own threads, where they were made
     crew_->run(
+        "the end",
         [this](std::size_t place) {
           ranks_[place]->worker.reset();
           ranks_[place]->transport.reset();
@@ -169,7 +134,7 @@ Session::~Session() {
   }
 }
 
-void Session::settle(const Json& json, const GivenTensors& first, const std::string& checkpoint) {
+void Session::resolve_setup(const Json& json, const GivenTensors& first, const std::string& checkpoint) {
   RunConfig config = run_config_from(json, kName);
   check_device(config, kName);
   GivenBatches* held = nullptr;
@@ -214,6 +179,7 @@ bool Session::begin_again(const Meanwhile& meanwhile) {
   }
   // What was under way goes with the old workers and their transports.
   crew_->run(
+      "another beginning",
       [this](std::size_t place) {
         ranks_[place]->worker.reset();
         ranks_[place]->transport.reset();
@@ -253,30 +219,47 @@ void Session::make_workers(const std::string& checkpoint, const States& states, 
     if (config.device == DeviceKind::cpu) check_memory(*setup_, {process_memory(std::move(all))});
   }
   crew_ = std::make_unique<RankCrew>(
-      ranks_.size(), [this](std::size_t place, const std::exception_ptr& error) { failed(place, error); });
+      ranks_.size(), [this](std::size_t place, const std::string& doing, const std::exception_ptr& error) {
+        failed(place, doing, error);
+      });
+  std::exception_ptr refused;  // by all processes alike, so that none of them has failed
   on_ranks(
       "start-up",
       [&](std::size_t place) {
         RankState& its = *ranks_[place];
         at::set_num_threads(config.threads_per_rank);  // of this thread's operators
         its.transport->waits().enter(Phase::start_up);
-        const at::Device device =
-            prepare_device(config, kName, process_ ? given_.machine_rank : its.rank.value);
+        const auto alone = [&](const std::function<void()>& work) {
+          if (!process_) return work();
+          try {
+            together(*its.transport, work);
+          } catch (const PeerError&) {
+            throw;
+          } catch (...) {
+            refused = std::current_exception();
+          }
+        };
+        at::Device device = at::kCPU;
+        alone(
+            [&] { device = prepare_device(config, kName, process_ ? given_.machine_rank : its.rank.value); });
+        if (refused) return;
         its.transport = transport_for(std::move(its.transport), *setup_, device);
         WorkerOptions options = worker_options(*setup_, device);
         options.shuffle = false;
         options.record_steps = 1;
-        options.learning_rate = [this, scheduler = options.scheduler, total = options.total_steps,
+        options.learning_rate = [&its, scheduler = options.scheduler, total = options.total_steps,
                                  optimizer = options.optimizer](std::int64_t step) {
-          return rate_ ? *rate_ : scheduler.rate({step, total, optimizer->learning_rate()});
+          return its.rate ? *its.rate : scheduler.rate({step, total, optimizer->learning_rate()});
         };
-        its.worker = std::make_unique<Worker>(setup_->inputs().model, *setup_->inputs().loss, *batches_,
-                                              setup_->layers_of_stages(), setup_->placement(), *its.transport,
-                                              std::move(options));
-        if (!checkpoint.empty()) {
+        alone([&] {
+          its.worker = std::make_unique<Worker>(setup_->inputs().model, *setup_->inputs().loss, *batches_,
+                                                setup_->layers_of_stages(), setup_->placement(),
+                                                *its.transport, std::move(options));
+          if (checkpoint.empty()) return;
           load_checkpoint(checkpoint, setup_->inputs().model, *setup_->inputs().optimizer, *its.worker);
-          require_finite_load(*its.worker, *its.transport, checkpoint);
-        }
+        });
+        if (refused) return;
+        if (!checkpoint.empty()) require_finite_load(*its.worker, *its.transport, checkpoint);
         if (!states.empty()) {
           for (const auto& [layer, state] : states[place]) its.worker->set_state(layer, state);
         }
@@ -286,20 +269,23 @@ void Session::make_workers(const std::string& checkpoint, const States& states, 
         its.transport->waits().enter(Phase::step);
       },
       meanwhile);
+  if (refused) std::rethrow_exception(refused);
 }
 
-void Session::failed(std::size_t place, const std::exception_ptr& error) {
+void Session::failed(std::size_t place, const std::string& doing, const std::exception_ptr& error) {
   const Failure failure = failure_of(error);
   const std::string name = setup_->rank_name(ranks_[place]->rank);
-  const std::string text = fmt::format("{} failed during {}: {}", name, doing_, failure.message);
+  const std::string text = fmt::format("{} failed during {}: {}", name, doing, failure.message);
   fail_all_(ranks_[place]->rank, text);
   if (process_ && ranks_[place]->transport) ranks_[place]->transport->fail(text);
 }
 
 void Session::abandon(const std::string& why) noexcept try {
   if (!process_ || !broken_.empty()) return;
+  await_all();
   broken_ = why;
-  crew_->run([&](std::size_t place) { ranks_[place]->transport->fail(why); }, [] {});
+  crew_->run(
+      "the end", [&](std::size_t place) { ranks_[place]->transport->fail(why); }, [] {});
 } catch (...) {  // then they hear that the process ended
 }
 
@@ -314,9 +300,8 @@ void Session::require_whole() const {
 }
 
 void Session::on_ranks(const std::string& doing, const RankCrew::Task& task, const Meanwhile& meanwhile) {
-  doing_ = doing;
   try {
-    crew_->run(task, meanwhile);
+    crew_->run(doing, task, meanwhile);
   } catch (...) {
     broken_ = failure_of(std::current_exception()).message;
     throw;
@@ -337,7 +322,9 @@ bool Session::reads_data() const {
 }
 
 std::int64_t Session::take(const GivenTensors& batch) {
-  const std::int64_t first = batches_->give(batch);
+  // What ranks still read lies in the other place.
+  const auto place = static_cast<std::size_t>(batches_taken_) % GivenBatches::kPlaces;
+  const std::int64_t first = batches_->give(batch, place);
   const Model& model = setup_->inputs().model;
   const std::vector<std::int64_t> all = rows(first, batches_->samples_given());
   (void)data_->inputs(Split::train, all);
@@ -400,97 +387,150 @@ void Session::agree_on_batch(const std::string& mine, const std::string& why, co
   on_ranks(
       "the agreement on a batch",
       [&](std::size_t place) { all = ranks_[place]->transport->all_gather_text(json.dump()); }, meanwhile);
+  std::vector<std::string> sizes, refusals;
+  for (const std::string& text : all) {
+    const Json theirs = Json::parse(text);
+    sizes.push_back(theirs.at("sizes").get<std::string>());
+    refusals.push_back(theirs.at("why").get<std::string>());
+  }
+  if (std::ranges::count(refusals, refusals.front()) == std::ssize(refusals) && !refusals.front().empty()) {
+    throw InputError(refusals.front());
+  }
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const Json theirs = Json::parse(all[rank]);
-    if (!theirs.at("why").get<std::string>().empty() && why.empty()) {
-      throw InputError(
-          fmt::format("rank {} refuses its batch: {}", rank, theirs.at("why").get<std::string>()));
-    }
-    if (why.empty() && theirs.at("sizes") != mine) {
-      throw InputError({"the batch", ""},
-                       fmt::format("rank {} has {}, and this rank {}: all take batches of the same sizes",
-                                   rank, theirs.at("sizes").get<std::string>(), mine));
-    }
+    if (refusals[rank].empty()) continue;
+    throw InputError(fmt::format("rank {} refuses its batch: {}", rank, refusals[rank]));
+  }
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (sizes[rank] == sizes.front()) continue;
+    throw InputError({"the batch", ""},
+                     fmt::format("rank {} has {}, and rank 0 {}: all take batches of the same sizes", rank,
+                                 sizes[rank], sizes.front()));
   }
 }
 
-SessionStep Session::run(SegmentKind kind, const GivenTensors& batch, const std::vector<std::int64_t>& sizes,
-                         std::optional<double> rate, const Meanwhile& meanwhile) {
-  require_whole();
+Segment Session::agreed_segment(SegmentKind kind, const GivenTensors& batch,
+                                const std::vector<std::int64_t>& sizes, const Meanwhile& meanwhile) {
   Segment segment;
-  if (!process_) {
-    segment = segment_for(kind, batch, sizes);
-  } else {
-    std::exception_ptr refused;
-    try {
-      segment = segment_for(kind, batch, sizes);
-    } catch (const InputError&) {
-      refused = std::current_exception();
-    }
-    std::string mine;
-    for (const MicroBatchRange& range : segment.micro_batches) {
-      mine += fmt::format("{}{}", mine.empty() ? "micro-batches of " : ", ", range.count);
-    }
-    if (!segment.micro_batches.empty()) {
-      mine += fmt::format(" samples of length {}", segment.micro_batches.front().first / kMostGivenSamples);
-    }
-    agree_on_batch(mine, refused ? failure_of(refused).message : "", meanwhile);
-    if (refused) std::rethrow_exception(refused);
-  }
-  setup_->prove_also(segment);
-  rate_ = rate;
-  SessionStep step;
-  std::vector<std::string> texts(ranks_.size());
-  const auto begin = std::chrono::steady_clock::now();
-  whole_ = false;
-  // All ranks may still hold what there was before this step.
-  const auto note_whole = [&] {
-    whole_ =
-        std::ranges::all_of(ranks_, [&](const auto& rank) { return rank->worker->whole_state() == steps_; });
-  };
+  std::exception_ptr refused;
   try {
-    on_ranks(
-        kind == SegmentKind::train ? fmt::format("step {}", steps_ + 1) : std::string("an evaluation"),
-        [&](std::size_t place) {
-          RankState& its = *ranks_[place];
-          its.report.reset();
-          (void)its.worker->run(setup_->programs().of(segment, its.rank), segment,
-                                [&](const StepReport& report) { its.report = report; });
-          its.worker->settle();
-          const RankSeconds time = time_of(its.rank, its.worker->events(), segment.first_step);
-          texts[place] = text_of(its.report ? &*its.report : nullptr, time);
-          if (!process_) return;
-          const std::vector<std::string> all = its.transport->all_gather_text(texts[place]);
-          texts = all;
-        },
-        meanwhile);
-  } catch (const NotFiniteError&) {
-    note_whole();
-    if (begin_again(meanwhile)) broken_.clear();
-    throw;
-  } catch (...) {
-    note_whole();
-    throw;
+    segment = segment_for(kind, batch, sizes);
+  } catch (const InputError&) {
+    refused = std::current_exception();
   }
-  whole_ = true;
-  step.took = Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
-  for (const std::string& text : texts) add_from_text(text, step);
-  if (kind == SegmentKind::validate) step.ranks.clear();  // their actions are of no step
+  std::string mine;
+  for (const MicroBatchRange& range : segment.micro_batches) {
+    mine += fmt::format("{}{}", mine.empty() ? "micro-batches of " : ", ", range.count);
+  }
+  if (!segment.micro_batches.empty()) {
+    mine += fmt::format(" samples of length {}", segment.micro_batches.front().first / kMostGivenSamples);
+  }
+  agree_on_batch(mine, refused ? failure_of(refused).message : "", meanwhile);
+  return segment;
+}
+
+std::shared_ptr<StepUnderWay> Session::begin(SegmentKind kind, const GivenTensors& batch,
+                                             const std::vector<std::int64_t>& sizes,
+                                             std::optional<double> rate, const Meanwhile& meanwhile) {
+  look_back(process_ ? 0 : kMostUnderWay - 1, meanwhile);
+  require_whole();
+  Segment segment =
+      process_ ? agreed_segment(kind, batch, sizes, meanwhile) : segment_for(kind, batch, sizes);
+  setup_->prove_also(segment);
+  if (!under_way_.empty() && !setup_->programs().follow(under_way_.back()->segment_, segment)) {
+    look_back(0, meanwhile);
+  }
+  const auto step = std::make_shared<StepUnderWay>(std::move(segment), ranks_.size());
+  std::vector<RankProgramPtr> programs;
+  programs.reserve(ranks_.size());
+  for (const auto& rank : ranks_) programs.push_back(setup_->programs().of(step->segment_, rank->rank));
+  std::string doing =
+      kind == SegmentKind::train ? fmt::format("step {}", steps_ + 1) : std::string("an evaluation");
+  step->task_ = crew_->begin(std::move(doing), [this, step, rate,
+                                                programs = std::move(programs)](std::size_t place) {
+    RankState& its = *ranks_[place];
+    its.rate = rate;
+    std::optional<StepReport> report;  // of the rank with the first stage
+    (void)its.worker->run(programs[place], step->segment_, [&](const StepReport& found) { report = found; });
+    its.worker->settle();
+    step->note(place, report ? &*report : nullptr, its.rank, its.worker->events());
+    if (process_) step->texts_ = its.transport->all_gather_text(std::string(step->texts_[place]));
+  });
   if (kind == SegmentKind::train) ++steps_;
+  under_way_.push_back(step);
   return step;
+}
+
+void Session::refuse(const std::string& why, const Meanwhile& meanwhile) {
+  settle(meanwhile);
+  require_whole();
+  if (process_) agree_on_batch("", why, meanwhile);
+}
+
+void Session::look_back(std::size_t most, const Meanwhile& meanwhile) {
+  while (!under_way_.empty() && (under_way_.size() > most || under_way_.front()->over())) {
+    const std::shared_ptr<StepUnderWay> step = under_way_.front();
+    under_way_.pop_front();
+    std::exception_ptr error;
+    try {
+      step->task_->wait(meanwhile);
+      continue;
+    } catch (...) {
+      error = std::current_exception();
+    }
+    bool heard = step->heard_;
+    for (const auto& behind : under_way_) {  // they were left out, or ended with it
+      try {
+        behind->task_->wait(meanwhile);
+      } catch (...) {
+        heard = heard || behind->heard_;
+      }
+    }
+    under_way_.clear();
+    go_back_to(step->segment_.first_step, error, meanwhile);
+    if (!heard) std::rethrow_exception(error);
+  }
+}
+
+void Session::go_back_to(std::int64_t step, const std::exception_ptr& error, const Meanwhile& meanwhile) {
+  steps_ = step;
+  broken_ = failure_of(error).message;
+  whole_ =
+      std::ranges::all_of(ranks_, [&](const auto& rank) { return rank->worker->whole_state() == steps_; });
+  try {
+    std::rethrow_exception(error);
+  } catch (const NotFiniteError&) {
+    if (begin_again(meanwhile)) broken_.clear();
+  } catch (...) {  // all others end the session
+  }
 }
 
 SessionStep Session::step(const GivenTensors& batch, const std::vector<std::int64_t>& sizes,
                           std::optional<double> rate, const Meanwhile& meanwhile) {
-  return run(SegmentKind::train, batch, sizes, rate, meanwhile);
+  const auto step = begin(SegmentKind::train, batch, sizes, rate, meanwhile);
+  look_back(0, meanwhile);
+  return step->result(meanwhile);
 }
 
 SessionStep Session::evaluate(const GivenTensors& batch, const std::vector<std::int64_t>& sizes,
                               const Meanwhile& meanwhile) {
-  return run(SegmentKind::validate, batch, sizes, std::nullopt, meanwhile);
+  const auto step = begin(SegmentKind::validate, batch, sizes, std::nullopt, meanwhile);
+  look_back(0, meanwhile);
+  return step->result(meanwhile);
 }
 
-std::map<std::string, at::Tensor> Session::state() const {
+void Session::settle(const Meanwhile& meanwhile) { look_back(0, meanwhile); }
+
+void Session::await_all() noexcept {
+  for (const auto& step : under_way_) {
+    try {
+      step->task_->wait([] {});
+    } catch (...) {  // told to whoever asks the step
+    }
+  }
+}
+
+std::map<std::string, at::Tensor> Session::state(const Meanwhile& meanwhile) {
+  settle(meanwhile);
   if (!whole_) require_whole();
   const NamedState names = names_of(*setup_);
   std::map<std::string, at::Tensor> all;
@@ -498,7 +538,8 @@ std::map<std::string, at::Tensor> Session::state() const {
   return all;
 }
 
-void Session::set_state(const std::map<std::string, at::Tensor>& weights) {
+void Session::set_state(const std::map<std::string, at::Tensor>& weights, const Meanwhile& meanwhile) {
+  settle(meanwhile);
   require_whole();
   const NamedState names = names_of(*setup_);
   for (const auto& rank : ranks_) names.write(weights, *rank->worker);
@@ -512,6 +553,7 @@ std::vector<std::string> Session::state_names() const {
 }
 
 std::string Session::save(const std::string& path, const Meanwhile& meanwhile) {
+  settle(meanwhile);
   require_whole();
   std::unique_ptr<RunDirectory> directory;
   RunPaths paths;
@@ -519,8 +561,7 @@ std::string Session::save(const std::string& path, const Meanwhile& meanwhile) {
     directory = std::make_unique<RunDirectory>(path, /*resume=*/true);
     paths = directory->paths();
     for (const std::string& folder : {paths.logs(), paths.checkpoints()}) make_folder(folder);
-    write_json_file(paths.config(), json::write(setup_->config()), Links::replace);
-    write_json_file(paths.plan(), json::write(setup_->plan()), Links::replace);
+    write_setup(paths, *setup_);
   }
   Saved saved;
   on_ranks(
@@ -548,13 +589,14 @@ std::string Session::save(const std::string& path, const Meanwhile& meanwhile) {
   return saved.folder;
 }
 
-std::vector<std::string> Session::gather(const std::string& mine) {
+std::vector<std::string> Session::gather(const std::string& mine, const Meanwhile& meanwhile) {
+  settle(meanwhile);
   require_whole();
   std::vector<std::string> all{mine};
   if (!process_) return all;
   on_ranks(
       "an exchange", [&](std::size_t place) { all = ranks_[place]->transport->all_gather_text(mine); },
-      [] {});
+      meanwhile);
   return all;
 }
 

@@ -8,10 +8,12 @@
 #include "engine/run/resolve/plan_request.h"
 #include "engine/run/resolve/setup.h"
 #include "engine/session/rank_crew.h"
+#include "engine/session/step_under_way.h"
 #include "engine/transport/factory.h"
 #include "models/data/given.h"
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -30,41 +32,41 @@ struct SessionRanks {
   [[nodiscard]] bool threads() const { return transport == nullptr; }
 };
 
-/// Where a rank's time went in a step.
-struct RankSeconds {
-  int rank = 0;
-  Seconds compute{0};     ///< forwards, backwards, updates
-  Seconds wait{0};        ///< for transfers
-  Seconds collective{0};  ///< sums over replicas and the norm, waiting for the others included
-  Seconds other{0};       ///< loading and bookkeeping
-};
-
-/// The same on every process.
-struct SessionStep {
-  StepReport report;
-  Seconds took{0};
-  std::vector<RankSeconds> ranks;
-};
-
-/// Used by one thread at a time, its caller's; ranks have threads of their own. An error inside a step ends the session:
-/// later calls throw InputError that says why, but for state() where the ranks still hold the state of one step. Numbers
-/// that are not finite, found before any weight changed, do not: ranks that are threads go on from that state.
+/// Used by one thread at a time, its caller's; ranks have threads of their own. A step that was begun is under way while
+/// the caller goes on, and every other call waits for it. An error inside a step ends the session: later calls throw
+/// InputError that says why, but for state() where the ranks still hold the state of one step. Numbers that are not
+/// finite, found before any weight changed, do not: ranks that are threads go on from that state. Where nobody has heard
+/// of the error from the step itself, the next call throws it; steps that were begun behind it were not made.
 class Session {
  public:
   /// Called about every 50 ms on the caller's thread while ranks work; may not throw.
   using Meanwhile = std::function<void()>;
+  /// Steps: one that ranks carry out, and one for those that are through it.
+  static constexpr std::size_t kMostUnderWay = 2;
 
   /// `config` as run.json, with data of type "given"; `first`: a batch as the first one will be, which the model is
   /// measured with where the config names no plan. `checkpoint`: a folder to go on from; "" begins anew. Collective
-  /// over processes: rank 0's config, plan and programs are everybody's. Throws InputError, RefusedError.
+  /// over processes: rank 0's config, plan and programs are everybody's. Throws InputError, RefusedError: the same on
+  /// all processes.
   Session(const Json& config, const GivenTensors& first, SessionRanks ranks, const std::string& checkpoint,
           const Meanwhile& meanwhile);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// One optimizer step. `sizes`: samples of each micro-batch, which together are the batch; empty: as the config cuts
-  /// it, the last one short. `rate`: the learning rate in place of the config's. Collective.
+  /// Begins an optimizer step, or a validation, with a copy of `batch`, behind the one that is under way. Waits where
+  /// more than that one are. `sizes`: samples of each micro-batch, which together are the batch; empty: as the config
+  /// cuts it, the last one short. `rate`: the learning rate in place of the config's. Collective.
+  [[nodiscard]] std::shared_ptr<StepUnderWay> begin(SegmentKind kind, const GivenTensors& batch,
+                                                    const std::vector<std::int64_t>& sizes,
+                                                    std::optional<double> rate, const Meanwhile& meanwhile);
+  /// Of processes: this one has no batch for what the others begin, and why. Throws InputError with it, as they do.
+  void refuse(const std::string& why, const Meanwhile& meanwhile);
+  /// Waits for what is under way.
+  void settle(const Meanwhile& meanwhile);
+  /// The same, and leaves errors to the next call.
+  void await_all() noexcept;
+  /// One optimizer step, from beginning to end.
   [[nodiscard]] SessionStep step(const GivenTensors& batch, const std::vector<std::int64_t>& sizes,
                                  std::optional<double> rate, const Meanwhile& meanwhile);
   /// The loss of a batch in evaluation mode. Collective.
@@ -77,7 +79,7 @@ class Session {
 
   [[nodiscard]] const RunSetup& setup() const { return *setup_; }
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }  ///< for people
-  [[nodiscard]] std::int64_t steps() const { return steps_; }                     ///< made
+  [[nodiscard]] std::int64_t steps() const { return steps_; }                     ///< made or under way
   /// Whether this process's stages read batches.
   [[nodiscard]] bool reads_data() const;
   /// This process is one of several.
@@ -86,10 +88,10 @@ class Session {
 
   /// Copies of the weights and buffers that this process holds, by their names in PyTorch (captured models) or as
   /// "layer.parameter"; a tied weight stands there once. Throws InputError where no whole step's state is left.
-  [[nodiscard]] std::map<std::string, at::Tensor> state() const;
+  [[nodiscard]] std::map<std::string, at::Tensor> state(const Meanwhile& meanwhile);
   /// Sets those that this process holds, and leaves the optimizer's state alone; `weights` may have more. Throws
   /// InputError for one that is missing or of another shape.
-  void set_state(const std::map<std::string, at::Tensor>& weights);
+  void set_state(const std::map<std::string, at::Tensor>& weights, const Meanwhile& meanwhile);
   /// Of all weights that this process could hold, by name: what processes compare.
   [[nodiscard]] std::vector<std::string> state_names() const;
 
@@ -98,11 +100,15 @@ class Session {
   std::string save(const std::string& path, const Meanwhile& meanwhile);
 
   /// Collective over processes: everybody's text, in rank order.
-  [[nodiscard]] std::vector<std::string> gather(const std::string& mine);
+  [[nodiscard]] std::vector<std::string> gather(const std::string& mine, const Meanwhile& meanwhile);
 
  private:
   struct RankState;
-  void settle(const Json& config, const GivenTensors& first, const std::string& checkpoint);
+  void start(const Json& config, const GivenTensors& first, const std::string& checkpoint,
+             const Meanwhile& meanwhile);
+  /// Ends the ranks.
+  void leave() noexcept;
+  void resolve_setup(const Json& config, const GivenTensors& first, const std::string& checkpoint);
   void hear_of_setup(const std::string& text, const Json& own);
   using States = std::vector<std::map<int, LayerState>>;  ///< by layer, of each of this process's ranks
   /// The ranks begin at `checkpoint`, or at `states`, or anew where both are empty.
@@ -112,14 +118,18 @@ class Session {
   /// Holds `batch` for the workers, and returns the number of its first sample. Throws InputError for numbers that the
   /// model does not take.
   [[nodiscard]] std::int64_t take(const GivenTensors& batch);
-  void failed(std::size_t place, const std::exception_ptr& error);
+  void failed(std::size_t place, const std::string& doing, const std::exception_ptr& error);
+  /// Waits until at most so many steps are under way, and throws an error that nobody has heard of.
+  void look_back(std::size_t most, const Meanwhile& meanwhile);
+  /// Behind an error, when nothing is under way: the ranks hold the state of `step`, or the session has ended.
+  void go_back_to(std::int64_t step, const std::exception_ptr& error, const Meanwhile& meanwhile);
   /// Throws InputError after an error.
   void require_whole() const;
-  [[nodiscard]] SessionStep run(SegmentKind kind, const GivenTensors& batch,
-                                const std::vector<std::int64_t>& sizes, std::optional<double> rate,
-                                const Meanwhile& meanwhile);
+  /// Of processes: that of a batch which all of them take.
+  [[nodiscard]] Segment agreed_segment(SegmentKind kind, const GivenTensors& batch,
+                                       const std::vector<std::int64_t>& sizes, const Meanwhile& meanwhile);
   /// Of processes, before a step: all have a batch of the same sizes, or none makes the step. `mine`: the sizes, or
-  /// `why` there is none. Throws InputError on all of them alike.
+  /// `why` there is none. Throws the same InputError on all of them.
   void agree_on_batch(const std::string& mine, const std::string& why, const Meanwhile& meanwhile);
   /// Takes the batch. Throws InputError for sizes that the model does not take.
   [[nodiscard]] Segment segment_for(SegmentKind kind, const GivenTensors& batch,
@@ -138,12 +148,11 @@ class Session {
   std::vector<std::string> notes_;
   std::vector<std::unique_ptr<RankState>> ranks_;  ///< of this process
   std::function<void(Rank, const std::string&)> fail_all_;
-  std::optional<double> rate_;  ///< of the step under way, in place of the config's
+  std::deque<std::shared_ptr<StepUnderWay>> under_way_;
   std::int64_t steps_ = 0;
   std::int64_t batches_taken_ = 0;  ///< each is read as an epoch of its own
-  std::string doing_;
-  std::string broken_;  ///< why nothing goes on
-  bool whole_ = true;   ///< the ranks hold the state of one step
+  std::string broken_;              ///< why nothing goes on
+  bool whole_ = true;               ///< the ranks hold the state of one step
   std::unique_ptr<RankCrew> crew_;
 };
 

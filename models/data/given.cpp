@@ -5,6 +5,7 @@
 #include "base/nearest.h"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -47,6 +48,17 @@ at::ScalarType read_as(at::ScalarType given) {
   return c10::isIntegralType(given, /*includeBool=*/true) ? at::kLong : given;
 }
 
+/// Into the same memory where it fits, so that large batches cost no page faults each time.
+void copy_into(at::Tensor& held, const at::Tensor& given) {
+  if (!held.defined() || held.sizes() != given.sizes() || held.scalar_type() != given.scalar_type()) {
+    held = at::empty_like(given, at::MemoryFormat::Contiguous);
+  }
+  held.copy_(given);
+}
+
+/// Samples that a batch may have: those in place p are numbered from p times this number on.
+constexpr std::int64_t kMostOfABatch = kMostGivenSamples / static_cast<std::int64_t>(GivenBatches::kPlaces);
+
 }  // namespace
 
 void describe(Fields& f, GivenDataConfig& c) {
@@ -79,7 +91,7 @@ std::int64_t GivenBatches::length_in(const GivenField& field, const at::Tensor& 
   return found.front();
 }
 
-std::int64_t GivenBatches::give(const GivenTensors& batch) {
+std::int64_t GivenBatches::give(const GivenTensors& batch, std::size_t place) {
   for (const auto& [name, tensor] : batch) {
     const auto names = names_of(config_);
     if (std::ranges::find(names, name) == names.end()) {
@@ -118,7 +130,7 @@ std::int64_t GivenBatches::give(const GivenTensors& batch) {
       throw refusal(field.name, fmt::format("has {} samples, \"{}\" has {}", given.size(0), first, rows));
     }
     if (const std::int64_t its = length_in(field, given); its != kWholeLength) length = its;
-    taken.emplace(field.name, given.detach().contiguous());
+    taken.emplace(field.name, given.detach());
   }
   if (rows < 1) throw refusal(first, "has no samples");
   if (length != kWholeLength) {  // then all that goes by the length has it
@@ -130,11 +142,12 @@ std::int64_t GivenBatches::give(const GivenTensors& batch) {
       }
     }
   }
-  batch_ = std::move(taken);
+  for (const auto& [name, given] : taken) copy_into(batches_.at(place)[name], given);
   rows_ = rows;
   const auto bucket = std::ranges::find(config_.lengths, length) - config_.lengths.begin();
   const std::int64_t whole = config_.lengths.empty() ? 0 : std::ssize(config_.lengths) - 1;
-  return (length == kWholeLength ? whole : bucket) * kMostGivenSamples;
+  return (length == kWholeLength ? whole : bucket) * kMostGivenSamples +
+         static_cast<std::int64_t>(place) * kMostOfABatch;
 }
 
 std::int64_t GivenBatches::size(Split split) const {
@@ -172,9 +185,10 @@ at::Tensor GivenBatches::targets(Split split, const std::vector<std::int64_t>& i
 
 at::Tensor GivenBatches::field(Split, const std::string& name,
                                const std::vector<std::int64_t>& indices) const {
-  const at::Tensor& whole = batch_.at(name);
+  const at::Tensor& whole =
+      batches_.at(static_cast<std::size_t>(indices.front() % kMostGivenSamples / kMostOfABatch)).at(name);
   const auto count = static_cast<std::int64_t>(indices.size());
-  const std::int64_t first = indices.front() % kMostGivenSamples;
+  const std::int64_t first = indices.front() % kMostOfABatch;
   const bool in_a_row = std::ranges::adjacent_find(indices, [](std::int64_t a, std::int64_t b) {
                           return b != a + 1;
                         }) == indices.end();
@@ -183,7 +197,7 @@ at::Tensor GivenBatches::field(Split, const std::string& name,
     rows = whole.narrow(0, first, count);
   } else {  // the profiler's, which goes round a small batch
     std::vector<at::Tensor> each;
-    for (const std::int64_t index : indices) each.push_back(whole.narrow(0, index % kMostGivenSamples, 1));
+    for (const std::int64_t index : indices) each.push_back(whole.narrow(0, index % kMostOfABatch, 1));
     rows = at::cat(each);
   }
   return rows.to(read_as(rows.scalar_type()));
@@ -199,7 +213,7 @@ std::vector<LengthBucket> GivenBatches::buckets(Split) const {
 }
 
 SampleOrigin GivenBatches::origin(Split, const std::string&, std::int64_t index) const {
-  return {{}, "the batch", index % kMostGivenSamples};
+  return {{}, "the batch", index % kMostOfABatch};
 }
 
 std::string GivenBatches::fingerprint() const { return kType; }

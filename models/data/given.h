@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -48,7 +49,7 @@ void describe(Fields& f, GivenDataConfig& c);
 /// A batch by the names of its fields. Rows are samples.
 using GivenTensors = std::map<std::string, at::Tensor>;
 
-/// Samples of a batch that there can be at most; those of bucket b are numbered from b times this number on.
+/// Samples of all batches that are held; those of bucket b are numbered from b times this number on.
 inline constexpr std::int64_t kMostGivenSamples = std::int64_t{1} << 32U;
 
 class GivenBatches final : public Dataset {
@@ -59,13 +60,15 @@ class GivenBatches final : public Dataset {
   /// `samples`: of a whole training batch.
   GivenBatches(GivenDataConfig config, std::int64_t samples, Sizes sizes);
 
-  /// The batch of the next segment, on the CPU, held until the next one. Tensors are read where they lie, and never
-  /// written to. Returns the number of its first sample. Call it while nobody reads. Throws InputError for a batch
-  /// that is not as the config says: a field that is missing or too much, of another shape or type, on a device,
-  /// of another number of rows, or without any.
-  std::int64_t give(const GivenTensors& batch);
+  /// Batches that are held at once: one that is read, and the next one.
+  static constexpr std::size_t kPlaces = 2;
+  /// A copy of a batch on the CPU, held in `place` until the next one there: the caller may write to its own at once.
+  /// Returns the number of its first sample. Call it while nobody reads what was in that place. Throws InputError for
+  /// a batch that is not as the config says: a field that is missing or too much, of another shape or type, on a
+  /// device, of another number of rows, or without any.
+  std::int64_t give(const GivenTensors& batch, std::size_t place = 0);
   [[nodiscard]] std::int64_t samples_given() const { return rows_; }
-  void forget() { batch_.clear(); }
+  void forget() { batches_ = {}; }
 
   [[nodiscard]] std::int64_t size(Split split) const override;
   [[nodiscard]] SampleSpec sample() const override;
@@ -85,8 +88,8 @@ class GivenBatches final : public Dataset {
   GivenDataConfig config_;
   std::int64_t samples_;
   Sizes sizes_;
-  GivenTensors batch_;
-  std::int64_t rows_ = 0;
+  std::array<GivenTensors, kPlaces> batches_;
+  std::int64_t rows_ = 0;  ///< of the one given last
 };
 
 /// Whether a data set's config says that the program brings the batches.

@@ -29,6 +29,16 @@ const MpiLibrary& load() {
   const auto door =
       reinterpret_cast<Door>(::dlsym(loaded, "stagecraft_mpi_library"));  // NOLINT: as POSIX has it
   if (door == nullptr) throw InternalError(path + " has no stagecraft_mpi_library");
+  using Said = const char* (*)();
+  const auto said =
+      reinterpret_cast<Said>(::dlsym(loaded, "stagecraft_mpi_interface"));  // NOLINT: as POSIX has it
+  const std::string its = said == nullptr ? "none" : said();
+  if (its != STAGECRAFT_MPI_INTERFACE) {
+    throw InputError(fmt::format(
+        "{} is of another build of stagecraft (interface {}) than {} ({}): install the wheel again, "
+        "with pip install --force-reinstall, or build stagecraft_python again",
+        path, its, here.dli_fname, STAGECRAFT_MPI_INTERFACE));
+  }
   return *door();
 }
 

@@ -5,3 +5,8 @@
 extern "C" __attribute__((visibility("default"))) const stagecraft::MpiLibrary* stagecraft_mpi_library() {
   return &stagecraft::linked_mpi();
 }
+
+/// Of the headers that both sides were compiled with.
+extern "C" __attribute__((visibility("default"))) const char* stagecraft_mpi_interface() {
+  return STAGECRAFT_MPI_INTERFACE;
+}

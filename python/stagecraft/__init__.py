@@ -20,8 +20,9 @@ from .errors import (
 )
 from .loading import load
 from .optimizers import SGD, Adafactor, Adam, AdamW, Lion, NAdam, Optimizer
-from .pipeline import Pipeline, RankTime, Step, pipeline
+from .pipeline import Pipeline, pipeline
 from .profiling import profile
+from .steps import RankTime, Step
 
 __all__ = [
     "SGD",

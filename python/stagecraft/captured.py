@@ -140,7 +140,13 @@ def _as_before(module: torch.nn.Module) -> Iterator[None]:
     try:
         for name, value in settings.items():
             setattr(config, name, value)
-        with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), torch.enable_grad():
+        as_in_training = torch.inference_mode(False), torch.enable_grad()
+        with (
+            torch.random.fork_rng(devices=[]),
+            warnings.catch_warnings(),
+            as_in_training[0],
+            as_in_training[1],
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:

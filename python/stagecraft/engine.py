@@ -1,7 +1,11 @@
 """`_engine`, the module in C++. Importing this file fails with one line where it cannot be loaded here."""
 
+import hashlib
+from pathlib import Path
+
 import torch  # whose libraries the module needs
 
+from stagecraft_planner import __version__
 from stagecraft_tools.torch_versions import minor
 
 from .errors import InputError
@@ -17,5 +21,20 @@ try:
     from . import _engine
 except ImportError as error:
     raise InputError(f"the engine cannot be loaded beside torch {torch.__version__}: {error}") from error
+
+
+def _interface() -> str:
+    """Of the module that these files go with, as its own (stagecraft_interface in python/CMakeLists.txt)."""
+    described = Path(__file__).with_name("_engine.pyi").read_bytes()
+    return hashlib.sha256(hashlib.sha256(described).hexdigest().encode()).hexdigest()[:12]
+
+
+_met = getattr(_engine, "VERSION", "before 0.1.0"), getattr(_engine, "INTERFACE", "none")
+if _met[1] != _interface():
+    raise InputError(
+        f"{_engine.__file__} is of another build of stagecraft than the Python files beside it: version"
+        f" {_met[0]} with interface {_met[1]}, and {__version__} with {_interface()}: install the wheel again"
+        " (pip install --force-reinstall stagecraft), or build stagecraft_python again"
+    )
 
 __all__ = ["_engine"]

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import json
 import os
 import sys
 import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from . import errors
 from .errors import InputError
 from .meeting import agreed_name
 from .torchrun import VARIABLE, leave_last_error
 
+T = TypeVar("T")
 
-@dataclass(frozen=True)
+
+@dataclass
 class Ranks:
     """What a session's ranks are."""
 
@@ -23,13 +29,55 @@ class Ranks:
     machine_world: int = 1
     group: Any = None  # of torch.distributed, which lives as long as the session
 
+    def gather(self, text: str) -> list[str]:
+        """Everybody's, in rank order. Collective."""
+        from .engine import _engine
+
+        if not self.name:
+            return [text]
+        if self.group is None:
+            return _engine.gather_over_mpi(text)
+        import torch.distributed as dist
+
+        texts: list[Any] = [None] * dist.get_world_size(self.group)
+        dist.all_gather_object(texts, text, group=self.group)
+        return texts
+
+    def together(self, work: Callable[[], T]) -> T:
+        """What each process does by itself before all go on: an error of one is raised by all, that of the
+        lowest rank, of the same class and with the same words. Collective."""
+        failed: Exception | None = None
+        try:
+            made = work()
+        except Exception as error:
+            failed = error
+        mine = None if failed is None else [type(failed).__name__, str(failed)]
+        for theirs in map(json.loads, self.gather(json.dumps(mine)) if self.name else [json.dumps(mine)]):
+            if theirs is None:
+                continue
+            if failed is not None and theirs == mine:
+                raise failed
+            name, words = theirs
+            kind = getattr(errors, name, None)
+            raise (errors.PeerError(f"another rank: {name}: {words}") if kind is None else kind(words))
+        return made
+
     def close(self) -> None:
         if self.group is None:
             return
         import torch.distributed as dist
 
+        group, self.group = self.group, None
         if dist.is_initialized():
-            dist.destroy_process_group(self.group)
+            dist.destroy_process_group(group)
+
+    @contextlib.contextmanager
+    def closed_by_an_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
 
 def ranks_of_this_start() -> Ranks:
@@ -40,6 +88,7 @@ def ranks_of_this_start() -> Ranks:
     if launch["world"] == 1:
         return Ranks()
     if not launch["torch"]:
+        _end_behind_all()
         return Ranks("mpi")
     group = new_group()
     return Ranks(group.group_name, launch["machine_rank"], launch["machine_world"], group)
@@ -71,9 +120,14 @@ _open: weakref.WeakSet[Any] = weakref.WeakSet()
 def close_at_the_end(pipeline: Any) -> None:
     """While its transport can still say goodbye."""
     if not _open:
-        atexit.unregister(_end)
-        atexit.register(_end)
+        _end_behind_all()
     _open.add(pipeline)
+
+
+def _end_behind_all() -> None:
+    """Before whatever was to happen at Python's end so far."""
+    atexit.unregister(_end)
+    atexit.register(_end)
 
 
 def _end() -> None:
@@ -83,6 +137,12 @@ def _end() -> None:
 
     error = getattr(sys, "last_value", None)
     why = "" if error is None else f"its Python ended with {type(error).__name__}: {error}"
+    unheard: Exception | None = None
     for pipeline in list(_open):
-        pipeline.close(why)
-    _engine.finish(error is not None)
+        try:
+            pipeline.close(why)
+        except Exception as its:
+            unheard = unheard or its
+    _engine.finish(error is not None or unheard is not None)
+    if unheard is not None and error is None:  # of a step that nobody read
+        raise unheard

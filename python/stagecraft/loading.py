@@ -7,16 +7,22 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import checks
 from .captured import ModelFolder
 from .errors import InputError
 from .fields import TARGETS, Reader
+from .launch import ranks_of_this_start
 from .pipeline import Pipeline
+from .prepared import rates_of
 
 if TYPE_CHECKING:
     import torch
+
+    from .pipeline import Rate
 
 TYPES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16"}
 
@@ -25,7 +31,7 @@ def load(
     path: str | os.PathLike[str],
     *,
     step: int | None = None,
-    learning_rate: Callable[[int], float] | None = None,
+    learning_rate: Rate | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Pipeline:
     """The pipeline of a run directory, as it was at a checkpoint: its model, its plan, its weights, its
@@ -34,19 +40,55 @@ def load(
 
     path: a run directory, of `Pipeline.save` or of `stagecraft train` with a captured model.
     step: of the checkpoint; None: the newest.
-    learning_rate: a function of the step, as for `pipeline()`; None: as the run had it.
+    learning_rate: a function of the step, or a scheduler of torch's as it was before the first step, as for
+        `pipeline()`; None: as the run had it.
     config: keys that go before the run's.
 
     Throws InputError where there is no such run or checkpoint.
     """
-    root = Path(os.path.abspath(os.fspath(path)))
+    ranks = ranks_of_this_start()
+    with ranks.closed_by_an_error():
+        run = ranks.together(lambda: _kept(path, step, learning_rate, checks.keys_of_a_config(config)))
+        with tempfile.TemporaryDirectory(prefix="stagecraft-plan-") as place:
+            run.config.setdefault("pipeline", {})["plan"] = f"{place}/plan.json"
+            Path(place, "plan.json").write_text(json.dumps(run.plan), encoding="utf-8")
+            made = Pipeline(
+                run.config, run.reader, {}, run.folder, ranks, checkpoint=run.checkpoint, rates=run.rates
+            )
+    made._others = run.untrained
+    for second, first in run.same_as.items():
+        if first in made._aliases:
+            made._aliases.setdefault(second, made._aliases[first])
+    return made
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run directory as a pipeline goes on from it."""
+
+    config: dict[str, Any]
+    plan: dict[str, Any]
+    reader: Reader
+    folder: ModelFolder
+    checkpoint: str
+    rates: Callable[[int], float] | None
+    untrained: dict[str, torch.Tensor]
+    same_as: Mapping[str, str]
+
+
+def _kept(
+    path: str | os.PathLike[str], step: int | None, learning_rate: Rate | None, config: Mapping[str, Any]
+) -> _Run:
+    root = Path(os.path.abspath(checks.path("load", path)))
     found = _read(root / "config.json")
     if found["model"].get("family") != "captured":
         raise InputError(
             f"{root}: its model is of the family {found['model'].get('family')!r}, and only captured modules"
             " are stepped from Python"
         )
-    folder = ModelFolder(os.path.abspath(found["model"]["path"]), "")
+    kept = root / "model"  # as Pipeline.save leaves it, wherever the directory has come to since
+    folder = ModelFolder(str(kept) if kept.is_dir() else os.path.abspath(found["model"]["path"]), "")
+    found["model"]["path"] = folder.path
     manifest = _read(Path(folder.path, "manifest.json"))
     if found["data"].get("type") != "given":
         found["data"] = _data_of(manifest, found["data"])
@@ -54,27 +96,21 @@ def load(
     # The model's fingerprint has its data in it, which come from elsewhere now.
     plan = _read(root / "plan.json") | {"model_fingerprint": ""}
     found.pop("validation", None)
-    found.update(config or {})
+    found.update(config)
     names = [field["name"] for field in found["data"]["fields"]]
     its_input = found["data"]["inputs"]
     ordered = (its_input, *(name for name in names if name != its_input))
     pairs = ordered[1:] in ((), (TARGETS,))
-    with tempfile.TemporaryDirectory(prefix="stagecraft-plan-") as place:
-        found.setdefault("pipeline", {})["plan"] = f"{place}/plan.json"
-        Path(place, "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-        made = Pipeline(
-            found,
-            Reader(its_input, ordered, pairs),
-            {},
-            folder,
-            checkpoint=_checkpoint(root, step),
-            rates=learning_rate,
-        )
-    made._others = _untrained(folder.path, manifest)
-    for second, first in manifest.get("same_as", {}).items():
-        if first in made._aliases:
-            made._aliases.setdefault(second, made._aliases[first])
-    return made
+    return _Run(
+        config=found,
+        plan=plan,
+        reader=Reader(its_input, ordered, pairs),
+        folder=folder,
+        checkpoint=_checkpoint(root, step),
+        rates=rates_of(learning_rate, None, None)[0],
+        untrained=_untrained(folder.path, manifest),
+        same_as=manifest.get("same_as", {}),
+    )
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -3,24 +3,25 @@ batch."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from stagecraft_planner import Plan
 
-from . import captured
-from .errors import InputError
+from . import captured, checks
+from .errors import InputError, StagecraftError
 from .fields import Reader, is_micro_batches
-from .launch import close_at_the_end, ranks_of_this_start
+from .launch import Ranks, close_at_the_end, ranks_of_this_start
 from .optimizers import Optimizer
-from .prepared import Prepared, merged, prepared_of, rates_of
+from .prepared import Prepared, inside, merged, prepared_of, rates_of
+from .steps import Step, begun, step_of, went_well
 
 if TYPE_CHECKING:
     import torch
@@ -28,39 +29,10 @@ if TYPE_CHECKING:
     from stagecraft_follow.step_log import StepLog
 
     Inputs: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...] | Mapping[str, torch.Tensor]
+    Rate: TypeAlias = Callable[[int], float] | torch.optim.lr_scheduler.LRScheduler
     Batch: TypeAlias = tuple[Inputs, torch.Tensor] | Mapping[str, torch.Tensor]
 
 ENDLESS = 1_000_000_000  # steps of a run whose length nobody says
-
-
-@dataclass(frozen=True)
-class RankTime:
-    """Where a rank's time went in a step, in seconds. Together they are the step as this rank saw it."""
-
-    rank: int
-    compute: float  # forwards, backwards, updates
-    wait: float  # for other stages
-    collective: float  # sums over replicas and the gradient's norm
-    other: float  # loading, bookkeeping
-
-
-@dataclass(frozen=True)
-class Step:
-    """What became of a batch: of a step, or of an evaluation, which has no norm, no rate and no ranks.
-
-    Every process of a run gets the same."""
-
-    step: int  # of the whole training, from 0
-    loss: float  # of the whole batch, each sample (or label that counts) weighing alike
-    norm: float | None  # of the whole gradient, before clipping
-    learning_rate: float  # of this step
-    seconds: float  # from the call until all ranks are through it
-    samples: int
-    tokens: int  # samples times their length; 0 where the input is not tokens
-    skipped: bool  # the gradient was not finite, and the weights are as before
-    loss_scale: float | None  # of fp16
-    ranks: tuple[RankTime, ...]
-    terms: Mapping[str, float] = field(default_factory=dict)  # of the loss, weighted as it is; by name
 
 
 class Pipeline:
@@ -76,6 +48,7 @@ class Pipeline:
         reader: Reader,
         first: Mapping[str, torch.Tensor],
         folder: captured.ModelFolder,
+        ranks: Ranks,
         checkpoint: str = "",
         rates: Callable[[int], float] | None = None,
         aliases: Mapping[str, str] | None = None,
@@ -86,20 +59,12 @@ class Pipeline:
         self._reader, self._folder, self._rates = reader, folder, rates
         self._lr: float | None = None
         self._logs: list[StepLog] = []
+        self._to_log: list[Step] = []
         self._aliases, self._others = dict(aliases or {}), dict(others or {})
-        self._ranks = ranks_of_this_start()
-        try:
-            self._session = _engine.Session(
-                json.dumps(config),
-                dict(first),
-                checkpoint,
-                self._ranks.name,
-                self._ranks.machine_rank,
-                self._ranks.machine_world,
-            )
-        except BaseException:
-            self._ranks.close()
-            raise
+        self._ranks = ranks
+        self._session = _engine.Session(
+            json.dumps(config), dict(first), checkpoint, ranks.name, ranks.machine_rank, ranks.machine_world
+        )
         close_at_the_end(self)
         if not self._aliases:
             self._aliases = {name: name for name in self._session.state_names()}
@@ -112,23 +77,38 @@ class Pipeline:
             Or a list of such batches, each of which is one micro-batch of any size up to the first's; their
             samples weigh as in one batch.
 
-        Returns when all ranks are through the step. Threads of Python run meanwhile. Throws InputError for a
-        batch that does not fit and NotFiniteError for a loss or a gradient that is no number: both leave
-        everything as it was. Throws PeerError where another process died or hangs: the pipeline is lost.
+        Returns when the ranks have got a copy of the batch, at most one step behind the one that they carry
+        out. What it returns waits when it is read, and every other call waits for all steps.
+
+        Throws InputError for a batch that does not fit. A step that goes wrong throws when it is read, or
+        else at the next call: NotFiniteError for a loss or a gradient that is no number, PeerError where
+        another process died or hangs. Steps begun behind it were not made. NotFiniteError leaves everything
+        as it was before its step; any other error ends the pipeline.
         """
-        fields, sizes = self._fields(batch)
-        rate = self._lr if self._rates is None else float(self._rates(self.steps))
-        made = _step_of(self._session.step(fields, sizes, rate))
-        for log in self._logs:
-            log.step(made)
+        with self._refused_by_all():
+            fields, sizes = self._fields(batch)
+            rate = self._rate()
+        made = begun(self._session.step(fields, sizes, rate))
+        if self._logs:
+            self._to_log.append(made)
+            self._log()
         return made
+
+    def _log(self) -> None:
+        """Steps that are over. One that went wrong says so where it is read."""
+        while self._to_log and self._to_log[0].is_over:
+            made = self._to_log.pop(0)
+            for log in self._logs if went_well(made) else ():
+                log.step(made)
 
     def evaluate(self, batch: Batch | list[Batch]) -> Step:
         """The loss of a batch in evaluation mode, without gradients. Changes nothing.
 
         batch: as for a step. Throws InputError for a batch that does not fit."""
-        fields, sizes = self._fields(batch)
-        made = _step_of(self._session.evaluate(fields, sizes))
+        with self._refused_by_all():
+            fields, sizes = self._fields(batch)
+        made = step_of(self._session.evaluate(fields, sizes))
+        self._log()
         for log in self._logs:
             log.evaluation(made)
         return made
@@ -138,24 +118,50 @@ class Pipeline:
             return self._reader.joined(batch)
         return self._reader.fields(batch), []
 
+    def _rate(self) -> float | None:
+        """Of the next step; None: the config's."""
+        if self._rates is None:
+            return self._lr
+        number = int(self._session.steps())
+        return checks.rate(f"learning_rate of step {number}", self._rates(number))
+
+    @contextlib.contextmanager
+    def _refused_by_all(self) -> Iterator[None]:
+        """Other processes must not wait for a batch that this one refuses."""
+        try:
+            yield
+        except InputError as error:
+            self._session.refuse(str(error))
+            raise
+
     def close(self, why: str = "") -> None:
-        """Ends the ranks and frees what they hold, at once. Later calls throw
-        InputError. `why`: of several processes, the reason why the others must not wait for this one."""
-        logs, self._logs = self._logs, []
-        for log in logs:
-            log.close()
-        self._session.close(why)
-        self._ranks.close()
+        """Ends the ranks behind what is under way, and frees what they hold. Later calls throw InputError.
+        `why`: of several processes, the reason why the others must not wait for this one.
+
+        Throws the error of a step that nobody has read, when all is closed."""
+        try:
+            self._session.close(why)
+        finally:
+            self._log()
+            logs, self._logs = self._logs, []
+            for log in logs:
+                log.close()
+            self._ranks.close()
 
     def __enter__(self) -> Pipeline:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        self.close("" if error is None else f"{type(error).__name__}: {error}")
+        if error is None:
+            self.close()
+            return
+        with contextlib.suppress(StagecraftError):  # that error goes first
+            self.close(f"{type(error).__name__}: {error}")
 
     @property
     def steps(self) -> int:
-        """Optimizer steps made so far, with those before a checkpoint."""
+        """Optimizer steps made so far, with those before a checkpoint. Waits for what is under way."""
+        self._session.settle()
         return int(self._session.steps())
 
     @property
@@ -204,6 +210,7 @@ class Pipeline:
         """Sets weights and buffers. The optimizer's state stays as it is.
 
         state: all that `state_dict` has, of the same shapes; copied. Throws InputError for a missing one."""
+        state = checks.mapping("the state", state)
         missing = [name for name in self._aliases if name not in state]
         if missing:
             raise InputError(f"the state has no {', '.join(missing[:3])}")
@@ -215,12 +222,12 @@ class Pipeline:
             return
         of_config = {k: v for k, v in config.items() if k != "model"}
         mine = {"arguments": json.dumps(of_config, sort_keys=True), "module's weights": _digest(module)}
-        for rank, text in enumerate(self._session.gather(json.dumps(mine).encode())):
-            theirs = json.loads(text)
-            for what, value in mine.items():
+        all_of_them = [json.loads(text) for text in self._session.gather(json.dumps(mine).encode())]
+        for rank, theirs in enumerate(all_of_them):
+            for what, value in all_of_them[0].items():
                 if theirs[what] != value:
                     raise InputError(
-                        f"rank {rank} has other {what} than this rank: give all processes the same, with the"
+                        f"rank {rank} has other {what} than rank 0: give all processes the same, with the"
                         " same seed (torch.manual_seed) or checkpoint before the module is made"
                     )
 
@@ -241,10 +248,8 @@ class Pipeline:
     def set_lr(self, lr: float) -> None:
         """The learning rate of all steps to come, in place of the optimizer's and of a schedule.
 
-        lr: 0 or more; else throws InputError."""
-        if not lr >= 0:
-            raise InputError(f"set_lr: expected a rate of 0 or more, found {lr!r}")
-        self._lr, self._rates = float(lr), None
+        lr: a finite number of 0 or more; else throws InputError."""
+        self._lr, self._rates = checks.rate("set_lr", lr), None
 
     def log_to(self, to: str, at: str = "", *, project: str = "stagecraft", name: str = "pipeline") -> None:
         """Sends each step and evaluation from now on to a tool, by its own client, once a second.
@@ -273,7 +278,7 @@ class Pipeline:
         folder. Of several processes all must call it. `load(path)` goes on from it, and so does `stagecraft
         train --resume`. Throws InputError where it cannot be written: nothing of it is left, older ones
         stay, and the pipeline goes on."""
-        root = os.path.abspath(os.fspath(path))
+        root = os.path.abspath(checks.path("save", path))
         folder = str(self._session.save(root))
         if self._session.is_first():
             self._keep_model(Path(root))
@@ -295,11 +300,17 @@ class Pipeline:
         os.chmod(name, 0o644)
         os.replace(name, root / "config.json")
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a pipeline has threads of its own and is not copied: save(path) and stagecraft.load(path) make"
+            " another one, and state_dict() has its weights"
+        )
+
     def __repr__(self) -> str:
         plan = self.plan
         return (
             f"<stagecraft.Pipeline: {plan.schedule.name} of {len(plan.stages)} stages,"
-            f" {self.steps} steps made>"
+            f" {self._session.steps()} steps>"
         )
 
 
@@ -318,7 +329,7 @@ def pipeline(
     precision: str = "float32",
     plan: Plan | str | os.PathLike[str] | None = None,
     gradient_clipping: float = 0.0,
-    learning_rate: Callable[[int], float] | Mapping[str, Any] | None = None,
+    learning_rate: Rate | Mapping[str, Any] | None = None,
     steps: int | None = None,
     loss_scale: Mapping[str, Any] | None = None,
     on_overflow: str | None = None,
@@ -352,7 +363,8 @@ def pipeline(
         of float64 is trained in it; one of narrow weights as if they had been float32.
     plan: a Plan, or the path of a plan.json, which decides stages, schedule and cuts.
     gradient_clipping: the norm that the whole gradient has at most; 0: any.
-    learning_rate: a function of the step, counted from 0, or a config's `scheduler`; None: the optimizer's.
+    learning_rate: a function of the step, counted from 0; or one of torch.optim.lr_scheduler, which is read
+        as if stepped behind each step, and stays as it is; or a config's `scheduler`; None: the optimizer's.
     steps: those of the whole training, for a `scheduler` that needs them. More may be made.
     loss_scale, on_overflow: as `fp16` and `on_overflow` in a config.
     threads_per_rank: of PyTorch's operators; by default the machine's cores divided by its ranks. Bits depend
@@ -366,76 +378,86 @@ def pipeline(
     Under torchrun and mpirun every process calls it alike, and is one rank. Throws InputError, CaptureError
     and RefusedError.
     """
-    rates, scheduler = rates_of(learning_rate, steps)
-    prepared = prepared_of(
-        module,
-        batch,
-        loss=loss,
-        optimizer=optimizer,
-        micro_batches=micro_batches,
-        precision=precision,
-        layers=layers,
-        lengths=lengths,
-        cache=cache,
-    )
-    made = prepared.config | {
-        "train_steps": steps or ENDLESS,
-        "seed": seed,
-        "gradient_clipping": gradient_clipping,
-        "pipeline": {
-            key: value
-            for key, value in {
+
+    def prepare() -> tuple[Prepared, Callable[[int], float] | None]:
+        rates, scheduler = rates_of(learning_rate, optimizer, steps)
+        if (threads := checks.whole("threads_per_rank", threads_per_rank)) is not None and threads < 1:
+            raise InputError(f"threads_per_rank: expected 1 or more, found {threads_per_rank}")
+        prepared = prepared_of(
+            module,
+            batch,
+            loss=loss,
+            optimizer=optimizer,
+            micro_batches=micro_batches,
+            precision=precision,
+            layers=layers,
+            lengths=lengths,
+            cache=cache,
+        )
+        said = {
+            "train_steps": steps or ENDLESS,
+            "seed": seed,
+            "gradient_clipping": gradient_clipping,
+            "pipeline": {
                 "stages": stages,
                 "schedule": schedule,
-                "widths": list(widths) if widths else None,
-                "cuts": list(cuts) if cuts else None,
-                "plan": None if plan is None or isinstance(plan, Plan) else os.fspath(plan),
-            }.items()
-            if value is not None
-        },
+                "widths": checks.wholes("widths", widths),
+                "cuts": checks.wholes("cuts", cuts),
+                "plan": None if plan is None or isinstance(plan, Plan) else checks.path("plan", plan),
+            },
+            "activation_checkpointing": recompute and {"recompute": recompute},
+            "fp16": None if loss_scale is None else {"enabled": True, **loss_scale},
+            "on_overflow": on_overflow,
+            "threads_per_rank": threads_per_rank,
+            "scheduler": scheduler and dict(scheduler),
+        }
+        prepared.config.update(_without_nones(said))
+        merged(prepared.config, checks.keys_of_a_config(config))
+        return prepared, rates
+
+    ranks = ranks_of_this_start()
+    with ranks.closed_by_an_error():
+        prepared, rates = ranks.together(prepare)
+        if not isinstance(plan, Plan):
+            return _begun(prepared, rates, module, ranks)
+        with tempfile.TemporaryDirectory(prefix="stagecraft-plan-") as place:
+            plan.save(f"{place}/plan.json")
+            prepared.config["pipeline"]["plan"] = f"{place}/plan.json"
+            return _begun(prepared, rates, module, ranks)
+
+
+def _without_nones(said: Mapping[str, Any]) -> dict[str, Any]:
+    """In objects within it, too."""
+    return {
+        key: _without_nones(value) if isinstance(value, dict) else value
+        for key, value in said.items()
+        if value is not None
     }
-    if recompute is not None:
-        made["activation_checkpointing"] = {"recompute": recompute}
-    if loss_scale is not None:
-        made["fp16"] = {"enabled": True, **loss_scale}
-    if on_overflow is not None:
-        made["on_overflow"] = on_overflow
-    if threads_per_rank is not None and threads_per_rank < 1:
-        raise InputError(f"threads_per_rank: expected 1 or more, found {threads_per_rank}")
-    if threads_per_rank is not None:
-        made["threads_per_rank"] = threads_per_rank
-    if scheduler is not None:
-        made["scheduler"] = dict(scheduler)
-    if not isinstance(plan, Plan):
-        return _begun(merged(made, config or {}), prepared, rates, module)
-    with tempfile.TemporaryDirectory(prefix="stagecraft-plan-") as place:
-        plan.save(f"{place}/plan.json")
-        made["pipeline"]["plan"] = f"{place}/plan.json"
-        return _begun(merged(made, config or {}), prepared, rates, module)
 
 
 def _begun(
-    config: dict[str, Any],
     prepared: Prepared,
     rates: Callable[[int], float] | None,
     module: torch.nn.Module,
+    ranks: Ranks,
 ) -> Pipeline:
     """With the module's weights, which a folder from the cache has not."""
-    step = Pipeline(config, prepared.reader, prepared.fields, prepared.folder, rates=rates)
-    step._compare_processes(config, module)
+    step = Pipeline(prepared.config, prepared.reader, prepared.fields, prepared.folder, ranks, rates=rates)
+    step._compare_processes(prepared.config, module)
     held = set(step._session.state_names())
-    state = module.state_dict(keep_vars=True)
+    state, inner = module.state_dict(keep_vars=True), inside(module)
     of_tensor: dict[int, str] = {}
-    for name, tensor in state.items():
+    for name, tensor in inner.state_dict(keep_vars=True).items():
         if name in held:
             of_tensor.setdefault(id(tensor), name)
     step._aliases = {name: of_tensor[id(t)] for name, t in state.items() if id(t) in of_tensor}
     step._others = {name: t.detach().clone() for name, t in state.items() if id(t) not in of_tensor}
     missing = held - set(step._aliases.values())
     if missing:  # buffers that are not persistent
-        more = {**dict(module.named_parameters(remove_duplicate=False)), **_buffers(module)}
+        more = {**dict(inner.named_parameters(remove_duplicate=False)), **_buffers(inner)}
         state = {**state, **{name: more[name] for name in missing if name in more}}
-    step._session.set_state({name: state[name].detach() for name in held if name in state})
+    its = {**state, **inner.state_dict(keep_vars=True)}
+    step._session.set_state({name: its[name].detach() for name in held if name in its})
     return step
 
 
@@ -452,19 +474,3 @@ def _digest(module: torch.nn.Module) -> str:
 
 def _buffers(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return dict(module.named_buffers(remove_duplicate=False))
-
-
-def _step_of(made: dict[str, Any]) -> Step:
-    return Step(
-        step=made["step"],
-        loss=made["loss"],
-        norm=made["norm"],
-        learning_rate=made["learning_rate"],
-        seconds=made["seconds"],
-        samples=made["samples"],
-        tokens=made["tokens"],
-        skipped=made["skipped"],
-        loss_scale=made["loss_scale"],
-        ranks=tuple(RankTime(*rank) for rank in made["ranks"]),
-        terms=made["terms"],
-    )

@@ -4,15 +4,17 @@ that say what is trained on what."""
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import captured, optimizers
+from . import captured, checks, optimizers
 from .errors import InputError
 from .fields import Reader, described, reader_of
 from .optimizers import NAMES, Optimizer
+from .schedulers import is_scheduler, rates_read
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +25,7 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a module and a batch become."""
+    """What a module and a batch become; the config is the caller's to go on with."""
 
     config: dict[str, Any]  # model, data, optimizer and sizes
     reader: Reader
@@ -44,19 +46,20 @@ def prepared_of(
     cache: bool,
 ) -> Prepared:
     check_module(module)
+    inner = inside(module)
     check_loss(loss)
     if precision not in PRECISIONS:
         raise InputError(f"precision: expected {', '.join(PRECISIONS)}, found {precision!r}")
-    reader = reader_of(batch, module)
+    reader = reader_of(batch, inner)
     fields = on_cpu(reader.fields(batch), module)
     fields = {name: fields[name] for name in reader.names}
     samples = len(fields[reader.input])
     if samples < 1:
         raise InputError("the batch has no samples")
     micro_batch = micro_batch_size(samples, micro_batches)
-    chosen = optimizer_of(optimizer, module)
+    chosen = optimizer_of(optimizer, inner)
     choices = captured.Choices(loss, layers, precision, tuple(lengths), cache)
-    folder = captured.folder_of(module, fields, choices)
+    folder = captured.folder_of(inner, fields, choices)
     config: dict[str, Any] = {
         "model": {"family": "captured", "path": folder.path},
         "data": {
@@ -69,27 +72,48 @@ def prepared_of(
         "optimizer": optimizers.config_of(chosen, holders(folder.path)),
         "train_batch_size": samples,
         "train_micro_batch_size_per_gpu": micro_batch,
-        **captured.in_a_config(module, precision),
+        **captured.in_a_config(inner, precision),
     }
     return Prepared(config, reader, fields, folder)
 
 
 def on_cpu(fields: dict[str, torch.Tensor], module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    import torch
+
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if tensor.device.type != "cpu":
             raise InputError(
                 f"the module's {name} is on {tensor.device}: call module.cpu() first; the engine brings"
                 ' stages to their devices itself (config={"device": "cuda"})'
             )
+        if not torch.nn.parameter.is_lazy(tensor) and tensor.is_inference():
+            raise InputError(
+                f"the module's {name} was made in inference mode, which nothing trains: make the module"
+                " outside of torch.inference_mode()"
+            )
     for name, tensor in fields.items():
         if tensor.device.type != "cpu":
             raise InputError(f'the batch: "{name}" is on {tensor.device}: hand over batches on the CPU')
         if tensor.dim() < 1:
             raise InputError(f'the batch: "{name}" is one number, not rows of samples')
+        if tensor.dtype not in (
+            torch.float32,
+            torch.float64,
+            torch.bfloat16,
+            torch.float16,
+            torch.int64,
+            torch.int32,
+            torch.bool,
+        ):
+            raise InputError(
+                f'the batch: "{name}" is {tensor.dtype}, which runs do not have: hand over {name}.long() or'
+                f" {name}.float()"
+            )
     return fields
 
 
 def micro_batch_size(samples: int, micro_batches: int | None) -> int:
+    micro_batches = checks.whole("micro_batches", micro_batches)
     wanted = min(samples, MICRO_BATCHES) if micro_batches is None else micro_batches
     if not 1 <= wanted <= samples:
         raise InputError(f"micro_batches: expected 1 to {samples}, the samples of a batch, found {wanted}")
@@ -135,16 +159,27 @@ def holders(folder: str) -> dict[str, list[str]]:
     return found
 
 
-def rates_of(given: Any, steps: int | None) -> tuple[Callable[[int], float] | None, Mapping[str, Any] | None]:
+def rates_of(
+    given: Any, optimizer: Any, steps: int | None
+) -> tuple[Callable[[int], float] | None, Mapping[str, Any] | None]:
     """A function of the step, or a config's scheduler, or neither: the optimizer's own rate."""
+    if given is None and any("initial_lr" in group for group in getattr(optimizer, "param_groups", ())):
+        warnings.warn(
+            "the optimizer has a scheduler, which the pipeline does not follow unless it is given as"
+            " learning_rate=",
+            stacklevel=3,
+        )
+    if is_scheduler(given):
+        return rates_read(given, optimizer, steps), None
     if given is None or callable(given):
         return given, None
     if isinstance(given, (int, float)) and not isinstance(given, bool):
         raise InputError("learning_rate: is a number, which the optimizer takes: stagecraft.AdamW(lr=...)")
     if not isinstance(given, Mapping):
         raise InputError(
-            f"learning_rate: is a {type(given).__name__}, expected a function of the step, or a config's"
-            ' scheduler as {"type": "WarmupCosineLR", "params": {...}}'
+            f"learning_rate: is a {type(given).__name__}, expected a function of the step, one of"
+            " torch.optim.lr_scheduler, or a config's scheduler as"
+            ' {"type": "WarmupCosineLR", "params": {...}}'
         )
     kind, params = given.get("type"), given.get("params", {})
     if steps is None and kind in OF_ALL_STEPS and not params.get("total_num_steps"):
@@ -153,6 +188,13 @@ def rates_of(given: Any, steps: int | None) -> tuple[Callable[[int], float] | No
 
 
 OF_ALL_STEPS = ("WarmupDecayLR", "WarmupCosineLR", "OneCycleLR", "WarmupStableDecayLR")
+
+
+def inside(module: torch.nn.Module) -> torch.nn.Module:
+    """Without what torch.compile and DataParallel put around it."""
+    from stagecraft_capture import users_code
+
+    return users_code.inside(module)
 
 
 def check_module(module: Any) -> None:

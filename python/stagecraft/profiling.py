@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from stagecraft_planner import Profile
 
-from . import captured
+from . import captured, checks
 from .optimizers import Optimizer
 from .prepared import merged, prepared_of
 
@@ -53,5 +53,5 @@ def profile(
         lengths=lengths,
         cache=cache,
     )
-    made = merged(prepared.config | {"train_steps": 1}, config or {})
+    made = merged(prepared.config | {"train_steps": 1}, checks.keys_of_a_config(config))
     return Profile.from_json(_engine.profile(json.dumps(made), dict(prepared.fields)))

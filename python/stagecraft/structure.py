@@ -3,7 +3,8 @@ for the values of its weights.
 
 It is what pickle sees, with tensors that are parameters or persistent buffers by their shapes and all others
 by their values, and the source of every file that is not installed, since any line of it may decide what a
-forward does. Whatever cannot be pickled has no such number, and is captured each time.
+forward does. Functions and classes without a file are what their code does (code_parts.py). Whatever cannot
+be pickled has no such number, and is captured each time.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ import io
 import os
 import pickle
 import sys
+import types
 from collections.abc import Iterable
 from typing import Any
 
 from stagecraft_tools.installed import is_installed
+
+from .code_parts import has_no_file, parts_of, patched
 
 
 class _NoStructure(Exception):
@@ -30,8 +34,19 @@ def structure_of(module: Any, others: Iterable[Any]) -> str | None:
     weights = {id(t): name for name, t in module.state_dict(keep_vars=True).items()}
     trained = {id(p): p.requires_grad for p in module.parameters()}
 
+    seen: dict[int, int] = {}  # functions and classes without a file, in the order in which they are met
+    kept: list[Any] = []  # so that no other gets the place of one that is gone
+
     class Pickler(pickle.Pickler):
         def persistent_id(self, thing: Any) -> Any:
+            if isinstance(thing, types.ModuleType):
+                return ("module", thing.__name__)
+            if isinstance(thing, (types.FunctionType, type)) and has_no_file(thing):
+                if id(thing) in seen:
+                    return ("again", seen[id(thing)])
+                seen[id(thing)] = len(seen)
+                kept.append(thing)
+                return parts_of(thing)
             if not isinstance(thing, torch.Tensor):
                 return None
             about = (tuple(thing.shape), str(thing.dtype), thing.stride(), trained.get(id(thing)))
@@ -45,7 +60,7 @@ def structure_of(module: Any, others: Iterable[Any]) -> str | None:
 
     text = io.BytesIO()
     try:
-        Pickler(text, protocol=4).dump((module, list(others)))
+        Pickler(text, protocol=4).dump((module, list(others), patched(module)))
         sources = _sources()
     except Exception:  # whatever a module of somebody else's raises when it is pickled
         return None
@@ -58,11 +73,7 @@ def structure_of(module: Any, others: Iterable[Any]) -> str | None:
 
 
 def _sources() -> str | None:
-    """Of all files of Python that are loaded and not installed. None in a notebook, whose code lies in no
-    file."""
-    main = sys.modules["__main__"]
-    if getattr(main, "__file__", None) is None and "ipykernel" in sys.modules:
-        return None
+    """Of all files of Python that are loaded and not installed. None where one cannot be read."""
     found = hashlib.sha256()
     for name in sorted(sys.modules):
         file = getattr(sys.modules[name], "__file__", None)

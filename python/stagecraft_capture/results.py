@@ -225,7 +225,10 @@ def _wanted(
             )
     wanted = {i for i in read if i in rows}
     for i in sorted(read - wanted):
-        sources = torch.autograd.grad(numbers[i], list(rows.values()), allow_unused=True, retain_graph=True)
+        beside = list(rows.values())  # none of a module that returns its loss alone
+        sources = (
+            torch.autograd.grad(numbers[i], beside, allow_unused=True, retain_graph=True) if beside else ()
+        )
         behind = {row for row, gradient in zip(rows, sources) if gradient is not None}
         wanted |= behind or {i}  # of these the loss is made again; what comes from elsewhere is handed over
     return sorted(wanted)

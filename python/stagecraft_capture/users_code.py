@@ -44,22 +44,25 @@ def running(what: str, module: torch.nn.Module | None = None) -> Iterator[None]:
         raise CaptureError(f"{f'{place}: ' if place else ''}{what}: {said}{remedy}") from error
 
 
-def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
-    """Without what torch.compile, DataParallel and DistributedDataParallel put around modules: a run compiles
-    and replicates by itself."""
+def _around(part: torch.nn.Module) -> torch.nn.Module | None:
+    """The module that torch.compile, DataParallel or DistributedDataParallel was put around."""
+    parallel = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+    return getattr(part, "_orig_mod", None) or (part.module if isinstance(part, parallel) else None)
 
-    def around(part: torch.nn.Module) -> torch.nn.Module | None:
-        return getattr(part, "_orig_mod", None) or (
-            part.module
-            if isinstance(part, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel))
-            else None
-        )
 
-    while (inner := around(module)) is not None:
+def inside(module: torch.nn.Module) -> torch.nn.Module:
+    """Without those around the whole."""
+    while (inner := _around(module)) is not None:
         module = inner
+    return module
+
+
+def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
+    """Without those around its parts, either: a run compiles and replicates by itself."""
+    module = inside(module)
     for part in list(module.modules()):
         for name, child in list(part._modules.items()):
-            if child is not None and around(child) is not None:
+            if child is not None and _around(child) is not None:
                 part._modules[name] = unwrapped(child)
     return module
 

@@ -14,7 +14,7 @@ from .run_directory import End
 from .target import About
 
 if TYPE_CHECKING:
-    from stagecraft.pipeline import Step
+    from stagecraft.steps import Step
 
 EVERY = 1.0  # seconds between two times that steps are sent
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from typing import Literal, TypeVar, overload
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, overload
 
 from . import json_text
 from .binary import Call
@@ -23,6 +23,9 @@ from .profile import Profile
 from .program import Program
 from .proof import Proof, Repaired
 from .simulation import Simulation
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 D = TypeVar("D", bound=Document)
 RecomputeAsked = Literal["none", "all", "all_but_last", "auto"]
@@ -57,22 +60,12 @@ def plan(
 
     Raises InputError, and RefusedError where nothing fits, with what would.
     """
+    given = locals()
     call = _planning(
         "plan",
         profile,
         cluster,
-        options_of(
-            schedule=schedule,
-            micro_batches=micro_batches,
-            micro_batch_size=micro_batch_size,
-            recompute=recompute,
-            stages=stages,
-            virtual_stages=virtual_stages,
-            cuts=cuts,
-            widths=widths,
-            time_limit=time_limit,
-        )
-        + _replicate(replicate),
+        _options_of_planning(given),
     )
     answer = call.run("--json", "--output={plan.json}", "--tables={tables.txt}")
     return Plan._planned(
@@ -89,19 +82,7 @@ def explain(profile: Plan, /) -> Explanation: ...
 
 @overload
 def explain(
-    profile: Profile | StrPath,
-    cluster: Cluster | StrPath,
-    *,
-    schedule: str | None = None,
-    micro_batches: int | None = None,
-    micro_batch_size: int | None = None,
-    recompute: RecomputeAsked | None = None,
-    stages: int | None = None,
-    virtual_stages: int | None = None,
-    cuts: Sequence[int] | None = None,
-    widths: Sequence[int] | None = None,
-    replicate: bool | None = None,
-    time_limit: float | None = None,
+    profile: Profile | StrPath, cluster: Cluster | StrPath, **planning: Unpack[Planning]
 ) -> Explanation: ...
 
 
@@ -126,17 +107,7 @@ def explain(
 
     Of what plan() has made, explain(plan) plans the same again; otherwise arguments are those of plan().
     """
-    options = options_of(
-        schedule=schedule,
-        micro_batches=micro_batches,
-        micro_batch_size=micro_batch_size,
-        recompute=recompute,
-        stages=stages,
-        virtual_stages=virtual_stages,
-        cuts=cuts,
-        widths=widths,
-        time_limit=time_limit,
-    ) + _replicate(replicate)
+    options = _options_of_planning(locals())
     if isinstance(profile, Plan):
         call = _again("explain", profile, cluster is None and not options)
     elif cluster is None:
@@ -220,22 +191,9 @@ def compare(
     steps, unit_costs: of a Plan alone; steps to simulate, and 1 ms for each forward and half of a backward.
     Everything else is as for plan().
     """
-    options = options_of(
-        schedules=schedules,
-        batch=batch,
-        jitter=jitter,
-        choose_by=choose_by,
-        micro_batches=micro_batches,
-        micro_batch_size=micro_batch_size,
-        recompute=recompute,
-        stages=stages,
-        virtual_stages=virtual_stages,
-        cuts=cuts,
-        widths=widths,
-        time_limit=time_limit,
-        steps=steps,
-    )
-    options += flag_of("pareto", pareto) + flag_of("unit_costs", unit_costs) + _replicate(replicate)
+    options = _options_of_planning(locals())
+    options += options_of(schedules=schedules, batch=batch, jitter=jitter, choose_by=choose_by, steps=steps)
+    options += flag_of("pareto", pareto) + flag_of("unit_costs", unit_costs)
     if isinstance(profile, Plan):
         if cluster is not None:
             raise InputError(
@@ -339,8 +297,27 @@ def simulate(
     return Simulation._answered(call.run("--json").stdout, call)
 
 
-def _replicate(replicate: bool | None) -> tuple[str, ...]:
-    return () if replicate is None else flag_of("replicate", replicate, no="--no-replicate")
+class Planning(TypedDict, total=False):
+    """What plan() takes besides a profile and a cluster, and the others do as it does."""
+
+    schedule: str | None
+    micro_batches: int | None
+    micro_batch_size: int | None
+    recompute: RecomputeAsked | None
+    stages: int | None
+    virtual_stages: int | None
+    cuts: Sequence[int] | None
+    widths: Sequence[int] | None
+    replicate: bool | None
+    time_limit: float | None
+
+
+def _options_of_planning(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Of a verb's arguments, those that are Planning's."""
+    its = {name: given[name] for name in Planning.__annotations__ if name in given}
+    replicate = its.pop("replicate")
+    flag = () if replicate is None else flag_of("replicate", replicate, no="--no-replicate")
+    return options_of(**its) + flag
 
 
 def _several(schedules: str | Sequence[str] | None) -> bool:

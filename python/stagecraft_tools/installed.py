@@ -18,6 +18,11 @@ def folders() -> tuple[str, ...]:
 
 
 def is_installed(file: str) -> bool:
-    """Whether `file` lies in one of them. A package that was installed from its own folder (`pip install
-    -e`) is the user's."""
-    return os.path.realpath(file).startswith(folders())
+    """Whether `file` lies in one of them, or in a folder that is called as those of packages are: of another
+    environment, which .pth files, PYTHONPATH or Nix let this one see. A package that was installed from its
+    own folder (`pip install -e`) is the user's."""
+    real = os.path.realpath(file)
+    return real.startswith(folders()) or not _OF_PACKAGES.isdisjoint(real.split(os.sep)[:-1])
+
+
+_OF_PACKAGES = frozenset({"site-packages", "dist-packages"})

@@ -7,11 +7,13 @@ captured once, on two threads, the same plan, the same batches.
 
 Both take turns, which of them begins alternating: in a round each makes --steps steps, of which the median
 counts, the first two left out. Printed: the medians over rounds, and the median of the rounds' ratios with
-the least and the largest. `--norm`: with the gradient's norm, which ends each step together; without it the
-command begins a step while the other rank still ends the one before, and Python waits for the loss.
+the least and the largest. The loop in Python reads a loss when the next step was handed over; `--at-once`:
+before that, so that ranks wait for Python. `--norm`: with the gradient's norm, which ends each step together;
+without it ranks begin a step while another one still ends the one before.
 """
 
 import argparse
+import itertools
 import json
 import statistics
 import tempfile
@@ -69,13 +71,18 @@ def by_command(folder, step, steps):
     return [line["ms"] / 1e3 for line in found if not line.get("validation")]
 
 
-def by_python(step, batches):
-    taken = []
+def by_python(step, batches, at_once):
+    """Seconds from one loss to the next."""
+    read, before = [time.perf_counter()], None
     for batch in batches:
-        begin = time.perf_counter()
-        _ = step(batch).loss
-        taken.append(time.perf_counter() - begin)
-    return taken
+        said = step(batch)
+        if at_once:
+            before = said
+        if before is not None:
+            _ = before.loss
+            read.append(time.perf_counter())
+        before = said
+    return [end - begin for begin, end in itertools.pairwise(read)]
 
 
 def main():
@@ -83,6 +90,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=8, help="(default: %(default)s)")
     parser.add_argument("--steps", type=int, default=12, help="of a turn (default: %(default)s)")
     parser.add_argument("--norm", action="store_true", help="with the gradient's norm")
+    parser.add_argument("--at-once", action="store_true", help="read each loss before the next step")
     arguments = parser.parse_args()
     describe_machine()
     whole = tokens(arguments.steps)
@@ -102,7 +110,7 @@ def main():
         save_file({"input_ids": whole, "labels": whole.clone()}, f"{folder}/data.safetensors")
         for number in range(arguments.rounds):
             turns = [
-                lambda: ours.append(statistics.median(by_python(step, batches)[2:])),
+                lambda: ours.append(statistics.median(by_python(step, batches, arguments.at_once)[2:])),
                 lambda: theirs.append(statistics.median(by_command(folder, step, arguments.steps)[2:])),
             ]
             for turn in turns if number % 2 else turns[::-1]:

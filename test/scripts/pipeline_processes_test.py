@@ -105,18 +105,30 @@ def test_modules_that_differ_are_refused(tmp_path, captures):
     done = launched("torchrun", tmp_path, "unequal", captures)
     assert done.returncode == 0, done.stderr
     assert said(tmp_path).keys() == {0, 1}
-    assert "rank 1 has other module's weights than this rank" in said(tmp_path)[0]
-    assert "rank 0 has other module's weights than this rank" in said(tmp_path)[1]
+    assert "rank 1 has other module's weights than rank 0" in said(tmp_path)[0]
+    assert said(tmp_path)[0] == said(tmp_path)[1]
 
 
 def test_a_batch_that_one_refuses_is_refused_by_all(tmp_path, captures):
     done = launched("torchrun", tmp_path, "wrong", captures)
     assert done.returncode == 0, done.stderr
-    words = {rank: text.splitlines() for rank, text in said(tmp_path).items()}
-    assert "13" in words[1][0]
-    assert words[0][0] == f"rank 1 refuses its batch: {words[1][0]}"
-    assert "rank 1 has micro-batches of 4, 4, 4, 3 samples" in words[0][1]
-    assert "rank 0 has micro-batches of 4, 4, 4, 4 samples" in words[1][1]
+    assert said(tmp_path)[0] == said(tmp_path)[1]
+    of_numbers, of_sizes, of_form = said(tmp_path)[0].splitlines()
+    assert of_numbers.startswith("rank 1 refuses its batch: ")
+    assert "13" in of_numbers
+    assert "rank 1 has micro-batches of 4, 4, 4, 3 samples of length 0, and rank 0 micro-" in of_sizes
+    assert "rank 1 refuses its batch: the batch is a tuple of 3" in of_form
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
+def test_what_is_refused_is_refused_alike_on_all_ranks(tmp_path, captures, launcher):
+    """Whoever finds it: all ranks, rank 0 alone, or another one."""
+    done = launched(launcher, tmp_path, "refusals", captures)
+    assert done.returncode == 0, done.stderr
+    assert said(tmp_path)[0] == said(tmp_path)[1]
+    kinds = dict(line.split(": ", 2)[:2] for line in said(tmp_path)[0].splitlines())
+    assert "nothing" not in kinds.values(), said(tmp_path)[0]
+    assert {*kinds.values()} == {"InputError", "CaptureError"}
 
 
 def by_hand(folder, what, captures):

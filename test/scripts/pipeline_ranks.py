@@ -42,7 +42,8 @@ def batches():
 
 def pipeline(seed=0, **given):
     torch.manual_seed(seed)
-    return sc.pipeline(Net(), batches()[0], loss=loss, stages=2, micro_batches=4, threads_per_rank=1, **given)
+    given = {"stages": 2, "micro_batches": 4, "threads_per_rank": 1} | given
+    return sc.pipeline(Net(), batches()[0], loss=loss, **given)
 
 
 def train():
@@ -67,12 +68,16 @@ def train():
 
 
 def at_once():
-    """Over MPI, pipelines of a process take turns: no call while the other one's is under way."""
+    """Over MPI, pipelines of a process take turns: steps of one end before those of another begin, and no
+    call is made while the other one's is."""
     step, beside = pipeline(), pipeline(schedule="zb_h1")
+    for batch in batches():
+        one, other = step(batch), beside(batch)
+        assert one.loss == other.loss
 
     def between(*_):
         try:
-            beside(batches()[0])
+            beside.evaluate(batches()[0])
         except sc.InputError as error:
             (FOLDER / f"said-{RANK}").write_text(str(error))
 
@@ -81,7 +86,7 @@ def at_once():
         signal.setitimer(signal.ITIMER_REAL, 0.2)
     else:
         time.sleep(1)
-    assert step(batches()[0]).loss == beside(batches()[0]).loss
+    assert step.evaluate(batches()[0]).loss == beside.evaluate(batches()[0]).loss
 
 
 def unequal():
@@ -98,7 +103,8 @@ def wrong():
     step(batches()[0])
     x, y = batches()[1]
     words = []
-    for batch in ((x, y + (9 if RANK == 1 else 0)), (x[: 16 - RANK], y[: 16 - RANK])):
+    unlike = (x, y, y) if RANK == 1 else (x, y)
+    for batch in ((x, y + (9 if RANK == 1 else 0)), (x[: 16 - RANK], y[: 16 - RANK]), unlike):
         try:
             step(batch)
         except sc.InputError as error:
@@ -115,7 +121,7 @@ def killed():
         os.kill(os.getpid(), 9)
     try:
         for batch in batches():
-            step(batch)
+            assert step(batch).loss > 0
     except sc.PeerError as error:
         (FOLDER / f"said-{RANK}").write_text(str(error))
         os._exit(0)
@@ -128,9 +134,47 @@ def raises():
     if RANK == 1:
         raise ValueError("of the script")
     try:
-        step(batches()[1])
+        assert step(batches()[1]).loss > 0
     except sc.PeerError as error:
         (FOLDER / f"said-{RANK}").write_text(str(error))
+
+
+class Constant(torch.nn.Module):
+    def forward(self, x):
+        return x
+
+
+def refusals():
+    """Kind and words of each."""
+    x, y = batches()[0]
+    one = {
+        "stages of no rank": {"config": {"pipeline": {"stages": 3}}},
+        "a schedule's slip": {"schedule": "1f1v"},
+        "cuts that leave nothing": {"cuts": [99]},
+        "widths of more ranks": {"widths": [2, 2]},
+        "a config's slip": {"config": {"pipeline": {"stagez": 2}}},
+        "a plan that is not there": {"plan": FOLDER / "none.json"},
+        "a rate that is none": {"learning_rate": 3},
+        "a device that is not there": {"config": {"device": "cuda"}},
+        "an argument of one rank": {"optimizer": sc.AdamW(lr=1e-3 * (1 + RANK))},
+        "a plan of one rank": {"plan": FOLDER / "none.json" if RANK == 1 else None},
+        "threads of one rank": {"threads_per_rank": RANK},
+    }
+    made = {what: lambda given=given: pipeline(**given) for what, given in one.items()}
+    made["a module that is none"] = lambda: sc.pipeline(Constant(), (x, y), loss=loss)
+    made["a module of one rank"] = lambda: sc.pipeline(Net() if RANK else Constant(), (x, y), loss=loss)
+    made["no loss of one rank"] = lambda: sc.pipeline(Net(), (x, y), loss=loss if RANK else None)
+    made["a run that is not there"] = lambda: sc.load(FOLDER / "none")
+    words = []
+    for what, make in made.items():
+        try:
+            make()
+            words.append(f"{what}: nothing: is refused")
+        except sc.StagecraftError as error:
+            words.append(f"{what}: {type(error).__name__}: {' '.join(str(error).split())}")
+    step = pipeline()
+    assert step(batches()[0]).loss > 0, "nobody is out of step"
+    (FOLDER / f"said-{RANK}").write_text("\n".join(words))
 
 
 if __name__ == "__main__":
@@ -138,6 +182,7 @@ if __name__ == "__main__":
         "at_once": at_once,
         "killed": killed,
         "raises": raises,
+        "refusals": refusals,
         "train": train,
         "unequal": unequal,
         "wrong": wrong,

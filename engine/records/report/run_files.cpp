@@ -34,7 +34,11 @@ void take_what_is_there(RunFiles& run, const RunPaths& paths) {
     samples_per_step = record.samples_per_second * record.ms / 1e3;
   }
   if (times.steps() == 0) {
-    throw InputError({paths.root, ""}, "its run has made no step yet: there is nothing to report");
+    const bool saved = is_folder(paths.checkpoints()) && !names_in(paths.checkpoints()).empty();
+    throw InputError({paths.root, ""},
+                     saved ? "has checkpoints and no measured step: there is nothing to report. Those of "
+                             "Pipeline.save in Python have none; its steps say themselves what they took"
+                           : "its run has made no step yet: there is nothing to report");
   }
   summary.measured_steps = times.steps();
   summary.step = times.times();

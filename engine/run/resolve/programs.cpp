@@ -86,8 +86,7 @@ void RunPrograms::add(const Plan& plan, const Segment& segment) {
   const LoweredProgram program = lower(program_of(plan, segment), options_);
   (void)prove_within(program, plan);
   keep(key, program);
-  // Not proved together with any other: who brings batches waits for one step before the next.
-  kept_.at(key).can_be_followed = false;
+  kept_.at(key).with_others = false;  // who brings batches waits for one step before the next
 }
 
 Proof RunPrograms::prove_within(const LoweredProgram& program, const Plan& plan) {
@@ -130,9 +129,12 @@ void RunPrograms::note_lateness(const LoweredProgram& program) {
 
 bool RunPrograms::follow(const Segment& segment, const Segment& next) const {
   if (!is_step(segment.kind, segment.group_sizes) || !is_step(next.kind, next.group_sizes)) return false;
-  const auto found = kept_.find({segment.kind, segment.group_sizes});
-  STAGECRAFT_CHECK(found != kept_.end(), "a segment of a shape that was not proved");
-  return found->second.can_be_followed;
+  const auto kept = [&](const Segment& its) -> const Kept& {
+    const auto found = kept_.find({its.kind, its.group_sizes});
+    STAGECRAFT_CHECK(found != kept_.end(), "a segment of a shape that was not proved");
+    return found->second;
+  };
+  return kept(segment).can_be_followed && kept(segment).with_others && kept(next).with_others;
 }
 
 const RankProgramPtr& RunPrograms::of(const Segment& segment, Rank rank) const {

@@ -55,6 +55,7 @@ class RunPrograms {
   using Programs = std::map<Key, LoweredProgram>;
   struct Kept {
     bool can_be_followed = false;
+    bool with_others = true;              ///< proved together with all others of which this is true
     std::vector<RankProgramPtr> by_rank;  ///< null for ranks of other processes
   };
   /// Proves that `program` is safe, and keeps the memory that it needs.

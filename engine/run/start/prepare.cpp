@@ -13,6 +13,7 @@
 #include "engine/run/save/checkpoint.h"
 #include "engine/run/save/checkpoint_folder.h"
 #include "engine/run/save/resume_check.h"
+#include "engine/run/save/setup_files.h"
 #include "engine/run/show/products_note.h"
 #include "models/data/data_facts.h"
 
@@ -233,10 +234,9 @@ std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& 
   std::vector<std::string> notes =
       sweep_checkpoints(paths.checkpoints());  // first: it may be what fills the disk
   for (std::string& stranger : strangers_in(paths.checkpoints())) notes.push_back(std::move(stranger));
-  write_json_file(paths.config(), json::write(setup.config()), Links::replace);
   // First: where there is a plan, a start measures nothing.
   if (profile) write_json_file(paths.profile(), json::write(*profile), Links::replace);
-  write_json_file(paths.plan(), json::write(setup.plan()), Links::replace);
+  write_setup(paths, setup);
   if (start.checkpoint.empty()) {
     keep_earlier_metrics(paths, notes);
   } else if (is_there(paths.metrics())) {

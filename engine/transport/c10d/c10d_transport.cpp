@@ -29,7 +29,7 @@ struct C10dTransport::C10dRequest final : Request {
       : session(its_session), half(std::move(begun)) {}
   ~C10dRequest() override {
     if (half->over) return;
-    report_unfinished(session.rank(), half->send, half->tag, half->peer);
+    if (!session.failed()) report_unfinished(session.rank(), half->send, half->tag, half->peer);
     session.mark_failed();
     session.keep(std::move(half));
   }

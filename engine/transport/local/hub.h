@@ -63,6 +63,7 @@ class LocalHub {
 
   /// `meets`: as Transport::call_off.
   void fail(Rank rank, const std::string& reason, bool meets = false) noexcept;
+  [[nodiscard]] bool failed() const { return failed_; }
   /// The same one for all ranks; the first to ask makes it, with its options.
   [[nodiscard]] std::shared_ptr<LocalHub> second(const TransportOptions& options);
   /// Throws PeerError when a rank has failed. Cheap.

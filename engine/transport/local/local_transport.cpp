@@ -7,14 +7,16 @@ namespace stagecraft::transport {
 namespace {
 
 struct LocalRequest final : Request {
-  explicit LocalRequest(std::shared_ptr<LocalHalf> begun) : half(std::move(begun)) {}
+  LocalRequest(std::shared_ptr<LocalHalf> begun, std::shared_ptr<const LocalHub> its_hub)
+      : half(std::move(begun)), hub(std::move(its_hub)) {}
   ~LocalRequest() override {
-    if (!half->done) report_unfinished(half->self, half->send, half->tag, half->peer);
+    if (!half->done && !hub->failed()) report_unfinished(half->self, half->send, half->tag, half->peer);
   }
   LocalRequest(const LocalRequest&) = delete;
   LocalRequest& operator=(const LocalRequest&) = delete;
 
   std::shared_ptr<LocalHalf> half;
+  std::shared_ptr<const LocalHub> hub;
 };
 
 }  // namespace
@@ -32,7 +34,7 @@ RequestPtr LocalTransport::begin(bool send, Rank peer, const Tag& tag, const at:
   half->tensor = tensor;
   half->begun = std::chrono::steady_clock::now();
   hub_->begin(half);
-  return std::make_unique<LocalRequest>(std::move(half));
+  return std::make_unique<LocalRequest>(std::move(half), hub_);
 }
 
 RequestPtr LocalTransport::post_receive(Rank from, const Tag& tag, const at::Tensor& into) {

@@ -65,7 +65,7 @@ struct MpiTransport::MpiRequest final : Request {
       : session(its_session), tensor(std::move(its_tensor)), tag(its_tag), peer(its_peer), send(is_send) {}
   ~MpiRequest() override {
     if (done) return;
-    report_unfinished(session.rank(), send, tag, peer);
+    if (!session.failed()) report_unfinished(session.rank(), send, tag, peer);
     session.mark_failed();
     session.keep(std::make_shared<at::Tensor>(std::move(tensor)));
   }

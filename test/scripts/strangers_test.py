@@ -1,0 +1,158 @@
+"""What strangers tried with a pipeline in Python: it has the bits of the loop, or is told in one line."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
+
+from places import BUILD, ENVIRONMENT, STAGECRAFT
+
+if not (BUILD / "python" / "stagecraft").is_dir():
+    pytest.skip("the module for Python was not built", allow_module_level=True)
+sys.path.insert(0, str(BUILD / "python"))
+
+import stagecraft as sc
+
+torch.set_num_threads(1)
+X = torch.randn(16, 8, generator=torch.Generator().manual_seed(1))
+Y = torch.arange(16) % 3
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("STAGECRAFT_CACHE", str(tmp_path_factory.getbasetemp() / "captures"))
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 8))
+        self.head = torch.nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+class LossAlone(Net):
+    def forward(self, x, labels):
+        return {"loss": torch.nn.functional.cross_entropy(super().forward(x), labels)}
+
+
+def net():
+    torch.manual_seed(0)
+    return Net()
+
+
+def pipeline(module=None, batch=(X, Y), **given):
+    given = {"loss": "cross_entropy", "stages": 2, "micro_batches": 4, "threads_per_rank": 1} | given
+    return sc.pipeline(net() if module is None else module, batch, **given)
+
+
+def in_inference_mode():
+    with torch.inference_mode():
+        return pipeline(module=Net())
+
+
+TOLD = {
+    "a rate of text": (
+        lambda: pipeline().set_lr("1e-3"),
+        "set_lr: expected a rate of 0 or more, found '1e-3'",
+    ),
+    "a rate without end": (lambda: pipeline().set_lr(float("inf")), "found inf"),
+    "a function whose rate is none": (
+        lambda: pipeline(learning_rate=lambda _: float("nan"))((X, Y)),
+        "learning_rate of step 0: expected a rate of 0 or more, found nan",
+    ),
+    "a function whose rate is below zero": (
+        lambda: pipeline(learning_rate=lambda _: -1.0)((X, Y)),
+        "found -1.0",
+    ),
+    "micro-batches of text": (lambda: pipeline(micro_batches="4"), "expected a whole number, found '4'"),
+    "one width": (lambda: pipeline(widths=2), r"widths: expected whole numbers as in \[1, 2\], found 2"),
+    "cuts of text": (lambda: pipeline(cuts="2"), "cuts: expected whole numbers"),
+    "threads of text": (lambda: pipeline(threads_per_rank="1"), "threads_per_rank: expected a whole number"),
+    "a plan that is a dict": (lambda: pipeline(plan={}), "plan: expected a path, found a dict"),
+    "a config that is a list": (lambda: pipeline(config=[1]), "config: expected a dict"),
+    "a config that JSON has not": (lambda: pipeline(config={"x": {1}}), "config: is nothing that JSON has"),
+    "a place that is none": (lambda: pipeline().save(None), "save: expected a path, found None"),
+    "a run that is none": (lambda: sc.load(None), "load: expected a path, found None"),
+    "a module for its state": (
+        lambda: pipeline().load_state_dict(net()),
+        r"expected a dict by names, found a Net: give its state_dict\(\)",
+    ),
+    "bytes of images": (
+        lambda: pipeline(batch=(X.to(torch.uint8), Y)),
+        r'"x" is torch.uint8, which runs do not have: hand over x.long\(\) or',
+    ),
+    "a module of inference mode": (in_inference_mode, "was made in inference mode, which nothing trains"),
+    "a module that returns its loss alone": (
+        lambda: pipeline(module=LossAlone(), batch={"x": X, "labels": Y}, loss=None),
+        "the loss reads no tensor of each sample of what LossAlone.forward returns",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", TOLD)
+def test_wrong_values_are_told_in_one_line(what):
+    make, text = TOLD[what]
+    with pytest.raises(sc.InputError, match=text) as told:
+        make()
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_pipeline_is_not_copied(copied):
+    with pytest.raises(TypeError, match="a pipeline has threads of its own and is not copied: save"):
+        copied(pipeline())
+
+
+@pytest.mark.parametrize("wrap", [torch.compile, torch.nn.DataParallel])
+def test_a_wrapped_module_is_the_one_inside(wrap):
+    step, plain = pipeline(wrap(net())), pipeline()
+    assert [step((X, Y)).loss for _ in range(3)] == [plain((X, Y)).loss for _ in range(3)]
+    wrapped = wrap(net())
+    wrapped.load_state_dict(step.state_dict())
+    ours, theirs = wrapped.state_dict(), plain.state_dict()
+    assert all(torch.equal(a, b) for a, b in zip(ours.values(), theirs.values()))
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_modes_of_torch_are_the_callers(mode):
+    """A pipeline that is made and stepped in one of them trains all the same."""
+    module, twin = net(), pipeline()
+    with mode():
+        step = pipeline(module, cache=False)
+        losses = [step((X, Y)).loss for _ in range(3)]
+    assert losses == [twin((X, Y)).loss for _ in range(3)]
+
+
+def test_a_module_may_be_changed_behind_a_pipelines_back():
+    module = net()
+    step, twin = pipeline(module), pipeline()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.zero_()
+    assert [step((X, Y)).loss for _ in range(3)] == [twin((X, Y)).loss for _ in range(3)]
+
+
+def test_what_was_saved_may_be_moved_and_has_no_report(tmp_path):
+    step = pipeline()
+    losses = [step((X, Y)).loss for _ in range(2)]
+    step.save(tmp_path / "run")
+    (tmp_path / "run").rename(tmp_path / "moved")
+    again = sc.load(tmp_path / "moved")
+    assert losses[1] > again((X, Y)).loss == step((X, Y)).loss
+    done = subprocess.run(
+        [STAGECRAFT, "report", tmp_path / "moved"],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "has checkpoints and no measured step: there is nothing to report" in done.stderr
