@@ -36,8 +36,8 @@ std::optional<FoundPlan> earlier_plan(const RunConfig& config, const std::string
   if (config.pipeline.skips == Skips::relay && !found.plan.skips.empty()) return std::nullopt;
   try {
     check_plan(found.plan, path, config, file, model, world);
-  } catch (const InputError& error) {
-    notes.push_back(fmt::format("{}: the run is planned again", error.what()));
+  } catch (const PlanMismatch& mismatch) {
+    notes.push_back(fmt::format("{}: the run is planned again", mismatch.fact()));
     return std::nullopt;
   }
   return found;
