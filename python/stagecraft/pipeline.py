@@ -21,6 +21,7 @@ from .fields import Reader, is_micro_batches
 from .launch import close_at_the_end, ranks_of_this_start
 from .optimizers import Optimizer
 from .prepared import Prepared, merged, prepared_of, rates_of
+from .telling import phase
 
 if TYPE_CHECKING:
     import torch
@@ -89,14 +90,15 @@ class Pipeline:
         self._aliases, self._others = dict(aliases or {}), dict(others or {})
         self._ranks = ranks_of_this_start()
         try:
-            self._session = _engine.Session(
-                json.dumps(config),
-                dict(first),
-                checkpoint,
-                self._ranks.name,
-                self._ranks.machine_rank,
-                self._ranks.machine_world,
-            )
+            with phase("measuring layers, planning and proving"):
+                self._session = _engine.Session(
+                    json.dumps(config),
+                    dict(first),
+                    checkpoint,
+                    self._ranks.name,
+                    self._ranks.machine_rank,
+                    self._ranks.machine_world,
+                )
         except BaseException:
             self._ranks.close()
             raise
