@@ -9,6 +9,7 @@
 #include "cli/number_ranges.h"
 #include "cli/output.h"
 #include "cli/output_file.h"
+#include "cli/search_line.h"
 #include "cli/plan_profile.h"
 #include "cli/replan_text.h"
 #include "engine/records/metrics/run_paths.h"
@@ -50,6 +51,7 @@ void note_other_device(const ReplanOptions& options, const Profile& profile) {
 
 void run(const ReplanOptions& options) {
   const RunFiles files = read_run(options.run_dir);
+  for (const std::string& text : files.left_out) note(text + "; its stages count as planned");
   const RunReport report = make_report(files);
   if (report.timeline_steps == 0 || !report.step.measured) {
     throw InputError(
@@ -64,8 +66,12 @@ void run(const ReplanOptions& options) {
   const std::vector<MeasuredStage> measured = measured_stages(report);
   const Profile profile = read_profile(options.profile);
   note_other_device(options, profile);
-  const std::vector<Replanned> answers =
-      stagecraft::replan(files.plan, measured, profile, read_cluster(options.cluster), options.search);
+  const std::vector<Replanned> answers = [&] {
+    SearchLine line;
+    SearchBudget search = options.search;
+    search.progress = [&line](const SearchProgress& progress) { line.show(progress); };
+    return stagecraft::replan(files.plan, measured, profile, read_cluster(options.cluster), search);
+  }();
   const Replanned& chosen = *std::find_if(answers.begin(), answers.end(),
                                           [&](const Replanned& a) { return a.blame == options.attribution; });
   if (!options.output.empty()) {
