@@ -163,10 +163,11 @@ bool is_conditional(const Proof& proof) { return proof.device_waits && !proof.de
 
 void print_text(const InputProgram& input, const Checked& checked, const TransportRules& rules) {
   print(headline(input) + "\n");
-  print(fmt::format("Accepted{}: it finishes {}, computes each micro-batch once, and every backward reads the weights its "
-                    "forward read.\n\n",
-                    is_conditional(checked.proof) ? " only where no host waits for its whole device" : "",
-                    describe_rules(rules)));
+  print(
+      fmt::format("Accepted{}: it finishes {}, computes each micro-batch once,\n"
+                  "and every backward reads the weights its forward read.\n\n",
+                  is_conditional(checked.proof) ? " only where no host waits for its whole device" : "",
+                  describe_rules(rules)));
   if (input.synchronous && checked.program.kind == SegmentKind::train) {
     print(checked.follows ? "Steps follow each other: a rank that has ended one begins the next.\n\n"
                           : "Ranks wait for each other behind each step.\n\n");

@@ -21,7 +21,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 
 namespace stagecraft::cli {
@@ -40,12 +39,15 @@ struct ReplanOptions {
 
 /// The run's config says what it ran on; a copy of a run may be without.
 void note_other_device(const ReplanOptions& options, const Profile& profile) {
-  const std::string config = RunPaths{options.run_dir}.config();
-  if (!std::filesystem::exists(config)) return;
-  const Json json = json::parse_file(config);
-  const bool on_gpus = json.is_object() && json.contains("device") && json["device"] == "cuda";
-  if (const std::string other = other_device(profile, on_gpus); !other.empty()) {
-    note(fmt::format("{}: {}", options.profile, other));
+  try {
+    const std::string config = RunPaths{options.run_dir}.config();
+    if (!is_there(config)) return;
+    const Json json = json::parse_file(config);
+    const bool on_gpus = json.is_object() && json.contains("device") && json["device"] == "cuda";
+    if (const std::string other = other_device(profile, on_gpus); !other.empty())
+      note(fmt::format("{}: {}", options.profile, other));
+  } catch (const InputError& error) {
+    note(fmt::format("{}; so it is not known whether the profile is of the run's kind of device", error.what()));
   }
 }
 

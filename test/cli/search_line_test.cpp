@@ -33,7 +33,7 @@ TEST_CASE("a terminal sees a search that takes a second, and nothing of it in th
     CHECK(search.written.empty());
     search.now += 100ms;
     line.show({.tried = 1, .placements = 4, .best = Seconds{0.5}});
-    CHECK(search.written == "\r1 of 2, 1f1b: searching: placement 2 of 4, best step 500.0 ms\033[K");
+    CHECK(search.written == "\r1 of 2, 1f1b: searching: placement 2 of 4, best step 500.00 ms\033[K");
   }
   CHECK(search.written.ends_with("\r\033[K"));
 }

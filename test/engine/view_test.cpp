@@ -14,8 +14,10 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace stagecraft {
@@ -196,6 +198,10 @@ TEST_CASE("how a run is follows from what it left", "[view]") {
     const Json failed = run.look()["progress"];
     CHECK(failed["phase"] == "failed");
     CHECK(failed["words"] == "rank 1, step 41: no room");
+    for (const char* damaged : {"", "{", "[1]", R"({"rank": "x"})"}) {
+      run.write("exit.json", damaged);
+      CHECK(phase(run) == "failed");
+    }
     run.write("exit.json", R"({"rank": 1, "action": "", "message": "by TERM", "code": 75})");
     CHECK(phase(run) == "stopped");
     std::filesystem::remove(run.root + "/exit.json");
@@ -222,6 +228,21 @@ TEST_CASE("sessions and checkpoints come from the log of rank 0", "[view]") {
   const Json marks = run.look()["marks"];
   CHECK(marks["restarts"] == Json({20}));
   CHECK(marks["checkpoints"] == Json::array({Json::array({20, false}), Json::array({40, true})}));
+}
+
+TEST_CASE("a process that has ended is gone, though its parent has not asked how", "[view]") {
+  Made run;
+  run.copy_plan();
+  run.write("metrics.jsonl", lines(1, 3));
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  siginfo_t ended;
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT) == 0);  // and stays a zombie
+  run.hold(child);
+  CHECK(::kill(child, 0) == 0);
+  CHECK(run.look()["progress"]["phase"] == "killed");
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  CHECK(run.look()["progress"]["phase"] == "killed");
 }
 
 TEST_CASE("plan, report and timelines are told once per version", "[view]") {

@@ -22,14 +22,17 @@ bool there(const std::string& path) {
   }
 }
 
-RunCondition of_exit(const std::string& file) {
+/// That it is there says the most.
+RunCondition of_exit(const std::string& file) try {
   const auto record = json::read_file<ExitRecord>(file);
   if (record.code == exit_code::kStopped) return {RunPhase::stopped, record.message};
   return {RunPhase::failed, fmt::format("rank {}, {}: {}", record.rank.value, record.action, record.message)};
+} catch (const InputError& error) {
+  return {RunPhase::failed, error.what()};
 }
 
 /// One key of a summary, which may be another version's.
-RunCondition of_summary(const std::string& file) {
+RunCondition of_summary(const std::string& file) try {
   const Json summary = json::parse_file(file);
   if (!summary.is_object()) json::detail::wrong({file, ""}, summary, "an object");
   int signal = 0;
@@ -37,6 +40,8 @@ RunCondition of_summary(const std::string& file) {
     json::read_value(summary["stopped_by_signal"], {file, "/stopped_by_signal"}, signal, {});
   if (signal == 0) return {RunPhase::finished, ""};
   return {RunPhase::stopped, fmt::format("by signal {}", signal)};
+} catch (const InputError& error) {
+  return {RunPhase::finished, error.what()};
 }
 
 }  // namespace
