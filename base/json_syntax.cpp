@@ -29,8 +29,7 @@ bool is_number(std::string_view word) {
     return true;
   };
   const auto digits = [&] {
-    const std::size_t end =
-        static_cast<std::size_t>(std::ranges::find_if_not(word, is_digit) - word.begin());
+    const std::size_t end = static_cast<std::size_t>(std::ranges::find_if_not(word, is_digit) - word.begin());
     word.remove_prefix(end);
     return end > 0;
   };
@@ -73,8 +72,8 @@ class Syntax {
   [[nodiscard]] bool in_object() const { return !open_.empty() && open_.back().bracket == '{'; }
   [[nodiscard]] std::string_view word() const {
     const std::string_view rest = text_.substr(at_);
-    return rest.substr(
-        0, static_cast<std::size_t>(std::ranges::find_if_not(rest, is_of_word) - rest.begin()));
+    return rest.substr(0,
+                       static_cast<std::size_t>(std::ranges::find_if_not(rest, is_of_word) - rest.begin()));
   }
 
   [[nodiscard]] std::string place(std::size_t at) const {
@@ -93,7 +92,8 @@ class Syntax {
     std::string_view shown = word();
     if (here() == '"') {
       const std::size_t end = text_.find_first_of("\"\n", at_ + 1);
-      shown = text_.substr(at_, end == std::string_view::npos || text_[end] == '\n' ? end - at_ : end + 1 - at_);
+      shown =
+          text_.substr(at_, end == std::string_view::npos || text_[end] == '\n' ? end - at_ : end + 1 - at_);
     }
     if (shown.empty()) {
       const CodePoint point = first_code_point(text_.substr(at_));
@@ -198,8 +198,7 @@ class Syntax {
   }
 
   void value() {
-    if (is_over())
-      return refuse_here(open_.empty() ? "a JSON document, which begins with \"{\"" : "a value");
+    if (is_over()) return refuse_here(open_.empty() ? "a JSON document, which begins with \"{\"" : "a value");
     if (here() == '{' || here() == '[') return open();
     if (here() == ']' && expected_ == Expected::value_or_end) return close();
     if (here() == '"') {
@@ -227,7 +226,8 @@ class Syntax {
     if (!name.empty() && (is_digit(name.back()) || is_digit(name.front()) || is_digit(name[name.size() / 2])))
       return fmt::format("the value{}: a number is written as 12, -0.5 or 1e-3, and a text in double quotes",
                          of);
-    if (!name.empty() || here() == '\'') return fmt::format("the value{}: a text is written in double quotes", of);
+    if (!name.empty() || here() == '\'')
+      return fmt::format("the value{}: a text is written in double quotes", of);
     return fmt::format("the value{}{}", of, ends_behind_comma() ? kCommaTooMany : "");
   }
 
@@ -254,12 +254,14 @@ class Syntax {
       if (here() == '\n' || here() == '\r') break;
       const CodePoint point = first_code_point(text_.substr(at_));
       if (point.bytes == 0 || point.value < 0x20)
-        return refuse_here(point.bytes == 0 ? "UTF-8 inside a text" : "a text without control characters"), false;
+        return refuse_here(point.bytes == 0 ? "UTF-8 inside a text" : "a text without control characters"),
+               false;
       if (here() == '\\' && !escape()) return false;
       at_ += point.bytes;
     }
     if (is_over() || here() != '"')
-      return refuse(begin, "the text that begins here has no end; expected a double quote in the same line"), false;
+      return refuse(begin, "the text that begins here has no end; expected a double quote in the same line"),
+             false;
     ++at_;
     return true;
   }
@@ -276,18 +278,21 @@ class Syntax {
       const std::optional<unsigned> second = leads ? code_unit(begin + 6) : std::nullopt;
       at_ = begin + 11;
       if (second && *second >= 0xDC00 && *second < 0xE000) return true;
-      return refuse(begin, "found a \"\\u\" that names no character; expected four digits of base 16, such as "
-                           "\\u00e9"),
+      return refuse(begin,
+                    "found a \"\\u\" that names no character; expected four digits of base 16, such as "
+                    "\\u00e9"),
              false;
     }
     if (!is_over() && std::string_view("\"\\/bfnrt").find(here()) != std::string_view::npos) return true;
-    return refuse(begin, "found a backslash that begins nothing known; expected \\\\ for a backslash, \\\" for a "
-                         "double quote or \\n for the end of a line"),
+    return refuse(begin,
+                  "found a backslash that begins nothing known; expected \\\\ for a backslash, \\\" for a "
+                  "double quote or \\n for the end of a line"),
            false;
   }
   /// Of the "\uXXXX" at `at`.
   [[nodiscard]] std::optional<unsigned> code_unit(std::size_t at) const {
-    if (!text_.substr(std::min(at, text_.size())).starts_with("\\u") || text_.size() < at + 6) return std::nullopt;
+    if (!text_.substr(std::min(at, text_.size())).starts_with("\\u") || text_.size() < at + 6)
+      return std::nullopt;
     const std::string digits(text_.substr(at + 2, 4));
     if (!std::ranges::all_of(digits, is_hex_digit)) return std::nullopt;
     return static_cast<unsigned>(std::stoul(digits, nullptr, 16));

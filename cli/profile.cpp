@@ -113,12 +113,13 @@ std::string link_text(const LinkMeasurement& measured) {
     return median > 0 ? fmt::format(" (iqr {:.0f} %)", spread / median * 100) : "";
   };
   const Link& link = measured.link;
-  return fmt::format(
-      "Link over {}: latency {:.2f} us{}, {}/s per direction{}.\n", measured.transport,
-      link.latency.value * 1e6,
-      measured.latency_spread ? share(measured.latency_spread->value, link.latency.value) : "",
-      format_bytes(Bytes{static_cast<std::int64_t>(link.bytes_per_second)}),
-      measured.bytes_per_second_spread ? share(*measured.bytes_per_second_spread, link.bytes_per_second) : "");
+  return fmt::format("Link over {}: latency {:.2f} us{}, {}/s per direction{}.\n", measured.transport,
+                     link.latency.value * 1e6,
+                     measured.latency_spread ? share(measured.latency_spread->value, link.latency.value) : "",
+                     format_bytes(Bytes{static_cast<std::int64_t>(link.bytes_per_second)}),
+                     measured.bytes_per_second_spread
+                         ? share(*measured.bytes_per_second_spread, link.bytes_per_second)
+                         : "");
 }
 
 std::string profile_text(const Profile& profile) {

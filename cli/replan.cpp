@@ -9,9 +9,9 @@
 #include "cli/number_ranges.h"
 #include "cli/output.h"
 #include "cli/output_file.h"
-#include "cli/search_line.h"
 #include "cli/plan_profile.h"
 #include "cli/replan_text.h"
+#include "cli/search_line.h"
 #include "engine/records/metrics/run_paths.h"
 #include "engine/records/report/measured_stages.h"
 #include "engine/records/report/report.h"
@@ -47,7 +47,8 @@ void note_other_device(const ReplanOptions& options, const Profile& profile) {
     if (const std::string other = other_device(profile, on_gpus); !other.empty())
       note(fmt::format("{}: {}", options.profile, other));
   } catch (const InputError& error) {
-    note(fmt::format("{}; so it is not known whether the profile is of the run's kind of device", error.what()));
+    note(fmt::format("{}; so it is not known whether the profile is of the run's kind of device",
+                     error.what()));
   }
 }
 

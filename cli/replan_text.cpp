@@ -44,7 +44,9 @@ std::string measured_text(const RunReport& report, const std::vector<MeasuredSta
   Table table({"stage", "rank", "layers", "F ms", "B ms", "step ms", "over profile"});
   const Replanned& layers = *std::find_if(answers.begin(), answers.end(),
                                           [](const Replanned& a) { return a.blame == Attribution::layers; });
-  const auto time = [](Seconds median) { return median > Seconds{} ? Table::Cell(median) : Table::Cell("-"); };
+  const auto time = [](Seconds median) {
+    return median > Seconds{} ? Table::Cell(median) : Table::Cell("-");
+  };
   for (std::size_t s = 0; s < measured.size(); ++s) {
     const StagePlan& stage = running.stages[s];
     const bool known = measured[s].forward > Seconds{} || measured[s].backward > Seconds{};

@@ -29,7 +29,7 @@ using Quartiles = std::array<double, 3>;
 
 /// Of messages between this rank and its peer, the first of which `begins`.
 Quartiles one_way(Transport& transport, at::Device device, Rank peer, bool begins, std::int64_t bytes,
-                int rounds) {
+                  int rounds) {
   const std::int32_t me = transport.rank().value;
   const auto bytes_there = at::TensorOptions(device).dtype(at::kByte);
   const at::Tensor out = at::zeros({bytes}, bytes_there);
@@ -79,7 +79,8 @@ ProbedLink link_of(const Quartiles& small, const Quartiles& large) {
 
 }  // namespace
 
-std::vector<ProbedLink> probe_links(Transport& transport, c10::Device device, const std::vector<RankPair>& pairs) {
+std::vector<ProbedLink> probe_links(Transport& transport, c10::Device device,
+                                    const std::vector<RankPair>& pairs) {
   const c10::DeviceGuard on_device(device);
   transport.barrier();
   Quartiles small{}, large{};

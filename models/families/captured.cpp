@@ -208,7 +208,7 @@ void describe(Fields& f, CapturedConfig& c) {
 LayerList expand(const CapturedConfig& config, const ModelSite& site) {
   const InputPlace path_place = json::detail::child(site.place, "path");
   require_there(config.path, path_place);
-  if (!is_model_folder(config.path)) {
+  if (!read_at_key(path_place, [&] { return is_model_folder(config.path); })) {
     throw InputError(path_place,
                      fmt::format("{} is {}; a model folder is needed here, which stagecraft-capture makes",
                                  config.path, kind_at(config.path)));

@@ -1,8 +1,8 @@
 """A line per phase while a pipeline is made, for who waits for it: of what takes a second or more, on stderr
 where that is a terminal or a notebook, from the first process alone.
 
-Whoever uses `logging` hears it there: with a handler the lines are records of the logger "stagecraft" of level
-INFO, and `logging.getLogger("stagecraft").setLevel(logging.WARNING)` silences them."""
+Whoever uses `logging` hears it there: with a handler the lines are records of the logger "stagecraft" of
+level INFO, and `logging.getLogger("stagecraft").setLevel(logging.WARNING)` silences them."""
 
 from __future__ import annotations
 

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 MARK = "Stagecraft run."
-RECORDS = ("config.json", "plan.json", "exit.json", "logs", "live", "checkpoints")  # beside those of is_there()
+RECORDS = (
+    "config.json",
+    "plan.json",
+    "exit.json",
+    "logs",
+    "live",
+    "checkpoints",
+)  # beside those of is_there()
 FOLLOWED = {"follow", "tensorboard"}  # what following leaves
 STOPPED = 75  # the exit code of a run that a signal stopped
 

@@ -58,7 +58,8 @@ TEST_CASE("broken JSON: the common slips, each in our own words", "[json_syntax]
       {"{\"ä\": \"\x80\"}", "line 1, column 8: found the byte 0x80; expected UTF-8 inside a text"},
       {"", R"(line 1, column 1: found the end of the text; expected a JSON document, which begins with "{")"},
       {"model: gpt\n", R"(line 1, column 1: found "model"; expected a JSON document, which begins with "{")"},
-      {"\x1f\x8b\x08", R"(line 1, column 1: found the byte 0x1f; expected a JSON document, which begins with "{")"},
+      {"\x1f\x8b\x08",
+       R"(line 1, column 1: found the byte 0x1f; expected a JSON document, which begins with "{")"},
       {std::string("{\"a\": 1}\0", 9),
        "line 1, column 9: found the byte 0x00; expected nothing behind the document's end"},
   };
@@ -70,14 +71,17 @@ TEST_CASE("broken JSON: the common slips, each in our own words", "[json_syntax]
 }
 
 /// Both must agree on every text: what nlohmann's parser refuses has words, and what it takes has none.
-TEST_CASE("broken JSON: no text is refused without words, and none is wrongly called broken", "[json_syntax]") {
+TEST_CASE("broken JSON: no text is refused without words, and none is wrongly called broken",
+          "[json_syntax]") {
   const std::string whole =
-      "{\n  // first\n  \"a\": [1, -0.5, 1e-3, true, null, \"x\\n\\u00e9\\\"\"],\n  \"b\": {\"ä\": {}, \"c\": []} /* "
+      "{\n  // first\n  \"a\": [1, -0.5, 1e-3, true, null, \"x\\n\\u00e9\\\"\"],\n  \"b\": {\"ä\": {}, "
+      "\"c\": []} /* "
       "last */\n}\n";
   REQUIRE(syntax_error(whole).empty());
-  const std::vector<std::string> pieces{"{", "}", "[",  "]",    ",",   ":",      "\"",   "\\",   "\\u", "0",   "-",   ".",
-                                        "e", "+", "//", "/*",   "*/",  "\n",     "true", "nul",  "NaN", "#",   "'",   " ",
-                                        "7", "x", "\r", "\x01", "\xFF", "\xC3\xA9", "\xED\xA0\x80", "\\ud800", "\\udc00"};
+  const std::vector<std::string> pieces{
+      "{", "}", "[", "]",  ",",  ":",    "\"",   "\\",       "\\u",          "0",       "-",
+      ".", "e", "+", "//", "/*", "*/",   "\n",   "true",     "nul",          "NaN",     "#",
+      "'", " ", "7", "x",  "\r", "\x01", "\xFF", "\xC3\xA9", "\xED\xA0\x80", "\\ud800", "\\udc00"};
   const unsigned seed = std::random_device{}();
   INFO("seed " << seed);
   std::minstd_rand random(seed);

@@ -54,7 +54,8 @@ std::set<std::string> writing_options(const std::string& verb) {
 
 }  // namespace
 
-TEST_CASE("every file that a verb was asked to write is there, and named in its text alone", "[output_files]") {
+TEST_CASE("every file that a verb was asked to write is there, and named in its text alone",
+          "[output_files]") {
   const ScratchFolder folder;
   const std::vector<std::string> replan{"replan",    kSampleRun,
                                         "--profile", std::string(kSampleRun) + "/profile.json",
@@ -87,8 +88,9 @@ TEST_CASE("every file that a verb was asked to write is there, and named in its 
         if (json && !has_json) continue;
         const std::string file = folder.path("written");
         std::filesystem::remove(file);
-        const CommandResult result = stagecraft(with(with(words, {option, file}), json ? std::vector<std::string>{"--json"}
-                                                                                        : std::vector<std::string>{}));
+        const CommandResult result =
+            stagecraft(with(with(words, {option, file}),
+                            json ? std::vector<std::string>{"--json"} : std::vector<std::string>{}));
         CAPTURE(words, option, json, result.err);
         CHECK(result.code == 0);
         CHECK(std::filesystem::file_size(file) > 0);
@@ -103,7 +105,8 @@ TEST_CASE("a refusal is the same with --json as without, in code and words", "[o
   const ScratchFolder folder;
   const std::string none = folder.path("none"), broken = folder.write("broken.json", "{"),
                     other = folder.write("other.json", R"({"levels": []})");
-  const std::string profile = std::string(kSampleRun) + "/profile.json", cluster = std::string(kSampleRun) + "/cluster.json";
+  const std::string profile = std::string(kSampleRun) + "/profile.json",
+                    cluster = std::string(kSampleRun) + "/cluster.json";
   std::filesystem::create_directories(folder.path("empty"));
   folder.write("full/note.txt", "x");
   const std::string empty = folder.path("empty"), full = folder.path("full");

@@ -1,6 +1,7 @@
 // What is said while a search takes long: on a terminal, and into a log.
 
 #include "cli/search_line.h"
+
 #include "test/support/catch.h"
 
 #include <chrono>

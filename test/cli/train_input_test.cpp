@@ -120,15 +120,14 @@ TEST_CASE("broken JSON is told by line, column and what was expected, whoever re
   fs::copy(STAGECRAFT_TEST_DATA "/captured/tiny", model);
   fs::copy(STAGECRAFT_TEST_DATA "/captured/tiny/graphs", model + "/graphs");
   const std::string broken = folder.path("broken.json");
-  const std::string captured =
-      fmt::format(R"(model={{"family": "captured", "path": "{}"}})", model);
+  const std::string captured = fmt::format(R"(model={{"family": "captured", "path": "{}"}})", model);
   /// Where the file lies, and who reads it.
   const std::vector<std::pair<std::string, std::vector<std::string>>> readers{
       {broken, {"train", broken}},
       {broken, {"profile", broken}},
       {broken, {"plan", broken}},
       {broken, {"check-layers", broken}},
-      {broken, {"train", path, "--plan", broken}},
+      {broken, {"train", path, "--set", other, "--plan", broken}},
       {broken, {"train", path, "--set", other, "--set", "pipeline={\"plan\": \"" + broken + "\"}"}},
       {broken, {"train", path, "--set", other, "--set", "cluster=" + broken}},
       {broken, {"plan", "--profile", broken, "--cluster", cluster}},
@@ -151,11 +150,14 @@ TEST_CASE("broken JSON is told by line, column and what was expected, whoever re
   };
   const std::vector<std::pair<std::string, std::string>> slips{
       {"{\n  \"stages\": 2,\n}\n",
-       "line 3, column 1: found \"}\" behind a comma; expected a key in double quotes: is the comma one too many?"},
+       "line 3, column 1: found \"}\" behind a comma; expected a key in double quotes: is the comma one too "
+       "many?"},
       {"{\n  \"stages\": [2\n}\n",
        "line 3, column 1: found \"}\"; expected \",\" or \"]\", as \"[\" at line 2, column 13 was begun"},
-      {"{\n  \"stages\": 2  # two\n}\n", "line 2, column 16: found \"#\"; expected a comment to begin with \"//\""},
-      {"{\"stages\": NaN}", "line 1, column 12: found \"NaN\"; expected the value of \"stages\": JSON has finite numbers"},
+      {"{\n  \"stages\": 2  # two\n}\n",
+       "line 2, column 16: found \"#\"; expected a comment to begin with \"//\""},
+      {"{\"stages\": NaN}",
+       "line 1, column 12: found \"NaN\"; expected the value of \"stages\": JSON has finite numbers"},
       {"{\"stages\": 2", "line 1, column 13: found the end of the text; expected \",\" or \"}\""},
       {std::string("{\x00\x01", 3), "line 1, column 2: found the byte 0x00; expected a key"},
       {"", "empty"},
@@ -169,7 +171,8 @@ TEST_CASE("broken JSON is told by line, column and what was expected, whoever re
       const CommandResult result = stagecraft(words);
       INFO(result.err);
       CHECK(result.code == 2);
-      CHECK(says(result.err, file + ": " + (said == "empty" ? "is empty; expected a" : "not valid JSON: " + said)));
+      CHECK(says(result.err,
+                 file + ": " + (said == "empty" ? "is empty; expected a" : "not valid JSON: " + said)));
       CHECK_FALSE(says(result.err, "exception"));
       CHECK(std::ranges::count(result.err, '\n') == 1);
     }

@@ -143,8 +143,9 @@ TEST_CASE("a plan that no longer fits is made again, and the note says nothing e
                               " has 2: the run is planned again"));
   CHECK_FALSE(says(resumed.err, "leave it out"));
   // Of a plan that is asked for, it says both.
-  check_refused(train(folder, config, {"--set", "run_dir=" + folder.path("new"), "--set", "pipeline.stages=2", "--plan",
-                                       folder.path("run/plan.json")}),
+  check_refused(train(folder, config,
+                      {"--set", "run_dir=" + folder.path("new"), "--set", "pipeline.stages=2", "--plan",
+                       folder.path("run/plan.json")}),
                 2, "has 1; leave it out, or make another plan");
 }
 

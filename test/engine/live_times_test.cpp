@@ -1,6 +1,7 @@
 // When ranks write live records: soon, then by the clock, and all behind the same step.
 
 #include "engine/run/show/live_times.h"
+
 #include "test/support/catch.h"
 
 #include <chrono>

@@ -281,9 +281,10 @@ TEST_CASE("what a resume may change is said with each refusal, changed as allowe
   CHECK(says(run.complaint(true, slower, {"optimiser.params"}), "did you mean \"optimizer.params\""));
   // A key that nobody has allows nothing.
   CHECK(says(run.complaint(true, slower, {"optimizer.params.lrr"}),
-             "--allow optimizer.params.lrr: neither this config nor the checkpoint has such a key; did you mean \"lr\"?"));
-  for (const char* key : {"optimizer.params.lr.x", "optimizer.groups.7", "optimizer.groups.x", "data.", "scheduler.params",
-                          "loss.tpye"})
+             "--allow optimizer.params.lrr: neither this config nor the checkpoint has such a key; did you "
+             "mean \"lr\"?"));
+  for (const char* key : {"optimizer.params.lr.x", "optimizer.groups.7", "optimizer.groups.x", "data.",
+                          "scheduler.params", "loss.tpye"})
     CHECK(says(run.complaint(true, slower, {key}), fmt::format("--allow {}: neither", key)));
 
   (void)run.train(true, slower, {"optimizer.params"});

@@ -315,9 +315,10 @@ TEST_CASE("what ranks write while a run goes is shown when all have it, and unti
   CHECK(without["measured"]["shares"]["steps"] == Json({13}));
   CHECK(without["measured"]["timeline"]["events"].size() == 1);
   CHECK(without["remarks"] ==
-        Json({fmt::format("the last steps of rank 1 are left out: {}/live/rank-1.json: not valid JSON: line 1, "
-                          "column 13: the text that begins here has no end; expected a double quote in the same line",
-                          run.root)}));
+        Json({fmt::format(
+            "the last steps of rank 1 are left out: {}/live/rank-1.json: not valid JSON: line 1, "
+            "column 13: the text that begins here has no end; expected a double quote in the same line",
+            run.root)}));
   CHECK(without["report"]["memory"][0]["measured_bytes"] == 1012);
   CHECK(without["report"]["memory"][1]["measured_bytes"].is_null());
   CHECK(without["report"]["stage_times"][1]["forward"]["measured_ms"].is_null());

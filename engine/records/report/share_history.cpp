@@ -119,8 +119,8 @@ Json shares_over_time(const RunPaths& paths, int world, std::size_t most,
       width = std::max(width, (ranks[rank] = ShareHistory::from(json::parse_file(path), path)).width());
     } catch (const InputError& error) {
       ranks.erase(rank);
-      left_out.push_back(fmt::format("the time of rank {} over the whole run is left out: {}", rank.value,
-                                     error.what()));
+      left_out.push_back(
+          fmt::format("the time of rank {} over the whole run is left out: {}", rank.value, error.what()));
     }
   }
   if (ranks.empty()) return nullptr;

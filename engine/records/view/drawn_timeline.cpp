@@ -138,7 +138,7 @@ Json rank_shares(const Timeline& timeline) {
   const std::size_t shown =
       std::min(windows.size(), std::max<std::size_t>(1, kMostShares / static_cast<std::size_t>(ranks)));
   const std::span newest = std::span(windows).last(shown);
-  using Shares = std::vector<double>;  // ms by style, idle last
+  using Shares = std::vector<double>;                        // ms by style, idle last
   std::vector<bool> known(static_cast<std::size_t>(ranks));  // nothing is known of the time of the others
   for (const Event& event : timeline.events) known[event.rank.index()] = true;
   std::vector<std::vector<Shares>> parts(

@@ -207,7 +207,8 @@ class Trainer final : public FailedTrainer {
   /// wants live records: they hear the greatest number. So where one still writes, only such a one's wish is heard; all
   /// have it at about the same time.
   void ask_for_signal() {
-    transport_.begin_agreement(StopSignals::received() * kSignals + (background_.writing() ? kStillWrites : 0) +
+    transport_.begin_agreement(StopSignals::received() * kSignals +
+                               (background_.writing() ? kStillWrites : 0) +
                                (live_.is_wanted() ? kWantsRecords : 0));
   }
   /// What the others brought: the signal that any rank got, 0 if none did.
