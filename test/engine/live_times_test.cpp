@@ -19,7 +19,7 @@ std::vector<std::int64_t> due_steps(std::int64_t start, std::chrono::millisecond
   LiveTimes first(start, now), second(start, now + late);
   std::vector<std::int64_t> due;
   for (std::int64_t made = start; made < start + steps; ++made) {
-    const bool asked = first.wants(now) || second.wants(now);  // before the step, as the trainer's word
+    const bool asked = first.wants(now) || second.wants(now);
     now += step;
     const bool here = first.due(made, made + 1, asked, now), there = second.due(made, made + 1, asked, now);
     CHECK(here == there);
@@ -33,10 +33,9 @@ std::vector<std::int64_t> due_steps(std::int64_t start, std::chrono::millisecond
 TEST_CASE("live records are written behind the third step and then every ten seconds, whatever a step takes",
           "[live_times]") {
   using namespace std::chrono_literals;
-  // 3 s, and a step more since the word is given before a step.
-  CHECK(due_steps(0, 1000ms, 30) == std::vector<std::int64_t>{3, 14, 25});
-  CHECK(due_steps(100, 4000ms, 10) == std::vector<std::int64_t>{103, 107});
-  CHECK(due_steps(0, 60000ms, 6) == std::vector<std::int64_t>{2, 3, 5, 6});
+  CHECK(due_steps(0, 1000ms, 30) == std::vector<std::int64_t>{3, 13, 23});
+  CHECK(due_steps(100, 4000ms, 10) == std::vector<std::int64_t>{103, 106, 109});
+  CHECK(due_steps(0, 60000ms, 6) == std::vector<std::int64_t>{2, 3, 4, 5, 6});
   const std::vector<std::int64_t> fast = due_steps(0, 1ms, 25000, 7ms);
-  CHECK(fast == std::vector<std::int64_t>{3, 10004, 20005});
+  CHECK(fast == std::vector<std::int64_t>{3, 10003, 20003});
 }

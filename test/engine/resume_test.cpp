@@ -284,7 +284,7 @@ TEST_CASE("what a resume may change is said with each refusal, changed as allowe
              "--allow optimizer.params.lrr: neither this config nor the checkpoint has such a key; did you "
              "mean \"lr\"?"));
   for (const char* key : {"optimizer.params.lr.x", "optimizer.groups.7", "optimizer.groups.x", "data.",
-                          "scheduler.params", "loss.tpye"})
+                          "scheduler.parms", "loss.tpye"})
     CHECK(says(run.complaint(true, slower, {key}), fmt::format("--allow {}: neither", key)));
 
   (void)run.train(true, slower, {"optimizer.params"});

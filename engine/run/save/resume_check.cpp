@@ -120,7 +120,7 @@ bool keeps_the_same(const ModelOptimizer& a, const ModelOptimizer& b, const Mode
 void require_known(const std::string& key, const std::vector<const Json*>& configs) {
   if (std::ranges::any_of(kChangeable, [&](const char* root) { return lies_in(root, key); })) return;
   std::vector<std::string> beside;
-  const bool known = std::ranges::any_of(configs, [&](const Json* at) {
+  const bool known = !key.ends_with('.') && std::ranges::any_of(configs, [&](const Json* at) {
     for (std::string_view rest = key; !rest.empty();) {
       const std::string part(take_until(rest, "."));
       if (at->is_object() && !at->contains(part)) {
