@@ -191,7 +191,7 @@ void write_cluster(const Cluster& cluster, const ProfileArguments& arguments) {
                           format_bytes(Bytes{static_cast<std::int64_t>(level.link.bytes_per_second)}),
                           level.shared_by == SharedBy::child ? ", shared by a machine's ranks" : "");
   }
-  print(fmt::format("The cluster, {}: {}; written to {}, for `plan --cluster`\n", cluster.name, levels,
+  print(fmt::format("The cluster, {}: {};\nwritten to {}, for `plan --cluster`\n", cluster.name, levels,
                     arguments.cluster_file));
 }
 
