@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <unistd.h>
 
@@ -25,7 +26,8 @@ SearchLine::~SearchLine() {
 }
 
 void SearchLine::show(const SearchProgress& progress) {
-  draw(fmt::format("searching: placement {} of {}{}", progress.tried + 1, progress.placements,
+  draw(fmt::format("searching: placement {} of {}{}", std::min(progress.tried + 1, progress.placements),
+                   progress.placements,
                    std::isinf(progress.best.value) ? "" : ", best step " + format_duration(progress.best)));
 }
 
