@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 
+#include <filesystem>
 #include <new>
 #include <system_error>
 
@@ -21,6 +22,9 @@ Failure failure_of(const std::exception_ptr& error) noexcept {
       return {exit_code::kStopped, e.what()};
     } catch (const std::bad_alloc&) {
       return {exit_code::kRefused, "out of memory; make the sizes smaller, or use a machine with more"};
+    } catch (
+        const std::filesystem::filesystem_error& e) {  // a path that leads nowhere, or may not be looked at
+      return {exit_code::kInput, e.path1().string() + ": " + e.code().message()};
     } catch (const std::system_error& e) {
       if (e.code() != std::errc::resource_unavailable_try_again) return {exit_code::kDefect, e.what()};
       return {

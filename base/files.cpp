@@ -148,6 +148,11 @@ void write_file_atomically(const std::string& path, const std::vector<std::strin
   FileFacts there;
   const bool exists = !storage().facts(target, /*follow=*/false, there);
   if (exists && !there.is_file() && links == Links::follow) return write_to_device(target, pieces);
+  // The kernel follows /dev/stdout to a pipe; the name that /proc gives that one leads nowhere.
+  FileFacts followed;
+  if (!exists && links == Links::follow && !storage().facts(path, /*follow=*/true, followed) &&
+      !followed.is_file())
+    return write_to_device(path, pieces);
   if (links == Links::follow) sweep_asides(target);  // first: it may be what fills the disk
   std::string aside;
   StoredFilePtr file;

@@ -1,5 +1,6 @@
 #include "base/json.h"
 
+#include "base/json_syntax.h"
 #include "base/nearest.h"
 
 #include <fmt/format.h>
@@ -79,14 +80,12 @@ class Builder : public nlohmann::json_sax<Json> {
     key_ = std::move(name);
     return true;
   }
+  /// Reading ends; what is wrong is said by who has the whole text.
   bool parse_error(std::size_t /*at*/, const std::string& /*token*/, const Json::exception& error) override {
     if (dynamic_cast<const Json::out_of_range*>(&error) != nullptr) {
       refuse("a number is too large for JSON readers");
     }
-    // nlohmann's text is "[json.exception.parse_error.101] parse error at line 3, column 5: ..."
-    std::string what = error.what();
-    if (const auto bracket = what.find("] "); bracket != std::string::npos) what = what.substr(bracket + 2);
-    refuse("not valid JSON: " + what);
+    return false;
   }
 
  private:
@@ -138,13 +137,18 @@ std::string brief(const Json& value) {
 }
 
 Json parse_text(const std::string& text, const std::string& file) {
+  // nlohmann's lexer takes a NUL for the end of the text, whatever stands behind it.
+  const bool whole = text.find('\0') == std::string::npos;
   Builder builder(file);
   try {
-    Json::sax_parse(text, &builder, Json::input_format_t::json, /*strict=*/true, /*ignore_comments=*/true);
+    if (whole && Json::sax_parse(text, &builder, Json::input_format_t::json, /*strict=*/true,
+                                 /*ignore_comments=*/true)) {
+      return builder.take();
+    }
   } catch (const Json::out_of_range& error) {
     throw InputError({file, ""}, "a number is too large for JSON readers");
   }
-  return builder.take();
+  throw InputError({file, ""}, "not valid JSON: " + syntax_error(text));
 }
 
 Json parse_file(const std::string& path) {

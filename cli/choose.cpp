@@ -2,7 +2,6 @@
 
 #include "base/files.h"
 #include "base/json.h"
-#include "base/printable.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "cli/output.h"
@@ -205,7 +204,7 @@ void choose_from(const Profile& profile, const Cluster& cluster, const ChoiceReq
                         format_percent(choices.cap_step));
   }
   for (const std::string& reason : choices.refused) text += fmt::format("  left out: {}\n", reason);
-  if (!options.output.tables.empty()) write_output(options.output.tables, printable(text));
+  if (!options.output.tables.empty()) write_output(options.output.tables, printed(text));
   if (options.output.as_json) return print_json(json_of(choices, best, shown));
   print(text);
   if (!options.svg.empty()) print(fmt::format("\nPicture: {}\n", options.svg));

@@ -9,6 +9,7 @@
 #include "cli/output_file.h"
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include <memory>
 
@@ -33,9 +34,10 @@ void add_completion(CLI::App& app) {
   verb->callback([options, &app] {
     const std::string text = options->shell == "bash" ? bash_completion(app) : zsh_completion(app);
     if (options->output.empty()) {
-      print(text);
+      print_document(text);
     } else {
       write_output(options->output, text);
+      print_written(options->output, fmt::format("the completion of {}", options->shell));
     }
   });
 }

@@ -35,6 +35,26 @@ Form form_named(const std::string& name) {
   return name == "torchtitan" ? Form::torchtitan : Form::text;
 }
 
+const char* words_of(Form form) {
+  switch (form) {
+    case Form::text:
+      return "a schedule as text";
+    case Form::json:
+      return "a schedule as JSON";
+    case Form::csv:
+      return "a schedule as PyTorch's CSV";
+    case Form::csv_comms:
+      return "a schedule as PyTorch's CSV, with sends, receives and waits";
+    case Form::csv_comms_2_11:
+      return "a schedule as PyTorch's CSV, with sends and receives";
+    case Form::megatron:
+      return "for Megatron-LM's --pipeline-model-parallel-layout";
+    case Form::torchtitan:
+      break;
+  }
+  return "for torchtitan's module_fqns_per_model_part";
+}
+
 struct ConvertOptions {
   std::string path;
   std::string out;
@@ -131,9 +151,10 @@ void run(const ConvertOptions& options) {
     }
   }();
   if (options.out.empty()) {
-    print(text);
+    print_document(text);
   } else {
     write_output(options.out, text, options.path);
+    print_written(options.out, words_of(form));
   }
 }
 

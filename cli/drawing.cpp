@@ -30,7 +30,9 @@ Panel draw(const InputProgram& input, const LoweredProgram& program, const Proof
   Panel panel;
   const Simulation simulation = simulate(program, costs, &panel.timeline);
   const bool several = input.synchronous && program.groups() > 1;
-  panel.timeline.title = summary(input) + (several ? fmt::format(", {} steps", program.groups()) : "");
+  const std::string model = input.plan && !input.plan->model.empty() ? input.plan->model + ": " : "";
+  panel.timeline.title =
+      model + summary(input) + (several ? fmt::format(", {} steps", program.groups()) : "");
   panel.capacity = input.capacity();
   const auto has_bytes = [](const MemoryProof& memory) { return memory.peak > Bytes{}; };
   const bool bytes = std::any_of(proof.memory.begin(), proof.memory.end(), has_bytes);

@@ -7,6 +7,7 @@
 #include "cli/plan_profile.h"
 #include "cli/request_options.h"
 #include "cli/run_schema.h"
+#include "cli/search_line.h"
 #include "engine/config/config.h"
 #include "engine/device/accelerators.h"
 #include "engine/run/resolve/devices.h"
@@ -71,6 +72,8 @@ PlanInputs inputs_of(const RunConfig& config, const std::string& config_path, co
   inputs.request = plan_request(config, std::nullopt);
   if (!config.pipeline.schedule) check_schedule(config, inputs.request.schedule.name, config_path);
   if (profile_path.empty()) {
+    SearchLine line;
+    line.begin("measuring layers: up to 15 s per micro-batch size");
     inputs.profile = quick_profile(config, config_path, run_inputs, rank_threads(config, std::nullopt),
                                    prepare_device(config, config_path, /*machine_rank=*/0));
   } else {

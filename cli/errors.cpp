@@ -7,6 +7,7 @@
 #include "base/printable.h"
 #include "base/torchrun_error.h"
 #include "cli/output.h"
+#include "cli/terminal.h"
 #include "cli/usage_message.h"
 
 #include <CLI/CLI.hpp>
@@ -90,7 +91,7 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 std::string error_line(const std::string& message) {
-  return message.empty() ? "" : fmt::format("stagecraft: {}\n", printable(message));
+  return message.empty() ? "" : for_standard_error(fmt::format("stagecraft: {}\n", printable(message)));
 }
 
 int report_failure(const Failure& failure) { return fail(failure.code, failure.message); }

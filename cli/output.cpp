@@ -2,6 +2,9 @@
 
 #include "base/json.h"
 #include "base/printable.h"
+#include "base/table.h"
+#include "base/wrapped.h"
+#include "cli/terminal.h"
 
 #include <fmt/format.h>
 
@@ -17,7 +20,11 @@
 
 namespace stagecraft::cli {
 
-void print(std::string_view text) { print_drawing(printable(text)); }
+void print(std::string_view text) { print_drawing(printed(text)); }
+
+std::string printed(std::string_view text) { return wrapped(printable(text), Table::kMostColumns); }
+
+void print_document(std::string_view text) { print_drawing(printable(text)); }
 
 void print_drawing(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
@@ -29,7 +36,7 @@ std::string json_text(const Json& json) {
 void print_json(const Json& json) { print_drawing(json_text(json)); }
 
 std::string note_line(std::string_view text) {
-  return fmt::format("stagecraft: note: {}\n", printable(text));
+  return for_standard_error(fmt::format("stagecraft: note: {}\n", printable(text)));
 }
 
 void note(std::string_view text) { complain(note_line(text)); }

@@ -10,8 +10,12 @@
 
 namespace stagecraft::cli {
 
-/// To stdout. Control characters, which only names from files can bring, are shown, not sent (printable.h).
+/// Tables and prose for people, to stdout. No line is wider than a table may be (table.h): prose is wrapped. Control
+/// characters, which only names from files can bring, are shown, not sent (printable.h).
 void print(std::string_view text);
+[[nodiscard]] std::string printed(std::string_view text);  ///< what print() prints
+/// The same of a document that programs read too, such as a schedule: its lines stay as they are.
+void print_document(std::string_view text);
 /// To stdout as it is: for what draws in colors. Holds no name from a file.
 void print_drawing(std::string_view text);
 /// One document, indented by two, with a newline at its end. What is not UTF-8 becomes U+FFFD.

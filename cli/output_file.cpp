@@ -4,6 +4,7 @@
 #include "base/file_kind.h"
 #include "base/files.h"
 #include "base/storage.h"
+#include "cli/output.h"
 #include "engine/records/metrics/run_paths.h"
 
 #include <fmt/format.h>
@@ -89,6 +90,10 @@ void write_output(const std::string& path, std::string_view contents, const std:
 void write_json_output(const std::string& path, const Json& json, const std::string& input) {
   refuse_what_is_there(path, kind_of(json), input);
   write_json_file(path, json);
+}
+
+void print_written(const std::string& path, std::string_view what) {
+  if (file_at(path)) print(fmt::format("written to {}: {}\n", path, what));
 }
 
 void require_output(const std::string& path, const std::string& kind) {

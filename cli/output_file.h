@@ -15,6 +15,11 @@ namespace stagecraft::cli {
 void write_output(const std::string& path, std::string_view contents, const std::string& input = "");
 void write_json_output(const std::string& path, const Json& json, const std::string& input = "");
 
+/// Every file that a verb was given to write is named in its text, so that people see what became of their option.
+/// With this line where a verb has no better one: "written to FILE: WHAT". Nothing for what is no file: a pipe or
+/// /dev/stdout may be where the text goes.
+void print_written(const std::string& path, std::string_view what);
+
 /// Throws the same before what takes long, where a file of `kind` would be refused at its end. "" is no path.
 void require_output(const std::string& path, const std::string& kind);
 

@@ -2,7 +2,6 @@
 
 #include "base/files.h"
 #include "base/json.h"
-#include "base/printable.h"
 #include "base/table.h"
 #include "cli/explain_text.h"
 #include "cli/output.h"
@@ -73,7 +72,7 @@ void plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest
   std::string text = plan_text(result, profile, cluster);
   if (output.of_graph) text += row_text(result.best.plan, layers);
   if (explained) text += explain_text(*explained, result.best.plan, layers, cluster);
-  if (!output.tables.empty()) write_output(output.tables, printable(text));
+  if (!output.tables.empty()) write_output(output.tables, printed(text));
   if (output.as_json) {
     Json json = plan_json(result, profile);
     if (explained) json["explanation"] = json::write(*explained);

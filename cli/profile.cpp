@@ -10,6 +10,7 @@
 #include "cli/number_ranges.h"
 #include "cli/output.h"
 #include "cli/output_file.h"
+#include "cli/search_line.h"
 #include "engine/device/accelerators.h"
 #include "engine/run/resolve/devices.h"
 #include "engine/run/resolve/launcher.h"
@@ -106,6 +107,21 @@ std::string left_out_text(const Measurement& measurement) {
       count, measurement.layers.size() - 1);
 }
 
+/// Medians and interquartile ranges.
+std::string link_text(const LinkMeasurement& measured) {
+  const auto share = [](double spread, double median) {
+    return median > 0 ? fmt::format(" (iqr {:.0f} %)", spread / median * 100) : "";
+  };
+  const Link& link = measured.link;
+  return fmt::format("Link over {}: latency {:.2f} us{}, {}/s per direction{}.\n", measured.transport,
+                     link.latency.value * 1e6,
+                     measured.latency_spread ? share(measured.latency_spread->value, link.latency.value) : "",
+                     format_bytes(Bytes{static_cast<std::int64_t>(link.bytes_per_second)}),
+                     measured.bytes_per_second_spread
+                         ? share(*measured.bytes_per_second_spread, link.bytes_per_second)
+                         : "");
+}
+
 std::string profile_text(const Profile& profile) {
   std::string out = heading(profile);
   for (const Measurement& measurement : profile.measurements) {
@@ -120,11 +136,7 @@ std::string profile_text(const Profile& profile) {
       "kept: from forward to backward, without the layer's input and output. transient: the\n"
       "worst moment of forward or backward, above what stays.\n";
   out += left_out_text(profile.measurements.front());
-  if (profile.link) {
-    out += fmt::format("Link over {}: latency {:.2f} us, {}/s per direction.\n", profile.link->transport,
-                       profile.link->link.latency.value * 1e6,
-                       format_bytes(Bytes{static_cast<std::int64_t>(profile.link->link.bytes_per_second)}));
-  }
+  if (profile.link) out += link_text(*profile.link);
   return out;
 }
 
@@ -179,7 +191,7 @@ void write_cluster(const Cluster& cluster, const ProfileArguments& arguments) {
                           format_bytes(Bytes{static_cast<std::int64_t>(level.link.bytes_per_second)}),
                           level.shared_by == SharedBy::child ? ", shared by a machine's ranks" : "");
   }
-  print(fmt::format("The cluster, {}: {}; written to {}, for `plan --cluster`\n", cluster.name, levels,
+  print(fmt::format("The cluster, {}: {};\nwritten to {}, for `plan --cluster`\n", cluster.name, levels,
                     arguments.cluster_file));
 }
 
@@ -224,9 +236,13 @@ void profile_alone(const ProfileArguments& arguments, const RunConfig& config) {
     const EstimateRates rates{*arguments.tflops * kTera, *arguments.memory_gbps * kGiga};
     return show(estimated_profile(config, arguments.config, inputs, rates), arguments);
   }
-  Profile profile = quick_profile(config, arguments.config, inputs, rank_threads(config, std::nullopt),
-                                  prepare_device(config, arguments.config, /*machine_rank=*/0));
   const int threads = rank_threads(config, std::nullopt);
+  Profile profile = [&] {
+    SearchLine line;
+    line.begin("measuring layers: up to 15 s per micro-batch size");
+    return quick_profile(config, arguments.config, inputs, threads,
+                         prepare_device(config, arguments.config, /*machine_rank=*/0));
+  }();
   if (arguments.links) profile.link = measured_local_link(config);
   show(profile, arguments);
   if (!arguments.cluster_file.empty()) {

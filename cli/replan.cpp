@@ -11,6 +11,7 @@
 #include "cli/output_file.h"
 #include "cli/plan_profile.h"
 #include "cli/replan_text.h"
+#include "cli/search_line.h"
 #include "engine/records/metrics/run_paths.h"
 #include "engine/records/report/measured_stages.h"
 #include "engine/records/report/report.h"
@@ -20,7 +21,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 
 namespace stagecraft::cli {
@@ -39,17 +39,22 @@ struct ReplanOptions {
 
 /// The run's config says what it ran on; a copy of a run may be without.
 void note_other_device(const ReplanOptions& options, const Profile& profile) {
-  const std::string config = RunPaths{options.run_dir}.config();
-  if (!std::filesystem::exists(config)) return;
-  const Json json = json::parse_file(config);
-  const bool on_gpus = json.is_object() && json.contains("device") && json["device"] == "cuda";
-  if (const std::string other = other_device(profile, on_gpus); !other.empty()) {
-    note(fmt::format("{}: {}", options.profile, other));
+  try {
+    const std::string config = RunPaths{options.run_dir}.config();
+    if (!is_there(config)) return;
+    const Json json = json::parse_file(config);
+    const bool on_gpus = json.is_object() && json.contains("device") && json["device"] == "cuda";
+    if (const std::string other = other_device(profile, on_gpus); !other.empty())
+      note(fmt::format("{}: {}", options.profile, other));
+  } catch (const InputError& error) {
+    note(fmt::format("{}; so it is not known whether the profile is of the run's kind of device",
+                     error.what()));
   }
 }
 
 void run(const ReplanOptions& options) {
   const RunFiles files = read_run(options.run_dir);
+  for (const std::string& text : files.left_out) note(text + "; its stages count as planned");
   const RunReport report = make_report(files);
   if (report.timeline_steps == 0 || !report.step.measured) {
     throw InputError(
@@ -64,8 +69,12 @@ void run(const ReplanOptions& options) {
   const std::vector<MeasuredStage> measured = measured_stages(report);
   const Profile profile = read_profile(options.profile);
   note_other_device(options, profile);
-  const std::vector<Replanned> answers =
-      stagecraft::replan(files.plan, measured, profile, read_cluster(options.cluster), options.search);
+  const std::vector<Replanned> answers = [&] {
+    SearchLine line;
+    SearchBudget search = options.search;
+    search.progress = [&line](const SearchProgress& progress) { line.show(progress); };
+    return stagecraft::replan(files.plan, measured, profile, read_cluster(options.cluster), search);
+  }();
   const Replanned& chosen = *std::find_if(answers.begin(), answers.end(),
                                           [&](const Replanned& a) { return a.blame == options.attribution; });
   if (!options.output.empty()) {

@@ -44,11 +44,16 @@ std::string measured_text(const RunReport& report, const std::vector<MeasuredSta
   Table table({"stage", "rank", "layers", "F ms", "B ms", "step ms", "over profile"});
   const Replanned& layers = *std::find_if(answers.begin(), answers.end(),
                                           [](const Replanned& a) { return a.blame == Attribution::layers; });
+  const auto time = [](Seconds median) {
+    return median > Seconds{} ? Table::Cell(median) : Table::Cell("-");
+  };
   for (std::size_t s = 0; s < measured.size(); ++s) {
     const StagePlan& stage = running.stages[s];
+    const bool known = measured[s].forward > Seconds{} || measured[s].backward > Seconds{};
     table.row({fmt::format("{}", s), fmt::format("{}", stage.ranks.front().value),
-               fmt::format("{}-{}", stage.first_layer, stage.last_layer - 1), measured[s].forward,
-               measured[s].backward, measured[s].step, signed_percent(layers.factors[s] - 1)});
+               fmt::format("{}-{}", stage.first_layer, stage.last_layer - 1), time(measured[s].forward),
+               time(measured[s].backward), time(measured[s].step),
+               known ? signed_percent(layers.factors[s] - 1) : "-"});
   }
   return fmt::format("Measured, a micro-batch, beside the profile (step: {} measured, {} planned):\n",
                      format_duration(report.step.measured.value()),

@@ -59,6 +59,7 @@ void run(const ReportOptions& options) {
                      RunPaths{options.run_dir}.metrics(), files.broken_lines.size(),
                      files.broken_lines.front()));
   }
+  for (const std::string& text : files.left_out) note(text);
   const RunReport report = make_report(files);
   if (!options.html.empty()) write_output(options.html, page(options.run_dir));
   if (!options.svg.empty()) write_output(options.svg, report_svg(report, files));
@@ -68,6 +69,7 @@ void run(const ReportOptions& options) {
     print(report_text(report));
     if (!options.html.empty())
       print(fmt::format("\n{} has the same with the timeline drawn.\n", options.html));
+    if (!options.svg.empty()) print_written(options.svg, "a picture of the last steps");
   }
 }
 

@@ -1,6 +1,7 @@
 #include "cli/terminal.h"
 
 #include "base/text.h"
+#include "base/wrapped.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -15,6 +16,8 @@ std::string_view variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
+
+constexpr int kProseColumns = 120;
 
 }  // namespace
 
@@ -32,6 +35,13 @@ Terminal standard_output() {
   terminal.columns = std::min(terminal.columns, kMostColumns);
   terminal.colors = terminal.present && variable("NO_COLOR").empty() && variable("TERM") != "dumb";
   return terminal;
+}
+
+std::string for_standard_error(std::string_view text) {
+  winsize size{};
+  if (::isatty(STDERR_FILENO) != 1) return std::string(text);
+  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return wrapped(text, known ? std::min<int>(size.ws_col, kProseColumns) : kProseColumns);
 }
 
 }  // namespace stagecraft::cli

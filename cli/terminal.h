@@ -1,8 +1,9 @@
 #pragma once
 
-// What standard output is connected to.
+// What standard output and standard error are connected to.
 
-#include <cstddef>
+#include <string>
+#include <string_view>
 
 namespace stagecraft::cli {
 
@@ -14,5 +15,9 @@ struct Terminal {
 };
 
 [[nodiscard]] Terminal standard_output();
+
+/// Prose for standard error: wrapped for people where that is a terminal, at 120 columns or where it ends; as it is
+/// elsewhere, a message in one line.
+[[nodiscard]] std::string for_standard_error(std::string_view text);
 
 }  // namespace stagecraft::cli

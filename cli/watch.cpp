@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdint>
 #include <ctime>
 #include <filesystem>
 #include <memory>
@@ -36,9 +37,15 @@ struct WatchOptions {
 
 constexpr std::size_t kMostNamed = 3;
 
-/// One that is not there yet, or has nothing in it, may become one.
-void require_run(const std::string& run_dir) {
-  if (!is_there(run_dir)) return;
+/// What is shown once, now, or waited for.
+enum class Look : std::uint8_t { once, on };
+
+/// One that is not there yet, or has nothing in it, may become one, for who goes on looking.
+void require_run(const std::string& run_dir, Look look) {
+  if (!is_there(run_dir)) {
+    if (look == Look::once) throw InputError({run_dir, ""}, "no such run directory");
+    return;
+  }
   if (!is_folder(run_dir)) throw InputError({run_dir, ""}, "is no folder, and so no run's");
   const RunPaths paths{run_dir};
   for (const std::string& its : {paths.lock(), paths.config(), paths.plan(), paths.metrics(), paths.summary(),
@@ -59,10 +66,10 @@ void require_run(const std::string& run_dir) {
                                  : fmt::format(", such as {}", fmt::join(inside, " "))));
 }
 
-std::vector<RunView> views_of(const std::vector<std::string>& run_dirs) {
+std::vector<RunView> views_of(const std::vector<std::string>& run_dirs, Look look) {
   std::vector<RunView> runs;
   for (const std::string& run_dir : run_dirs) {
-    require_run(run_dir);
+    require_run(run_dir, look);
     runs.emplace_back(run_dir);
   }
   return runs;
@@ -77,9 +84,9 @@ sigset_t block_end_signals() {
   return signals;
 }
 
-void print_document(const WatchOptions& options) {
+void print_once(const WatchOptions& options) {
   constexpr std::size_t kPiece = std::size_t{64} << 20U;
-  std::vector<RunView> runs = views_of(options.run_dirs);
+  std::vector<RunView> runs = views_of(options.run_dirs, Look::once);
   for (RunView& run : runs) {
     while (!run.follow(kPiece)) continue;
   }
@@ -92,13 +99,13 @@ void draw(const WatchOptions& options) {
   constexpr timespec kEvery{1, 0};
   const Terminal terminal = standard_output();
   sigset_t signals = block_end_signals();
-  std::vector<RunView> runs = views_of(options.run_dirs);
+  std::vector<RunView> runs = views_of(options.run_dirs, terminal.present ? Look::on : Look::once);
   for (;;) {
     bool all = true;
     for (RunView& run : runs) all = run.follow(kPiece) && all;
     if (!terminal.present && !all) continue;
     if (terminal.present) print_drawing("\x1b[H\x1b[2J");
-    print(screen_text(document_of(runs, /*live=*/false), terminal.columns));
+    print_document(screen_text(document_of(runs, /*live=*/false), terminal.columns));
     if (terminal.present) print("Ctrl-C ends.\n");
     finish_output();
     if (!terminal.present || sigtimedwait(&signals, nullptr, &kEvery) > 0) return;
@@ -107,7 +114,7 @@ void draw(const WatchOptions& options) {
 
 void serve(const WatchOptions& options) {
   sigset_t signals = block_end_signals();  // before any thread is made, so that none gets them
-  const WatchServer server(views_of(options.run_dirs), options.port);
+  const WatchServer server(views_of(options.run_dirs, Look::on), options.port);
   print(fmt::format(
       "{}\nThe address is for this machine alone, and a key: whoever has it sees the runs. Ctrl-C ends.\n",
       server.address()));
@@ -132,7 +139,7 @@ void add_watch(CLI::App& app) {
   verb->add_flag("--tui", options->tui, "the essentials in this terminal, drawn anew every second")
       ->group("Output");
   verb->callback([options] {
-    if (options->json) return print_document(*options);
+    if (options->json) return print_once(*options);
     options->tui ? draw(*options) : serve(*options);
   });
 }

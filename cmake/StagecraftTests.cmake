@@ -3,8 +3,11 @@
 # Under ctest the property tests draw the same cases each time, so that a change is judged by what it changed; run by hand they draw new
 # ones (CONTRIBUTING.md).
 
-find_package(Catch2 REQUIRED)
-find_package(rapidcheck REQUIRED)
+find_package(Catch2 QUIET)
+find_package(rapidcheck QUIET)
+if(NOT Catch2_FOUND OR NOT rapidcheck_FOUND)
+  message(FATAL_ERROR "The tests need Catch2 and RapidCheck, which scripts/setup.sh installs. -DSTAGECRAFT_TESTS=OFF builds without tests.")
+endif()
 
 # A tag that selects no case must fail: Catch2 2 has to be told, Catch2 3 does so by itself and has no such word.
 set(stagecraft_catch_arguments "")

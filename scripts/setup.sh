@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
 # Installs what building and running Stagecraft needs and is missing, on Debian 12 or 13; elsewhere it says what it looks for.
 #
-#   scripts/setup.sh [--planner-only] [--lint] [--models] [--gpu] [--follow] [--browser] [--docs] [--quiet]
+#   scripts/setup.sh [--planner-only] [--no-tests] [--cpu] [--lint] [--models] [--gpu] [--follow] [--browser] [--docs] [--quiet]
 #
 # Distribution packages come by apt (with sudo only where needed and possible; without it, what PyPI has comes from there and
 # the rest is listed). LibTorch comes by pip into a virtual environment in the cache folder, shared by every clone, unless
-# STAGECRAFT_LIBTORCH points at one. --lint adds what scripts/lint.sh asks, from PyPI, and Google Benchmark; --models what
-# scripts/stagecraft-capture reads models with: safetensors, transformers, peft and the torchvision of that torch, and what runs
-# notebooks; --gpu the Open MPI that scripts/gpu_bundle.sh brings to machines with GPUs; --follow the clients of what
-# scripts/stagecraft-follow sends runs to, for its test; --browser what the page's tests need, Debian's chromium and playwright; --docs
-# what scripts/docs.sh makes the site of docs/ with: mkdocs and Doxygen. A second run takes seconds. Writes nothing into the checkout.
+# STAGECRAFT_LIBTORCH points at one. --no-tests leaves out what only tests need (build with -DSTAGECRAFT_TESTS=OFF then); --cpu
+# takes PyTorch's wheels without CUDA's libraries, which are not on PyPI. --lint adds what scripts/lint.sh asks, from PyPI, and
+# Google Benchmark; --models what scripts/stagecraft-capture reads models with: safetensors, transformers, peft and the torchvision
+# of that torch, and what runs notebooks; --gpu the Open MPI that scripts/gpu_bundle.sh brings to machines with GPUs; --follow the
+# clients of what scripts/stagecraft-follow sends runs to, for its test; --browser what the page's tests need, Debian's chromium
+# and playwright; --docs what scripts/docs.sh makes the site of docs/ with: mkdocs and Doxygen. A second run takes seconds. Writes
+# nothing into the checkout.
 set -euo pipefail
 
 planner_only=0
+tests=1
+cpu=0
 lint=0
 models=0
 gpu=0
@@ -23,6 +27,8 @@ quiet=0
 for argument in "$@"; do
   case "$argument" in
     --planner-only) planner_only=1 ;;
+    --no-tests) tests=0 ;;
+    --cpu) cpu=1 ;;
     --lint) lint=1 ;;
     --models) models=1 ;;
     --gpu) gpu=1 ;;
@@ -31,7 +37,7 @@ for argument in "$@"; do
     --docs) docs=1 ;;
     --quiet) quiet=1 ;;
     -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "setup.sh: unknown argument $argument (--planner-only, --lint, --models, --gpu, --follow, --browser, --docs, --quiet)" >&2; exit 2 ;;
+    *) echo "setup.sh: unknown argument $argument (--planner-only, --no-tests, --cpu, --lint, --models, --gpu, --follow, --browser, --docs, --quiet)" >&2; exit 2 ;;
   esac
 done
 
@@ -43,8 +49,8 @@ say() { [ "$quiet" = 1 ] || echo "setup: $*"; }
 planner_needs=(
   "cmd:g++ g++" "cmd:cmake cmake" "cmd:ninja ninja-build" "cmd:ccache ccache" "cmd:git git"
   "inc:nlohmann/json.hpp nlohmann-json3-dev" "inc:CLI/CLI.hpp libcli11-dev" "inc:fmt/format.h libfmt-dev" "inc:xxhash.h libxxhash-dev"
-  "inc:catch2/catch.hpp|catch2/catch_all.hpp catch2" "inc:rapidcheck.h librapidcheck-dev"
 )
+test_needs=("inc:catch2/catch.hpp|catch2/catch_all.hpp catch2" "inc:rapidcheck.h librapidcheck-dev")
 engine_needs=(
   "cmd:mpirun openmpi-bin" "inc:mpi.h libopenmpi-dev" "inc:zlib.h zlib1g-dev" "inc:spdlog/spdlog.h libspdlog-dev" "cmd:python3 python3" "mod:venv python3-venv" "dev:Python.h python3-dev"
 )
@@ -80,6 +86,7 @@ have() {
 }
 
 needs=("${planner_needs[@]}")
+[ "$tests" = 0 ] || needs+=("${test_needs[@]}")
 [ "$lint" = 0 ] || needs+=("${lint_needs[@]}")
 [ "$planner_only" = 1 ] || needs+=("${engine_needs[@]}")
 [ "$browser" = 0 ] || needs+=("${browser_needs[@]}")
@@ -144,8 +151,12 @@ if [ "${#rest[@]}" -gt 0 ]; then
   exit 2
 fi
 
+# What is asked of pip for torch and torchvision, which is to be of the same build: PyPI has those with CUDA alone.
+if [ -e "$stagecraft_venv/ready" ]; then [ ! -e "$stagecraft_venv/cpu" ] || cpu=1; fi
+build_of_torch="" index=() size="half a minute to 3 minutes, 5 GB"
+if [ "$cpu" = 1 ]; then build_of_torch=+cpu index=(--extra-index-url "$stagecraft_cpu_index") size="without CUDA"; fi
 if [ "$planner_only" = 0 ] && [ -z "${STAGECRAFT_LIBTORCH:-}" ] && ! [ -e "$stagecraft_venv/ready" ]; then
-  say "installing LibTorch (torch==$stagecraft_torch) into $stagecraft_venv (half a minute to 3 minutes, 5 GB)"
+  say "installing LibTorch (torch==$stagecraft_torch$build_of_torch) into $stagecraft_venv ($size)"
   mkdir -p "$(dirname "$stagecraft_venv")"
   # Two clones may set up at once; the second waits for the first.
   exec 9> "$stagecraft_venv.lock"
@@ -153,18 +164,20 @@ if [ "$planner_only" = 0 ] && [ -z "${STAGECRAFT_LIBTORCH:-}" ] && ! [ -e "$stag
   if ! [ -e "$stagecraft_venv/ready" ]; then
     python3 -m venv "$stagecraft_venv"
     # Python compiles what it loads when it first does; compiling all 10,000 files takes longer than that.
-    "$stagecraft_venv/bin/pip" install -q --no-compile "torch==$stagecraft_torch" numpy
+    "$stagecraft_venv/bin/pip" install -q --no-compile "${index[@]}" "torch==$stagecraft_torch$build_of_torch" numpy ||
+      { [ "$cpu" = 0 ] || echo "setup: no torch==$stagecraft_torch+cpu from $stagecraft_cpu_index: without --cpu it comes from PyPI" >&2; exit 2; }
+    [ "$cpu" = 0 ] || : > "$stagecraft_venv/cpu"
     touch "$stagecraft_venv/ready"
   fi
 fi
-if [ "$planner_only" = 0 ] && [ -x "$stagecraft_venv/bin/pip" ] && ! [ -e "$stagecraft_venv/pytest-$stagecraft_pytest" ]; then
+if [ "$tests" = 1 ] && [ "$planner_only" = 0 ] && [ -x "$stagecraft_venv/bin/pip" ] && ! [ -e "$stagecraft_venv/pytest-$stagecraft_pytest" ]; then
   say "installing pytest $stagecraft_pytest into $stagecraft_venv (seconds)"
   "$stagecraft_venv/bin/pip" install -q --no-compile "pytest==$stagecraft_pytest"
   touch "$stagecraft_venv/pytest-$stagecraft_pytest"
 fi
 if [ "$models" = 1 ] && [ -x "$stagecraft_venv/bin/pip" ] && ! "$stagecraft_venv/bin/python" -c "import safetensors, transformers, torchvision, peft" 2> /dev/null; then
   say "installing safetensors, transformers, peft and torchvision into $stagecraft_venv (about half a minute)"
-  "$stagecraft_venv/bin/pip" install -q --no-compile safetensors transformers "peft==$stagecraft_peft" "torchvision==$stagecraft_torchvision" "torch==$stagecraft_torch"
+  "$stagecraft_venv/bin/pip" install -q --no-compile "${index[@]}" safetensors transformers "peft==$stagecraft_peft" "torchvision==$stagecraft_torchvision$build_of_torch" "torch==$stagecraft_torch$build_of_torch"
 fi
 if [ "$models" = 1 ] && [ -x "$stagecraft_venv/bin/pip" ] && ! [ -e "$stagecraft_venv/${stagecraft_notebooks[0]}" ]; then
   say "installing ${stagecraft_notebooks[*]} into $stagecraft_venv (seconds)"

@@ -176,6 +176,17 @@ void add_line(std::string& text, const std::string& line) {
   text += text.empty() || line.empty() ? line : "\n" + line;
 }
 
+/// Errors name the key behind which the wrong file lies.
+std::shared_ptr<const ModelFolder> read_folder(const CapturedConfig& config, const InputPlace& place) {
+  try {
+    return config.reader.read(config.path, config.weights, config.compiled.value_or(UseCompiled::off));
+  } catch (const InputError& error) {
+    const std::string_view said = error.what();
+    const bool of_weights = !config.weights.empty() && said.starts_with(config.weights);
+    throw InputError(json::detail::child(place, of_weights ? "weights" : "path"), said);
+  }
+}
+
 }  // namespace
 
 void describe(Fields& f, CapturedConfig::FieldSource& s) {
@@ -197,14 +208,13 @@ void describe(Fields& f, CapturedConfig& c) {
 LayerList expand(const CapturedConfig& config, const ModelSite& site) {
   const InputPlace path_place = json::detail::child(site.place, "path");
   require_there(config.path, path_place);
-  if (!is_model_folder(config.path)) {
+  if (!read_at_key(path_place, [&] { return is_model_folder(config.path); })) {
     throw InputError(path_place,
                      fmt::format("{} is {}; a model folder is needed here, which stagecraft-capture makes",
                                  config.path, kind_at(config.path)));
   }
   if (!config.weights.empty()) require_there(config.weights, json::detail::child(site.place, "weights"));
-  const auto folder =
-      config.reader.read(config.path, config.weights, config.compiled.value_or(UseCompiled::off));
+  const auto folder = read_folder(config, site.place);
   if (!takes(folder->input, site.sample)) {
     throw InputError(
         {site.place.file, site.place.pointer + "/path"},

@@ -193,11 +193,18 @@ void describe(auto& v, TiedWeight& t) {
 struct LinkMeasurement {
   std::string transport;  ///< "local", "mpi", "nccl"
   Link link;
+  std::optional<Seconds> latency_spread{};  ///< interquartile range over rounds; absent: not known
+  std::optional<double> bytes_per_second_spread{};
 };
 
 void describe(auto& v, LinkMeasurement& l) {
   v.required("transport", l.transport, "what the link was measured over");
   describe(v, l.link);
+  v.optional("latency_spread_ms", l.latency_spread,
+             "interquartile range of the rounds that latency_ms is the median of, ms; absent: not known",
+             kDuration);
+  v.optional("bytes_per_second_spread", l.bytes_per_second_spread,
+             "the same of bytes_per_second; absent: not known", json::at_least(0));
 }
 
 struct Profile {

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import CaptureError, InputError
 from .structure import structure_of
+from .telling import phase
 
 if TYPE_CHECKING:
     import torch
@@ -117,7 +118,7 @@ def _capture(module: torch.nn.Module, fields: Mapping[str, torch.Tensor], choice
 
     try:
         require_known_torch()
-        with _as_before(module):
+        with _as_before(module), phase(f"capturing the module, a {type(module).__name__}"):
             return _captured(module, fields, choices, path)
     except (Refused, ToolRefused) as error:
         raise CaptureError(str(error)) from error

@@ -22,6 +22,7 @@ from .launch import Ranks, close_at_the_end, ranks_of_this_start
 from .optimizers import Optimizer
 from .prepared import Prepared, inside, merged, prepared_of, rates_of
 from .steps import Step, begun, step_of, went_well
+from .telling import phase
 
 if TYPE_CHECKING:
     import torch
@@ -62,9 +63,15 @@ class Pipeline:
         self._to_log: list[Step] = []
         self._aliases, self._others = dict(aliases or {}), dict(others or {})
         self._ranks = ranks
-        self._session = _engine.Session(
-            json.dumps(config), dict(first), checkpoint, ranks.name, ranks.machine_rank, ranks.machine_world
-        )
+        with phase("measuring layers, planning and proving"):
+            self._session = _engine.Session(
+                json.dumps(config),
+                dict(first),
+                checkpoint,
+                ranks.name,
+                ranks.machine_rank,
+                ranks.machine_world,
+            )
         close_at_the_end(self)
         if not self._aliases:
             self._aliases = {name: name for name in self._session.state_names()}

@@ -11,6 +11,7 @@ from stagecraft_planner import Profile
 from . import captured, checks
 from .optimizers import Optimizer
 from .prepared import merged, prepared_of
+from .telling import phase
 
 if TYPE_CHECKING:
     import torch
@@ -54,4 +55,5 @@ def profile(
         cache=cache,
     )
     made = merged(prepared.config | {"train_steps": 1}, checks.keys_of_a_config(config))
-    return Profile.from_json(_engine.profile(json.dumps(made), dict(prepared.fields)))
+    with phase("measuring layers"):
+        return Profile.from_json(_engine.profile(json.dumps(made), dict(prepared.fields)))

@@ -11,6 +11,7 @@ from stagecraft_tools.console import Stopped, add_traceback, first_line, run
 from stagecraft_tools.refusal import Refused
 
 from .follower import Follower, Options
+from .run_directory import RunDirectory
 from .target import About, Target
 
 TOOL = "stagecraft-follow"
@@ -106,7 +107,12 @@ def options_of(given: argparse.Namespace) -> Options:
     target = target_class(given.to)
     if given.at and not target.takes_at:
         raise Refused(f"--at {given.at}: {given.to}'s own variables say where it goes; leave --at out")
-    run_dir = os.path.abspath(given.run_dir)
+    directory = RunDirectory(given.run_dir)
+    if why := directory.foreign():
+        raise Refused(f"{given.run_dir}: {why}")
+    if not directory.is_there():
+        print(f"{TOOL}: {given.run_dir}: no run is there yet; it is waited for", file=sys.stderr)
+    run_dir = directory.path
     at = given.at or target.default_at.format(run_dir=run_dir)
     if given.to == "tensorboard":
         at = os.path.abspath(at)

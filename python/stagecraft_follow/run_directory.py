@@ -6,6 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 MARK = "Stagecraft run."
+RECORDS = (
+    "config.json",
+    "plan.json",
+    "exit.json",
+    "logs",
+    "live",
+    "checkpoints",
+)  # beside those of is_there()
+FOLLOWED = {"follow", "tensorboard"}  # what following leaves
 STOPPED = 75  # the exit code of a run that a signal stopped
 
 
@@ -43,6 +52,25 @@ class RunDirectory:
     def is_there(self) -> bool:
         """Whether a run has made the folder its own. Nothing may be written there before."""
         return any(os.path.exists(self.file(name)) for name in (".lock", "metrics.jsonl", "summary.json"))
+
+    def foreign(self) -> str:
+        """Why this can be no run's directory; "" where it is one, or may become one."""
+        if not os.path.exists(self.path):
+            return ""
+        if not os.path.isdir(self.path):
+            return "is no folder, and so no run's"
+        try:
+            inside = sorted(os.listdir(self.path))
+        except OSError as error:
+            return f"cannot be read: {error.strerror}"
+        if self.is_there() or any(name in RECORDS for name in inside) or not set(inside) - FOLLOWED:
+            return ""
+        runs = [name for name in inside if os.path.exists(self.file(f"{name}/plan.json"))][:3]
+        such = ", ".join(self.file(name) for name in runs) or "as a config's run_dir names it"
+        return (
+            "is a folder with nothing of a run in it; expected a run directory, "
+            f"{'such as ' if runs else ''}{such}"
+        )
 
     def document(self, name: str) -> dict[str, Any]:
         """A JSON object of the directory; {} where there is none yet."""

@@ -50,10 +50,17 @@ def parse(text: str, name: str) -> Any:
         return json.loads(text, parse_float=Number, parse_constant=refuse, object_pairs_hook=entries)
     except json.JSONDecodeError as error:
         raise InputError(
-            f"{name}: not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}"
+            f"{name}: not valid JSON: line {error.lineno}, column {error.colno}:"
+            f" found {_found(text, error.pos)}; {error.msg[0].lower()}{error.msg[1:]}"
         ) from None
     except RecursionError:
         raise InputError(f"{name}: is nested too deep") from None
+
+
+def _found(text: str, at: int) -> str:
+    """What stands there: a word, or a character."""
+    word = re.match(r"\w{1,40}|.", text[at:], re.DOTALL)
+    return json.dumps(word[0], ensure_ascii=False) if word else "the end of the text"
 
 
 def dump(value: Any) -> str:

@@ -118,6 +118,8 @@ class LinkMeasurement:
     transport: str
     latency_ms: float
     bytes_per_second: float
+    latency_spread_ms: float | None = None  # interquartile ranges
+    bytes_per_second_spread: float | None = None
 
 
 Numbers = float | Sequence[float]

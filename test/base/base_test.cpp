@@ -396,6 +396,13 @@ TEST_CASE("control characters are shown, and text stays text", "[base]") {
   CHECK(Json::parse(text) == json);
 }
 
+TEST_CASE("a path that cannot be looked at is the user's, and named", "[base]") {
+  const Failure failure = failure_of(std::make_exception_ptr(std::filesystem::filesystem_error(
+      "status", "runs/a", std::make_error_code(std::errc::too_many_symbolic_link_levels))));
+  CHECK(failure.code == exit_code::kInput);
+  CHECK(failure.message == "runs/a: Too many levels of symbolic links");
+}
+
 TEST_CASE("a thread that cannot be started is a limit that is too low, said in words", "[base]") {
   const Failure failure = failure_of(std::make_exception_ptr(
       std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again))));

@@ -5,6 +5,8 @@
 #include "test/support/scratch_folder.h"
 #include "test/support/simulated_disk.h"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <fcntl.h>
 #include <filesystem>
@@ -239,6 +241,15 @@ TEST_CASE("a pipe is read while somebody writes, and blocks nobody otherwise", "
   CHECK(complaint([&] { (void)json::parse_file(pipe); }) == pipe + ": is empty; expected a JSON document");
   CHECK(complaint([&] { write_file_atomically(pipe, "x"); }) ==
         pipe + ": cannot be written: nobody has this pipe open for reading");
+  // As /dev/stdout is where a command stands before a "|": a link in /proc to what has no name.
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  write_file_atomically(fmt::format("/proc/self/fd/{}", ends[1]), "through");
+  char said[8] = {};
+  CHECK(::read(ends[0], said, 7) == 7);
+  CHECK(std::string(said) == "through");
+  ::close(ends[0]);
+  ::close(ends[1]);
 }
 
 TEST_CASE("an empty file is told from one that is missing", "[files]") {

@@ -41,7 +41,10 @@ TEST_CASE("profile measures a config's model and writes what plan reads", "[prof
   CHECK(says(result.out, "micro-batches of 4 samples"));
   CHECK(says(result.out, "loss"));
   CHECK(says(result.out, "Link over local"));
+  CHECK(says(result.out.substr(result.out.find("Link over")), " (iqr "));
   const Json json = stagecraft::json::parse_file(path);
+  CHECK(json["link"]["latency_spread_ms"].get<double>() > 0);
+  CHECK(json["link"]["bytes_per_second_spread"].get<double>() > 0);
   CHECK(json["repeats"] == 3);
   CHECK(json["optimizer_bytes_per_parameter_byte"] == 2.0);
   const std::string cluster = STAGECRAFT_TEST_DATA "/../../configs/clusters/laptop.json";

@@ -85,6 +85,39 @@ TEST_CASE("a captured model that is not there or not whole is refused", "[train_
   config = captured_run(folder, "tiny", {{"stages", 1}});
   config["bf16"] = {{"enabled", true}};
   check_refused(train(folder, config), 2, "captured in other types");
+  // Each of its files, removed or cut short, is named behind the key that named the folder.
+  namespace fs = std::filesystem;
+  const std::string copy = folder.path("model");
+  config = captured_run(folder, "dropout", {{"stages", 1}});
+  config["model"]["path"] = copy;
+  int files = 0;
+  const auto fresh = [&] {
+    fs::remove_all(copy);
+    fs::copy(STAGECRAFT_CAPTURED_MODELS "/dropout", copy, fs::copy_options::recursive);
+  };
+  fresh();
+  for (const auto& entry : fs::recursive_directory_iterator(STAGECRAFT_CAPTURED_MODELS "/dropout")) {
+    if (!entry.is_regular_file()) continue;
+    ++files;
+    const std::string file = copy + "/" + fs::relative(entry, STAGECRAFT_CAPTURED_MODELS "/dropout").string();
+    CAPTURE(file);
+    if (file.ends_with("/weights.safetensors")) {  // a folder may be without; a config names others then
+      fs::resize_file(file, 9);
+      check_refused(train(folder, config), 2, "run.json: /model/path: " + file + ": ");
+    } else if (!file.ends_with("/manifest.json")) {
+      fs::remove(file);
+      check_refused(train(folder, config), 2, "run.json: /model/path: " + file + ": ");
+      folder.write(fs::relative(file, folder.path("")).string(), "{");
+      check_refused(train(folder, config), 2, "run.json: /model/path: " + file + ": ");
+    } else {
+      folder.write(fs::relative(file, folder.path("")).string(), "{\"format\": 1,}");
+      check_refused(train(folder, config), 2, "run.json: /model/path: ");
+    }
+    fresh();
+  }
+  CHECK(files >= 4);
+  config["model"]["weights"] = folder.write("others.safetensors", "none");
+  check_refused(train(folder, config), 2, "run.json: /model/weights: " + folder.path("others.safetensors"));
 }
 
 }  // namespace stagecraft::test

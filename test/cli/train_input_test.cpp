@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -103,6 +104,79 @@ TEST_CASE("a file or folder of another kind is called by what it is, wherever it
       CHECK(says(result.err, "is a " + kind));
       CHECK(std::ranges::count(result.err, '\n') == 1);
     }
+  }
+}
+
+TEST_CASE("broken JSON is told by line, column and what was expected, whoever reads it", "[train_input]") {
+  const ScratchFolder folder;
+  Json config = tiny_run(folder);
+  config["train_steps"] = 1;
+  REQUIRE(train(folder, config).code == 0);
+  const std::string run = folder.path("run"), profile = run + "/profile.json";
+  const std::string cluster = STAGECRAFT_TEST_DATA "/../../configs/clusters/laptop.json";
+  const std::string path = folder.write("whole.json", config.dump());
+  const std::string other = "run_dir=" + folder.path("other");
+  const std::string model = folder.path("model");
+  fs::copy(STAGECRAFT_TEST_DATA "/captured/tiny", model);
+  fs::copy(STAGECRAFT_TEST_DATA "/captured/tiny/graphs", model + "/graphs");
+  const std::string broken = folder.path("broken.json");
+  const std::string captured = fmt::format(R"(model={{"family": "captured", "path": "{}"}})", model);
+  /// Where the file lies, and who reads it.
+  const std::vector<std::pair<std::string, std::vector<std::string>>> readers{
+      {broken, {"train", broken}},
+      {broken, {"profile", broken}},
+      {broken, {"plan", broken}},
+      {broken, {"check-layers", broken}},
+      {broken, {"train", path, "--set", other, "--plan", broken}},
+      {broken, {"train", path, "--set", other, "--set", "pipeline={\"plan\": \"" + broken + "\"}"}},
+      {broken, {"train", path, "--set", other, "--set", "cluster=" + broken}},
+      {broken, {"plan", "--profile", broken, "--cluster", cluster}},
+      {broken, {"plan", "--profile", profile, "--cluster", broken}},
+      {broken, {"compare", "--profile", broken, "--cluster", cluster}},
+      {broken, {"explain", "--profile", profile, "--cluster", broken}},
+      {broken, {"replan", run, "--profile", broken, "--cluster", cluster}},
+      {broken, {"replan", run, "--profile", profile, "--cluster", broken}},
+      {broken, {"optimize-pipedream", "--profile", profile, "--cluster", broken}},
+      {broken, {"check", broken}},
+      {broken, {"simulate", broken}},
+      {broken, {"convert", broken}},
+      {broken, {"compare", broken}},
+      {broken, {"convert", run + "/plan.json", "--to", "megatron", "--profile", broken}},
+      {model + "/manifest.json", {"train", path, "--set", other, "--set", captured}},
+      {run + "/summary.json", {"report", run}},
+      {run + "/timeline.json", {"report", run}},
+      {run + "/plan.json", {"report", run}},
+      {run + "/checkpoints/step-00000001/manifest.json", {"train", path, "--resume"}},
+  };
+  const std::vector<std::pair<std::string, std::string>> slips{
+      {"{\n  \"stages\": 2,\n}\n",
+       "line 3, column 1: found \"}\" behind a comma; expected a key in double quotes: is the comma one too "
+       "many?"},
+      {"{\n  \"stages\": [2\n}\n",
+       "line 3, column 1: found \"}\"; expected \",\" or \"]\", as \"[\" at line 2, column 13 was begun"},
+      {"{\n  \"stages\": 2  # two\n}\n",
+       "line 2, column 16: found \"#\"; expected a comment to begin with \"//\""},
+      {"{\"stages\": NaN}",
+       "line 1, column 12: found \"NaN\"; expected the value of \"stages\": JSON has finite numbers"},
+      {"{\"stages\": 2", "line 1, column 13: found the end of the text; expected \",\" or \"}\""},
+      {std::string("{\x00\x01", 3), "line 1, column 2: found the byte 0x00; expected a key"},
+      {"", "empty"},
+      {"\n", "empty"},
+  };
+  for (const auto& [file, words] : readers) {
+    const std::string before = fs::exists(file) ? read_text_file(file) : "";
+    for (const auto& [text, said] : slips) {
+      CAPTURE(words, file, text);
+      std::ofstream(file, std::ios::binary) << text;
+      const CommandResult result = stagecraft(words);
+      INFO(result.err);
+      CHECK(result.code == 2);
+      CHECK(says(result.err,
+                 file + ": " + (said == "empty" ? "is empty; expected a" : "not valid JSON: " + said)));
+      CHECK_FALSE(says(result.err, "exception"));
+      CHECK(std::ranges::count(result.err, '\n') == 1);
+    }
+    std::ofstream(file, std::ios::binary) << before;
   }
 }
 

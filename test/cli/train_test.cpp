@@ -130,4 +130,23 @@ TEST_CASE("report of what is no run exits 2", "[train]") {
   check_refused(stagecraft({"report", folder.path("")}), 2, "is a folder; a run directory is needed here");
 }
 
+TEST_CASE("a plan that no longer fits is made again, and the note says nothing else to do", "[train]") {
+  const ScratchFolder folder;
+  Json config = tiny_run(folder);
+  REQUIRE(train(folder, config).code == 0);
+  config["train_steps"] = 5;
+  config["pipeline"] = {{"stages", 1}};
+  const CommandResult resumed = train(folder, config, {"--resume"});
+  INFO(resumed.err);
+  CHECK(resumed.code == 0);
+  CHECK(says(resumed.err, "run.json: /pipeline/stages: 1, but the plan " + folder.path("run/plan.json") +
+                              " has 2: the run is planned again"));
+  CHECK_FALSE(says(resumed.err, "leave it out"));
+  // Of a plan that is asked for, it says both.
+  check_refused(train(folder, config,
+                      {"--set", "run_dir=" + folder.path("new"), "--set", "pipeline.stages=2", "--plan",
+                       folder.path("run/plan.json")}),
+                2, "has 1; leave it out, or make another plan");
+}
+
 }  // namespace stagecraft::test

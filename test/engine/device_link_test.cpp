@@ -44,7 +44,7 @@ TEST_CASE("a link is probed over the transport of a run and between devices' mem
     return std::make_unique<transport::NcclTransport>(std::move(hosts), device, device, probe_wiring());
   };
   for (const Wrap& wrap : {nccl, Wrap(direct)}) {  // staged: below
-    std::vector<Link> links(2);
+    std::vector<ProbedLink> links(2);
     run_on_devices(2, wrap, [&](Transport& transport) {
       OnDeviceOnly watched(transport);
       links[transport.rank().index()] = probe_link(watched, fake_accelerator());
@@ -53,8 +53,10 @@ TEST_CASE("a link is probed over the transport of a run and between devices' mem
     CHECK(links[0].latency < Seconds{0.1});
     CHECK(links[0].bytes_per_second > 1e6);
     CHECK(links[0].bytes_per_second < 1e13);
-    for (const Link& link : links) {
+    for (const ProbedLink& link : links) {
       CHECK(link.latency == links[0].latency);
+      CHECK(link.latency_spread == links[0].latency_spread);
+      CHECK(link.bytes_per_second_spread == links[0].bytes_per_second_spread);
       CHECK(link.bytes_per_second == links[0].bytes_per_second);
     }
   }
@@ -65,12 +67,12 @@ TEST_CASE("several links are probed at once, and all ranks hear of all", "[devic
   const Wrap nccl = [&](std::unique_ptr<Transport> hosts, std::shared_ptr<FakeDevice> device) {
     return std::make_unique<transport::NcclTransport>(std::move(hosts), device, device, probe_wiring(pairs));
   };
-  std::vector<std::vector<Link>> links(4);
+  std::vector<std::vector<ProbedLink>> links(4);
   run_on_devices(4, nccl, [&](Transport& transport) {
     OnDeviceOnly watched(transport);
     links[transport.rank().index()] = probe_links(watched, fake_accelerator(), pairs);
   });
-  for (const std::vector<Link>& heard : links) {
+  for (const std::vector<ProbedLink>& heard : links) {
     REQUIRE(heard.size() == 2);
     for (std::size_t pair = 0; pair < 2; ++pair) {
       CHECK(heard[pair].bytes_per_second == links[0][pair].bytes_per_second);

@@ -7,6 +7,8 @@
 #include "test/engine/trainer_cases.h"
 #include "test/support/catch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <string>
@@ -277,6 +279,13 @@ TEST_CASE("what a resume may change is said with each refusal, changed as allowe
   CHECK(says(run.complaint(true, {"train_steps=5", momentum}, {"optimizer.params"}), "keeps other tensors"));
   CHECK(read_text_file(run.dir() + "/config.json") == before);
   CHECK(says(run.complaint(true, slower, {"optimiser.params"}), "did you mean \"optimizer.params\""));
+  // A key that nobody has allows nothing.
+  CHECK(says(run.complaint(true, slower, {"optimizer.params.lrr"}),
+             "--allow optimizer.params.lrr: neither this config nor the checkpoint has such a key; did you "
+             "mean \"lr\"?"));
+  for (const char* key : {"optimizer.params.lr.x", "optimizer.groups.7", "optimizer.groups.x", "data.",
+                          "scheduler.parms", "loss.tpye"})
+    CHECK(says(run.complaint(true, slower, {key}), fmt::format("--allow {}: neither", key)));
 
   (void)run.train(true, slower, {"optimizer.params"});
   // The last record is the validation's.

@@ -14,8 +14,10 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace stagecraft {
@@ -196,6 +198,10 @@ TEST_CASE("how a run is follows from what it left", "[view]") {
     const Json failed = run.look()["progress"];
     CHECK(failed["phase"] == "failed");
     CHECK(failed["words"] == "rank 1, step 41: no room");
+    for (const char* damaged : {"", "{", "[1]", R"({"rank": "x"})"}) {
+      run.write("exit.json", damaged);
+      CHECK(phase(run) == "failed");
+    }
     run.write("exit.json", R"({"rank": 1, "action": "", "message": "by TERM", "code": 75})");
     CHECK(phase(run) == "stopped");
     std::filesystem::remove(run.root + "/exit.json");
@@ -222,6 +228,21 @@ TEST_CASE("sessions and checkpoints come from the log of rank 0", "[view]") {
   const Json marks = run.look()["marks"];
   CHECK(marks["restarts"] == Json({20}));
   CHECK(marks["checkpoints"] == Json::array({Json::array({20, false}), Json::array({40, true})}));
+}
+
+TEST_CASE("a process that has ended is gone, though its parent has not asked how", "[view]") {
+  Made run;
+  run.copy_plan();
+  run.write("metrics.jsonl", lines(1, 3));
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  siginfo_t ended;
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT) == 0);  // and stays a zombie
+  run.hold(child);
+  CHECK(::kill(child, 0) == 0);
+  CHECK(run.look()["progress"]["phase"] == "killed");
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  CHECK(run.look()["progress"]["phase"] == "killed");
 }
 
 TEST_CASE("plan, report and timelines are told once per version", "[view]") {
@@ -287,10 +308,29 @@ TEST_CASE("what ranks write while a run goes is shown when all have it, and unti
   CHECK(run.look()["version"] == version);
   write(0, 12);
   CHECK(run.look()["measured"]["shares"]["steps"] == Json({3}));
-  run.write("live/rank-1.json", "{\"rank\": 1, \"trace");  // not ours, and not whole
-  CHECK(run.look()["measured"]["shares"]["steps"] == Json({3}));
+  CHECK(run.look()["remarks"].empty());
+  // One that is cut short is left out, and the others are shown.
+  run.write("live/rank-1.json", "{\"rank\": 1, \"trace");
+  const Json without = run.look();
+  CHECK(without["measured"]["shares"]["steps"] == Json({13}));
+  CHECK(without["measured"]["timeline"]["events"].size() == 1);
+  CHECK(without["remarks"] ==
+        Json({fmt::format(
+            "the last steps of rank 1 are left out: {}/live/rank-1.json: not valid JSON: line 1, "
+            "column 13: the text that begins here has no end; expected a double quote in the same line",
+            run.root)}));
+  CHECK(without["report"]["memory"][0]["measured_bytes"] == 1012);
+  CHECK(without["report"]["memory"][1]["measured_bytes"].is_null());
+  CHECK(without["report"]["stage_times"][1]["forward"]["measured_ms"].is_null());
+  CHECK(without["report"]["core_shares"] == Json({0.5, 0.0}));
+  run.write("live/rank-0.json", "{}");
+  CHECK(run.look()["remarks"].size() == 2);
+  CHECK(run.look()["measured"]["shares"]["steps"] == Json({13}));  // older ones are better than none
+  run.write("live/rank-0.json", record(0, 12).dump());
   write(1, 12);
   CHECK(run.look()["measured"]["shares"]["steps"] == Json({13}));
+  CHECK(run.look()["measured"]["timeline"]["events"].size() == 2);
+  CHECK(run.look()["remarks"].empty());
   CHECK(run.look()["version"] > version);
   // Hostile ones are passed over.
   for (const char* text : {"", "[]", "{}", R"({"rank": -1})", R"({"rank": 99999999999})", R"({"rank": "1"})",
@@ -301,7 +341,11 @@ TEST_CASE("what ranks write while a run goes is shown when all have it, and unti
                            R"({"rank": 1, "name": "", "boot": "", "origin_s": 0, "meetings_s": [],
                                "peak_bytes": 1, "core_share": 1e99, "trace": {"traceEvents": []}})"}) {
     run.write("live/rank-1.json", text);
-    CHECK(run.look()["measured"]["shares"]["steps"] == Json({13}));
+    const Json seen = run.look();
+    CHECK(seen["measured"]["shares"]["steps"] == Json({13}));
+    REQUIRE(seen["remarks"].size() == 1);
+    CHECK(seen["remarks"][0].get<std::string>().starts_with("the last steps of rank 1 are left out: "));
+    CHECK(seen.dump().find("json.exception") == std::string::npos);
   }
 }
 
@@ -373,11 +417,20 @@ TEST_CASE("the page has what all ranks have of the run's time, as wide as the wi
   CHECK(over["ms"][0][0][0] == 2.0);
   CHECK(over["ms"][0][1][0] == 4.0);
   CHECK(over["window_ms"][0] == 10.0);
-  // Hostile ones are passed over.
+  // Another version's says nothing.
+  run.write("shares/rank-1.json", R"({"width": 1, "styles": [], "entries": [[0, 1]]})");
+  CHECK(look_again().is_null());
+  // Damaged and hostile ones are left out.
   for (const char* text : {"", "[]", "{}", R"({"width": 3, "styles": [], "entries": []})", R"({"width": -1})",
-                           R"({"width": 1e30})", R"({"width": 1, "styles": [], "entries": [[0, 1]]})"}) {
+                           R"({"width": 1e30})"}) {
     run.write("shares/rank-1.json", text);
-    CHECK(look_again().is_null());
+    const Json left = look_again();
+    CHECK(left["steps"] == Json({2, 12, 22, 32}));
+    CHECK(left["ms"][0][0][0] == 2.0);
+    CHECK(left["ms"][0][1][0] == 0.0);
+    const Json remarks = run.look()["remarks"];
+    REQUIRE(remarks.size() == 1);
+    CHECK(remarks[0].get<std::string>().starts_with("the time of rank 1 over the whole run is left out: "));
   }
   Json hostile = wide.json();
   for (const Json& row : {Json({0, 0}), Json({-1, 1}), Json({0, 1, 1e300})}) {

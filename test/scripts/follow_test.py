@@ -390,7 +390,16 @@ def run_command(*arguments, **environment):
 
 
 def test_what_is_refused(finished, scratch):
+    (scratch / "runs/one").mkdir(parents=True)
+    (scratch / "runs/one/plan.json").write_text("{}")
     for arguments, code, text in [
+        ([finished / "metrics.jsonl", "--to", "otlp"], 2, "metrics.jsonl: is no folder, and so no run's"),
+        (["runs", "--to", "otlp"], 2, f"expected a run directory, such as {scratch}/runs/one"),
+        (
+            ["/proc", "--to", "otlp"],
+            2,
+            "/proc: is a folder with nothing of a run in it; expected a run directory",
+        ),
         (["none", "--to", "otlp", "--patience", "0"], 2, "none: is no run directory"),
         ([finished, "--to", "visdom"], 2, "invalid choice: 'visdom'"),
         ([finished, "--to", "wandb", "--at", "x"], 2, "--at x: wandb's own variables say where it goes"),

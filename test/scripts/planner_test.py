@@ -425,7 +425,8 @@ WRONG = {
         'cluster.json: /levels/0: "link" is missing',
     ),
     """sp.Cluster.from_json('{"name": "", "name": ""}')""": (sp.InputError, 'key "name" appears twice'),
-    "sp.Profile.from_json('{')": (sp.InputError, "profile.json: not valid JSON: line 1, column 2"),
+    "sp.Profile.from_json('{')": (sp.InputError, "not valid JSON: line 1, column 2: found the end"),
+    """sp.Profile.from_json('{"a": nul}')""": (sp.InputError, 'column 7: found "nul"; expecting value'),
     "sp.Profile.of_layers([1.0, 2.0], parameter_bytes=[1])": (sp.InputError, "parameter_bytes: expected one"),
     "sp.Profile.of_layers([1.0], backward_ms=1, backward_input_ms=1)": (sp.InputError, "of both halves"),
 }

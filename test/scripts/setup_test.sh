@@ -44,7 +44,7 @@ STAND_IN
 cat > "$work/pip" << STAND_IN
 #!/bin/sh
 echo "\$@" >> "$work/pip.log"
-for wheel; do : > "\${0%/*}/\${wheel%%=*}" && chmod +x "\${0%/*}/\${wheel%%=*}"; done
+for wheel; do case "\$wheel" in */*) continue ;; esac; : > "\${0%/*}/\${wheel%%=*}" && chmod +x "\${0%/*}/\${wheel%%=*}"; done
 STAND_IN
 chmod +x "$work/pip"
 ln -s "$(type -P cp)" "$(type -P chmod)" "$work/bin/"
@@ -68,6 +68,22 @@ for unknown in 2.1 2.13 2.11.9 3 torch; do STAGECRAFT_TORCH=$unknown expect "tor
 expect "second run" 0 "setup: ready"
 [ "$(wc -l < "$work/out")" = 1 ] || complain "second run: did something"
 [ ! -s "$work/pip.log" ] || complain "second run: pip $(cat "$work/pip.log")"
+
+# Without what only tests need, and with PyTorch's wheels for CPUs: of torch and torchvision alike, also when asked for later.
+rm -r "$XDG_CACHE_HOME"
+: > "$work/pip.log"
+read -r torch torchvision < <(grep '^[0-9]' "$source/python/stagecraft_tools/torch_versions.txt")
+expect "CPU" 0 "torch==$torch+cpu" --cpu --no-tests
+grep -q -- "--extra-index-url https://download.pytorch.org/whl/cpu torch==$torch+cpu numpy" "$work/pip.log" || complain "CPU: pip was asked for $(cat "$work/pip.log")"
+! grep -q pytest "$work/pip.log" || complain "no tests: pip was asked for $(cat "$work/pip.log")"
+: > "$work/pip.log"
+expect "CPU, models later" 0 "setup: ready" --models
+[ "$(grep -o "torch[a-z]*==[^ ]*" "$work/pip.log" | tr '\n' ' ')" = "torchvision==$torchvision+cpu torch==$torch+cpu " ] || complain "CPU, models later: pip was asked for $(cat "$work/pip.log")"
+rm -r "$XDG_CACHE_HOME"
+sed -i '1a case "$*" in *+cpu*) exit 1 ;; esac' "$work/pip"
+expect "CPU, no such index" 2 "no torch==$torch+cpu from https://download.pytorch.org/whl/cpu: without --cpu it comes from PyPI" --cpu
+sed -i '2d' "$work/pip"
+[ ! -e "$XDG_CACHE_HOME/stagecraft/venv-torch-$torch/ready" ] || complain "CPU, no such index: called ready"
 
 # With sudo, which hands no variables on. LLVM's tools are never asked of apt.
 rm -r "$XDG_CACHE_HOME"

@@ -1,8 +1,11 @@
 #include "engine/records/report/rank_record.h"
 
 #include "base/error.h"
+#include "base/files.h"
 #include "engine/records/report/clock_line.h"
 #include "schedules/interchange/chrome_trace.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -100,8 +103,8 @@ RankRecord record_from(const Json& json, const std::string& file) try {
   const bool share = !record.core_share || (*record.core_share >= 0 && *record.core_share <= kMostOfACore);
   if (!clocks || !events || !memory || !share) throw InputError({file, ""}, "has figures that no rank has");
   return record;
-} catch (const Json::exception& error) {
-  throw InputError({file, ""}, std::string("is no record of a rank: ") + error.what());
+} catch (const Json::exception&) {
+  throw InputError({file, ""}, "is no record of a rank's last steps");
 }
 
 Timeline merged(std::string title, std::vector<RankRecord> records, std::size_t reporter) {
@@ -110,7 +113,9 @@ Timeline merged(std::string title, std::vector<RankRecord> records, std::size_t 
   Seconds first{std::numeric_limits<double>::infinity()};
   const RankRecord mine = records.at(reporter);
   for (RankRecord& record : records) {
-    timeline.rank_names.push_back(record.name);
+    while (timeline.rank_names.size() <= record.rank.index())
+      timeline.rank_names.push_back(fmt::format("rank {}", timeline.rank_names.size()));
+    timeline.rank_names[record.rank.index()] = record.name;
     const std::function<Seconds(Seconds)> here = clock_between(record, mine);
     for (Event event : record.events) {
       event.begin = here(event.begin);
@@ -126,20 +131,23 @@ Timeline merged(std::string title, std::vector<RankRecord> records, std::size_t 
   return timeline;
 }
 
-std::vector<RankRecord> read_live_records(const RunPaths& paths, int world) {
-  std::vector<RankRecord> records;
-  try {
-    for (Rank rank{0}; rank.value < world; ++rank.value) {
-      const std::string path = paths.live(rank);
-      records.push_back(record_from(json::parse_file(path), path));
-      if (records.back().rank != rank) return {};
+LiveRecords read_live_records(const RunPaths& paths, int world) {
+  LiveRecords found;
+  for (Rank rank{0}; rank.value < world; ++rank.value) {
+    const std::string path = paths.live(rank);
+    try {
+      if (!is_there(path)) return {};
+      RankRecord record = record_from(json::parse_file(path), path);
+      if (record.rank != rank) throw InputError({path, "/rank"}, "is of another rank");
+      found.records.push_back(std::move(record));
+    } catch (const InputError& error) {
+      found.left_out.push_back(
+          fmt::format("the last steps of rank {} are left out: {}", rank.value, error.what()));
     }
-  } catch (const InputError&) {
-    return {};
   }
-  keep_common_steps(records);
-  if (records.empty() || records.front().events.empty()) return {};
-  return records;
+  keep_common_steps(found.records);
+  if (found.records.empty() || found.records.front().events.empty()) found.records.clear();
+  return found;
 }
 
 }  // namespace stagecraft

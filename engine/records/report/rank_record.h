@@ -28,13 +28,17 @@ struct RankRecord {
 /// Throws InputError at `file`.
 [[nodiscard]] RankRecord record_from(const Json& json, const std::string& file);
 
-/// All events by the clock of records[reporter], the first at 0. Clocks of machines that never met are taken as they
+/// All events by the clock of records[reporter], the first at 0. Records may be of some of the ranks. Clocks of machines that never met are taken as they
 /// are.
 [[nodiscard]] Timeline merged(std::string title, std::vector<RankRecord> records, std::size_t reporter);
 
-/// What the `world` ranks wrote last while the run went, by rank, with the steps that all of them have. Empty where
-/// there is none such: ranks write one after another, and a file that is missing or of something else is no record.
-/// Throws nothing.
-[[nodiscard]] std::vector<RankRecord> read_live_records(const RunPaths& paths, int world);
+/// What ranks wrote last while the run went.
+struct LiveRecords {
+  std::vector<RankRecord> records;    ///< by rank, with the steps that all of them have
+  std::vector<std::string> left_out;  ///< "the last steps of rank 1 are left out: FILE: ..."
+};
+/// Of `world` ranks. No records where a rank has none, or where they have no step in common: ranks write one after
+/// another. A file that is there and holds no record of its rank is left out. Throws nothing.
+[[nodiscard]] LiveRecords read_live_records(const RunPaths& paths, int world);
 
 }  // namespace stagecraft

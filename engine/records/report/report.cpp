@@ -278,7 +278,7 @@ void Reporter::memory() {
   const std::vector<Bytes>& proved = run_.summary.proved_peak;
   for (std::size_t r = 0; r < std::max(measured.size(), proved.size()); ++r) {
     MemoryRow row{Rank{r}, std::nullopt, std::nullopt};
-    if (r < measured.size()) row.measured = measured[r];
+    if (r < measured.size() && measured[r] > Bytes{}) row.measured = measured[r];  // none: not known
     if (r < proved.size()) row.proved = proved[r];
     if (r < run_.summary.cards.size()) row.card = run_.summary.cards[r];
     report_.memory.push_back(row);

@@ -157,7 +157,8 @@ struct RunFiles {
   Timeline timeline;
   std::vector<MetricsRecord> metrics;
   RunSummary summary;
-  std::vector<int> broken_lines;  ///< of metrics.jsonl, left out of `metrics`
+  std::vector<int> broken_lines;      ///< of metrics.jsonl, left out of `metrics`
+  std::vector<std::string> left_out;  ///< other records that are damaged, as notes
 };
 [[nodiscard]] RunFiles read_run(const std::string& run_dir);
 /// Timeline and memory of a run that has not ended, where its ranks have written their last steps (rank_record.h).

@@ -51,12 +51,14 @@ void take_what_is_there(RunFiles& run, const RunPaths& paths) {
 }  // namespace
 
 void take_live_records(RunFiles& run, const RunPaths& paths) {
-  std::vector<RankRecord> records = read_live_records(paths, run.plan.placement().world());
+  auto [records, left_out] = read_live_records(paths, run.plan.placement().world());
+  run.left_out = std::move(left_out);
   if (records.empty()) return;
-  run.summary.core_shares.clear();
+  run.summary.peak.assign(static_cast<std::size_t>(run.plan.placement().world()), Bytes{});
+  run.summary.core_shares.assign(run.summary.peak.size(), 0);
   for (const RankRecord& record : records) {
-    run.summary.peak.push_back(record.peak);
-    run.summary.core_shares.push_back(record.core_share.value_or(0));
+    run.summary.peak[record.rank.index()] = record.peak;
+    run.summary.core_shares[record.rank.index()] = record.core_share.value_or(0);
   }
   run.timeline = merged(fmt::format("{}, {}", run.plan.model, run.plan.schedule.name), std::move(records), 0);
 }

@@ -1,7 +1,10 @@
 #include "engine/records/report/share_history.h"
 
 #include "base/error.h"
+#include "base/files.h"
 #include "schedules/pictures/event_styles.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
@@ -101,29 +104,33 @@ ShareHistory ShareHistory::from(const Json& json, const std::string& file) try {
     require(history.entries_.emplace(row[0].get<std::int64_t>(), std::move(entry)).second);
   }
   return history;
-} catch (const Json::exception& error) {
-  throw InputError({file, ""}, std::string("is no history of a rank's time: ") + error.what());
+} catch (const Json::exception&) {
+  throw InputError({file, ""}, "is no history of a rank's time");
 }
 
-Json shares_over_time(const RunPaths& paths, int world, std::size_t most) {
-  std::vector<ShareHistory> ranks;
+Json shares_over_time(const RunPaths& paths, int world, std::size_t most,
+                      std::vector<std::string>& left_out) {
+  std::map<Rank, ShareHistory> ranks;
   std::int64_t width = 1;
-  try {
-    for (Rank rank{0}; rank.value < world; ++rank.value) {
-      ranks.push_back(ShareHistory::from(json::parse_file(paths.shares(rank)), paths.shares(rank)));
-      width = std::max(width, ranks.back().width());
+  for (Rank rank{0}; rank.value < world; ++rank.value) {
+    const std::string path = paths.shares(rank);
+    try {
+      if (!is_there(path)) return nullptr;
+      width = std::max(width, (ranks[rank] = ShareHistory::from(json::parse_file(path), path)).width());
+    } catch (const InputError& error) {
+      ranks.erase(rank);
+      left_out.push_back(
+          fmt::format("the time of rank {} over the whole run is left out: {}", rank.value, error.what()));
     }
-  } catch (const InputError&) {
-    return nullptr;
   }
   if (ranks.empty()) return nullptr;
   std::vector<std::int64_t> common;
   for (;; width *= 2) {
     common.clear();
-    for (ShareHistory& history : ranks) history.widen(width);
-    for (const auto& [at, entry] : ranks.front().entries()) {
+    for (auto& [rank, history] : ranks) history.widen(width);
+    for (const auto& [at, entry] : ranks.begin()->second.entries()) {
       const bool all = std::ranges::all_of(
-          ranks, [at = at](const ShareHistory& history) { return history.entries().contains(at); });
+          ranks, [at = at](const auto& one) { return one.second.entries().contains(at); });
       if (all) common.push_back(at);
     }
     if (common.size() * ranks.size() <= std::max(most, ranks.size()) || width >= kWidest) break;
@@ -133,9 +140,14 @@ Json shares_over_time(const RunPaths& paths, int world, std::size_t most) {
   for (const std::int64_t at : common) {
     double longest = 0;
     Json row = Json::array();
-    for (const ShareHistory& history : ranks) {
-      const ShareHistory::Entry& entry = history.entries().at(at);
+    for (Rank rank{0}; rank.value < world; ++rank.value) {
       Json parts = Json::array();
+      const auto known = ranks.find(rank);
+      if (known == ranks.end()) {
+        row.push_back(std::vector<double>(kStyles));
+        continue;
+      }
+      const ShareHistory::Entry& entry = known->second.entries().at(at);
       for (const double ms : entry.ms) parts.push_back(rounded(ms / entry.samples));
       longest = std::max(longest, std::accumulate(entry.ms.begin(), entry.ms.end(), 0.0) / entry.samples);
       row.push_back(std::move(parts));

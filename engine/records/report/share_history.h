@@ -45,7 +45,9 @@ class ShareHistory {
 };
 
 /// Of all ranks, for a page: {"steps": the last of each entry, "window_ms", "ms": [entry][rank][style]}, of the entries
-/// that all ranks have, `most` rows at most. Null where a rank has none, or a file that is none. Throws nothing.
-[[nodiscard]] Json shares_over_time(const RunPaths& paths, int world, std::size_t most);
+/// that all ranks have, `most` rows at most. Null where a rank has none. Where a rank's file is damaged, its times are 0
+/// and `left_out` says so. Throws nothing.
+[[nodiscard]] Json shares_over_time(const RunPaths& paths, int world, std::size_t most,
+                                    std::vector<std::string>& left_out);
 
 }  // namespace stagecraft

@@ -138,7 +138,9 @@ Json rank_shares(const Timeline& timeline) {
   const std::size_t shown =
       std::min(windows.size(), std::max<std::size_t>(1, kMostShares / static_cast<std::size_t>(ranks)));
   const std::span newest = std::span(windows).last(shown);
-  using Shares = std::vector<double>;  // ms by style, idle last
+  using Shares = std::vector<double>;                        // ms by style, idle last
+  std::vector<bool> known(static_cast<std::size_t>(ranks));  // nothing is known of the time of the others
+  for (const Event& event : timeline.events) known[event.rank.index()] = true;
   std::vector<std::vector<Shares>> parts(
       shown, std::vector<Shares>(static_cast<std::size_t>(ranks), Shares(pictures::kLooks + 1)));
   for (const Event& event : timeline.events) {
@@ -154,9 +156,10 @@ Json rank_shares(const Timeline& timeline) {
   Json steps = Json::array(), lengths = Json::array(), rows = Json::array();
   for (std::size_t i = 0; i < shown; ++i) {
     const double length = (newest[i].end - newest[i].begin).value * 1e3;
-    for (Shares& shares : parts[i]) {
-      const double known = std::accumulate(shares.begin(), shares.end(), 0.0);
-      shares.back() = std::max(0.0, length - known);
+    for (std::size_t rank = 0; rank < parts[i].size(); ++rank) {
+      Shares& shares = parts[i][rank];
+      const double spent = std::accumulate(shares.begin(), shares.end(), 0.0);
+      if (known[rank]) shares.back() = std::max(0.0, length - spent);
       for (double& part : shares) part = std::round(part * 1e3) / 1e3;
     }
     steps.push_back(newest[i].step + 1);

@@ -4,6 +4,7 @@
 #include "base/failure.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "engine/records/metrics/exit_record.h"
 #include "engine/records/metrics/run_holder.h"
 
 #include <fmt/format.h>
@@ -21,18 +22,26 @@ bool there(const std::string& path) {
   }
 }
 
-RunCondition of_exit(const std::string& file) {
-  const Json record = json::parse_file(file);
-  const std::string message = record.value("message", "");
-  if (record.value("code", 1) == exit_code::kStopped) return {RunPhase::stopped, message};
-  return {RunPhase::failed,
-          fmt::format("rank {}, {}: {}", record.value("rank", 0), record.value("action", ""), message)};
+/// That it is there says the most.
+RunCondition of_exit(const std::string& file) try {
+  const auto record = json::read_file<ExitRecord>(file);
+  if (record.code == exit_code::kStopped) return {RunPhase::stopped, record.message};
+  return {RunPhase::failed, fmt::format("rank {}, {}: {}", record.rank.value, record.action, record.message)};
+} catch (const InputError& error) {
+  return {RunPhase::failed, error.what()};
 }
 
-RunCondition of_summary(const std::string& file) {
-  const int signal = json::parse_file(file).value("stopped_by_signal", 0);
+/// One key of a summary, which may be another version's.
+RunCondition of_summary(const std::string& file) try {
+  const Json summary = json::parse_file(file);
+  if (!summary.is_object()) json::detail::wrong({file, ""}, summary, "an object");
+  int signal = 0;
+  if (summary.contains("stopped_by_signal"))
+    json::read_value(summary["stopped_by_signal"], {file, "/stopped_by_signal"}, signal, {});
   if (signal == 0) return {RunPhase::finished, ""};
   return {RunPhase::stopped, fmt::format("by signal {}", signal)};
+} catch (const InputError& error) {
+  return {RunPhase::finished, error.what()};
 }
 
 }  // namespace

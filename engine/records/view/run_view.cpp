@@ -120,7 +120,8 @@ void RunView::read_plan() {
 void RunView::show_measured() {
   timeline_ = drawn_timeline(files_.timeline);
   shares_ = rank_shares(files_.timeline);
-  over_time_ = shares_over_time(paths_, files_.plan.placement().world(), kMostShares);
+  shares_left_out_.clear();
+  over_time_ = shares_over_time(paths_, files_.plan.placement().world(), kMostShares, shares_left_out_);
   const RunReport report = make_report(files_);
   report_ = json::write(report);
   notes_ = files_.ended ? remarks_of(report) : "";
@@ -146,15 +147,22 @@ void RunView::read_results() {
 /// Of a run that goes: ranks write their last steps one after another, and until all have, the old ones stay.
 void RunView::follow_live() {
   if (plan_.is_null() || files_.ended) return;
-  const int world = files_.plan.placement().world();
-  const std::vector<Seen> seen{look(paths_.live(Rank{0})), look(paths_.live(Rank{world - 1}))};
-  if (seen == live_seen_ || seen.front() == Seen{} || seen.back() == Seen{}) return;
+  std::vector<Seen> seen;
+  for (Rank rank{0}; rank.value < files_.plan.placement().world(); ++rank.value) {
+    seen.push_back(look(paths_.live(rank)));
+    if (seen.back() == Seen{}) return;
+  }
+  if (seen == live_seen_) return;
   RunFiles now = files_;
   now.summary.peak.clear();
   take_live_records(now, paths_);
-  if (now.summary.peak.empty()) return;
-  live_seen_ = seen;
-  files_ = std::move(now);
+  if (now.summary.peak.empty() && now.left_out.empty()) return;
+  live_seen_ = std::move(seen);
+  if (now.summary.peak.empty()) {
+    files_.left_out = std::move(now.left_out);  // the older records are better than none
+  } else {
+    files_ = std::move(now);
+  }
   ++version_;
   with_remark([this] { show_measured(); });
 }
@@ -302,6 +310,8 @@ Json RunView::document(std::int64_t have) {
   if (broken_lines_ > 0) {
     remark(fmt::format("{}: {} broken lines are left out", paths_.metrics(), broken_lines_));
   }
+  for (const std::string& text : files_.left_out) remark(text);
+  for (const std::string& text : shares_left_out_) remark(text);
   Json checkpoints = Json::array();
   for (const RunMarks::Checkpoint& checkpoint : marks_.checkpoints()) {
     checkpoints.push_back(Json::array({checkpoint.step, checkpoint.kept}));

@@ -63,7 +63,7 @@ class RunView {
   Json plan_, report_, timeline_, shares_, over_time_, predicted_, predicted_shares_;
   double predicted_step_ms_ = 0;
   std::string notes_;  ///< the report's remarks, lines
-  std::vector<std::string> remarks_, result_remarks_;
+  std::vector<std::string> remarks_, result_remarks_, shares_left_out_;
 };
 
 /// What a page of these runs gets. `live`: it may ask again. `have`: per run, as above.

@@ -172,23 +172,29 @@ MeasuredLinks measured_links(const RunConfig& config, Transport& hosts, at::Devi
       transport_for(hosts.meeting_place(transport_options(config)), config.comms, device,
                     [&] { return probe_wiring(pairs); });
   made->waits().enter(Phase::start_up);
-  std::vector<Link> links = probe_links(*made, device, pairs);
+  std::vector<ProbedLink> links = probe_links(*made, device, pairs);
   made->barrier();
   return {made->name(), std::move(links)};
 }
 
+namespace {
+LinkMeasurement over(std::string transport, const ProbedLink& probed) {
+  return {std::move(transport), probed, probed.latency_spread, probed.bytes_per_second_spread};
+}
+}  // namespace
+
 LinkMeasurement measured_link(const RunConfig& config, Transport& hosts, at::Device device) {
   const MeasuredLinks measured = measured_links(config, hosts, device, {{Rank{0}, Rank{1}}});
-  return {measured.transport, measured.links.front()};
+  return over(measured.transport, measured.links.front());
 }
 
 LinkMeasurement measured_local_link(const RunConfig& config) {
-  if (config.device == DeviceKind::cpu) return {"local", probe_local_link()};
-  return {"local, staged", probe_local_link({device_of(config, 0), device_of(config, 1)},
-                                            [](std::unique_ptr<Transport> hosts, at::Device device) {
-                                              return make_transport_over_hosts(std::move(hosts),
-                                                                               device.index());
-                                            })};
+  if (config.device == DeviceKind::cpu) return over("local", probe_local_link());
+  return over("local, staged", probe_local_link({device_of(config, 0), device_of(config, 1)},
+                                                [](std::unique_ptr<Transport> hosts, at::Device device) {
+                                                  return make_transport_over_hosts(std::move(hosts),
+                                                                                   device.index());
+                                                }));
 }
 
 }  // namespace stagecraft

@@ -67,7 +67,7 @@ void check_device(const RunConfig& config, const std::string& file);
 /// that its tensors lie in. Collective.
 struct MeasuredLinks {
   std::string transport;
-  std::vector<Link> links;  ///< by pair
+  std::vector<ProbedLink> links;  ///< by pair
 };
 [[nodiscard]] MeasuredLinks measured_links(const RunConfig& config, Transport& hosts, at::Device device,
                                            const std::vector<RankPair>& pairs);

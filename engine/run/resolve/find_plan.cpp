@@ -13,8 +13,10 @@ FoundPlan find_plan(const RunConfig& config, const std::string& file, const Trai
                     const std::string& kept) {
   const std::string path = plan_path.empty() ? config.pipeline.plan.value_or("") : plan_path;
   if (!path.empty()) {
-    if (plan_path.empty()) require_there(path, {file, "/pipeline/plan"});
-    return {.plan = read_plan(path), .source = path};
+    if (!plan_path.empty()) return {.plan = read_plan(path), .source = path};
+    const InputPlace key{file, "/pipeline/plan"};
+    require_there(path, key);
+    return {.plan = read_at_key(key, [&] { return read_plan(path); }), .source = path};
   }
   const PlanRequest request = plan_request(config, world);
   check_stages(request, config.pipeline, file, world);

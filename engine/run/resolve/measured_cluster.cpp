@@ -86,7 +86,7 @@ Cluster measured_cluster(const RunConfig& config, const TrainingInputs& inputs, 
     level.count = machines;
     level.link = measured({{Rank{0}, Rank{each}}}).front();
     if (each > 1) {
-      const std::vector<Link> both = measured({{Rank{0}, Rank{each}}, {Rank{1}, Rank{each + 1}}});
+      const auto both = measured({{Rank{0}, Rank{each}}, {Rank{1}, Rank{each + 1}}});
       const double slower = std::min(both[0].bytes_per_second, both[1].bytes_per_second);
       if (slower < kShared * level.link.bytes_per_second) level.shared_by = SharedBy::child;
     }

@@ -11,9 +11,8 @@ namespace {
 
 void refuse_at(const std::string& file, const std::string& pointer, const std::string& config,
                const std::string& plan, const std::string& plan_file) {
-  throw InputError(
-      {file, pointer},
-      fmt::format("{}, but the plan {} has {}; leave it out, or make another plan", config, plan_file, plan));
+  throw PlanMismatch({file, pointer}, fmt::format("{}, but the plan {} has {}", config, plan_file, plan),
+                     "leave it out, or make another plan");
 }
 
 void refuse_key(const std::string& file, const char* key, const std::string& config, const std::string& plan,
@@ -70,8 +69,8 @@ void check_agreement(const Plan& plan, const std::string& plan_file, const RunCo
 
 void check_plan(const Plan& plan, const std::string& plan_file, const RunConfig& config,
                 const std::string& file, const Model& model, const std::optional<World>& world) {
-  const auto refuse = [&](const char* pointer, const std::string& why) {
-    throw InputError({plan_file, pointer}, why);
+  const auto refuse = [&](const char* pointer, const std::string& why, const std::string& remedy = "") {
+    throw PlanMismatch({plan_file, pointer}, why, remedy);
   };
   if (!plan.model_fingerprint.empty() && plan.model_fingerprint != model.fingerprint) {
     const std::string which =
@@ -79,9 +78,8 @@ void check_plan(const Plan& plan, const std::string& plan_file, const RunConfig&
             ? fmt::format("than the run's, though both are {}: their layers, sizes or weights differ",
                           model.name)
             : fmt::format("({}) than the run's ({})", plan.model, model.name);
-    refuse("/model_fingerprint",
-           fmt::format("the plan is for another model {}; make one with `stagecraft plan {} -o plan.json`",
-                       which, file));
+    refuse("/model_fingerprint", fmt::format("the plan is for another model {}", which),
+           fmt::format("make one with `stagecraft plan {} -o plan.json`", file));
   }
   const int layers = static_cast<int>(model.layers.size());
   if (plan.layers() != layers && plan.layers() != layers + 1) {
@@ -89,7 +87,7 @@ void check_plan(const Plan& plan, const std::string& plan_file, const RunConfig&
                                   plural(plan.layers(), "layer"), model.name, layers));
   }
   if (plan.stages.back().first_layer >= layers) {
-    refuse("/stages", "the last stage has no layer but the loss; give it one of the model's");
+    refuse("/stages", "the last stage has no layer but the loss", "give it one of the model's");
   }
   if (const std::string dtype = precision_of(config).name(); plan.dtype != dtype) {
     refuse("/dtype", fmt::format("the plan is for {}, the run for {}", plan.dtype, dtype));

@@ -104,8 +104,9 @@ std::string unmeasured_links(const RunConfig& config, const Profile& profile) {
 Cluster plan_cluster(const RunConfig& config, const std::string& file, const Model& model,
                      const Profile& profile, const std::optional<World>& world) {
   if (config.cluster) {
-    require_there(*config.cluster, {file, "/cluster"});
-    return read_cluster(*config.cluster);
+    const InputPlace key{file, "/cluster"};
+    require_there(*config.cluster, key);
+    return read_at_key(key, [&] { return read_cluster(*config.cluster); });
   }
   const Link link = profile.link ? profile.link->link : kLocalLink;
   Cluster cluster = flat_cluster("this machine", world ? world->ranks : ranks_without_launcher(config), link);

@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "base/nearest.h"
+#include "base/text.h"
 #include "engine/config/foreign_keys.h"
 #include "engine/run/resolve/training_inputs.h"
 #include "engine/run/save/checkpoint_files.h"
@@ -114,6 +115,37 @@ bool keeps_the_same(const ModelOptimizer& a, const ModelOptimizer& b, const Mode
   return true;
 }
 
+/// Throws InputError for a key inside one of kChangeable that none of `configs` has: a slip would allow nothing, and
+/// nobody would hear of it.
+void require_known(const std::string& key, const std::vector<const Json*>& configs) {
+  if (std::ranges::any_of(kChangeable, [&](const char* root) { return lies_in(root, key); })) return;
+  std::vector<std::string> beside;
+  const bool known = !key.ends_with('.') && std::ranges::any_of(configs, [&](const Json* at) {
+    for (std::string_view rest = key; !rest.empty();) {
+      const std::string part(take_until(rest, "."));
+      if (at->is_object() && !at->contains(part)) {
+        for (const auto& [name, value] : at->items()) beside.push_back(name);
+        return false;
+      }
+      if (at->is_object()) {
+        at = &at->at(part);
+        continue;
+      }
+      std::string_view digits = part;
+      const auto index = take_number(digits);
+      if (!at->is_array() || !index || !digits.empty() || static_cast<std::size_t>(*index) >= at->size())
+        return false;
+      at = &at->at(static_cast<std::size_t>(*index));
+    }
+    return true;
+  });
+  if (known) return;
+  const std::size_t dot = key.rfind('.');
+  throw InputError({"--allow " + key, ""},
+                   fmt::format("neither this config nor the checkpoint has such a key{}",
+                               did_you_mean(dot == std::string::npos ? key : key.substr(dot + 1), beside)));
+}
+
 /// "--set pipeline.cuts=[4,8]": the stages of an asynchronous run, which it must go on with.
 std::string its_cuts(const Json& pipeline) {
   Json cuts = pipeline.at("first_layers");
@@ -139,6 +171,8 @@ std::vector<ResumeChange> check_resume(const Manifest& manifest, const std::stri
   }
   const std::int64_t steps = run_shape(config, *inputs.data, synchronous).steps;
   Json before = manifest.training, now = training_identity(config, steps, manifest.synchronous);
+  const Json whole = json::write(config);
+  for (const std::string& key : allowed) require_known(key, {&before, &now, &whole});
   const bool given = brings_batches(before) || brings_batches(now);
   for (Json* identity : {&before, &now}) {
     if (!given) break;

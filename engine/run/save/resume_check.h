@@ -16,7 +16,7 @@ namespace stagecraft {
 void check_allowed(const std::vector<std::string>& keys);
 
 /// Throws InputError, naming what differs and how it can be allowed, where a run of `config` cannot go on from this
-/// state. `allowed`: keys below which values may differ. Returns what does, with the manifest's step.
+/// state. `allowed`: keys below which values may differ, each of which the config or the state must have. Returns what does, with the manifest's step.
 [[nodiscard]] std::vector<ResumeChange> check_resume(const Manifest& manifest, const std::string& checkpoint,
                                                      const RunConfig& config, const TrainingInputs& inputs,
                                                      const Plan& plan,

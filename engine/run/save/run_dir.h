@@ -7,6 +7,7 @@
 
 #include "base/describe.h"
 #include "base/files.h"
+#include "engine/records/metrics/exit_record.h"
 #include "engine/records/metrics/run_paths.h"
 
 #include <string>
@@ -50,23 +51,6 @@ class RunDirectory {
 /// one process of every machine, and a lock file may be deleted under its holder. Does nothing without a
 /// session.
 void check_session(const RunPaths& paths);
-
-/// What the first failing rank writes.
-struct ExitRecord {
-  Rank rank;
-  std::vector<StageId> stages;  ///< that the rank holds
-  std::string action;           ///< what it was doing: "step 12", "start-up"
-  std::string message;
-  int code = 1;  ///< as in base/error.h
-};
-template <class V>
-void describe(V& v, ExitRecord& r) {
-  v.required("rank", r.rank, "that failed first");
-  v.optional("stages", r.stages, "that the rank holds");
-  v.optional("action", r.action, "what it was doing");
-  v.required("message", r.message, "why");
-  v.required("code", r.code, "exit code");
-}
 
 /// Writes exit.json unless there is one already: of several failing ranks the first wins. Returns whether
 /// this one was first. Never throws: it runs while an error is on its way out; where nothing can be written

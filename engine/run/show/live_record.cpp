@@ -6,29 +6,17 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <memory>
 #include <utility>
 
 namespace stagecraft {
 namespace {
 
-constexpr double kInterval = 10;  // seconds
 constexpr std::chrono::seconds kNow{0};
 /// For a disk that hangs.
 constexpr std::chrono::seconds kPatience{5};
-/// Of the session, behind which the first record is written.
-constexpr std::int64_t kFirstSteps = 3;
 /// Of the newest steps so many are shown that they are some hundred kilobytes.
 constexpr std::size_t kMostEvents = 4000;
-
-std::int64_t steps_between(const RunSetup& setup) {
-  if (setup.config().log.timeline_steps == 0) return 0;
-  constexpr std::int64_t kUnknown = 16;
-  const auto& predicted = setup.plan().predicted;
-  if (!predicted || predicted->step.value <= 0) return kUnknown;
-  return std::max<std::int64_t>(1, std::llround(std::min(1e9, kInterval / predicted->step.value)));
-}
 
 /// The newest steps with at most kMostEvents, and the newest in any case.
 std::vector<Event> newest(const std::vector<Event>& events) {
@@ -61,7 +49,8 @@ LiveRecord::LiveRecord(const RunSetup& setup, const RunPaths& paths, Rank rank)
       rank_(rank),
       path_(paths.live(rank)),
       shares_path_(paths.shares(rank)),
-      every_(steps_between(setup)) {
+      keeps_timeline_(setup.config().log.timeline_steps > 0),
+      times_(setup.start().step, LiveTimes::Clock::now()) {
   try {
     if (setup.start().step > 0) shares_ = ShareHistory::from(json::parse_file(shares_path_), shares_path_);
   } catch (const InputError&) {
@@ -72,15 +61,9 @@ LiveRecord::LiveRecord(const RunSetup& setup, const RunPaths& paths, Rank rank)
     slow_ = std::make_shared<SlowRanks>(slow_ranks_of(setup, paths));
 }
 
-bool LiveRecord::is_due(std::int64_t before, std::int64_t after) const {
-  if (every_ == 0) return false;
-  const std::int64_t first = setup_.start().step + kFirstSteps;
-  return (before < first && first <= after) || before / every_ != after / every_;
-}
-
-void LiveRecord::steps_made(std::int64_t before, std::int64_t after, const Worker& worker,
+void LiveRecord::steps_made(std::int64_t before, std::int64_t after, bool asked, const Worker& worker,
                             const ClockMeetings& meetings) {
-  if (!is_due(before, after)) return;
+  if (!keeps_timeline_ || !times_.due(before, after, asked, LiveTimes::Clock::now())) return;
   RankRecord record = rank_record(setup_, rank_, worker, meetings);
   record.events = newest(record.events);
   shares_.add(record.events);
@@ -115,7 +98,7 @@ bool LiveRecord::rested(std::chrono::seconds patience) const {
 void LiveRecord::finish(const Worker& worker) noexcept try {
   if (!rested(kPatience)) return;
   (void)storage().remove(path_);
-  if (every_ == 0 || shares_.entries().empty()) return;  // too short to have a course
+  if (!keeps_timeline_ || shares_.entries().empty()) return;  // too short to have a course
   shares_.add(newest(worker.events()));
   write_file_atomically(shares_path_, shares_.json().dump(), Links::replace);
 } catch (const std::exception&) {

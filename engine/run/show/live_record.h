@@ -7,6 +7,7 @@
 #include "engine/records/report/share_history.h"
 #include "engine/run/resolve/setup.h"
 #include "engine/run/show/clock_meetings.h"
+#include "engine/run/show/live_times.h"
 #include "engine/run/show/slow_ranks.h"
 
 #include <chrono>
@@ -21,9 +22,8 @@ namespace stagecraft {
 [[nodiscard]] RankRecord rank_record(const RunSetup& setup, Rank rank, const Worker& worker,
                                      const ClockMeetings& meetings);
 
-/// Writes live/rank-N.json and shares/rank-N.json behind steps that all ranks choose alike and without a word, some ten seconds apart by the
-/// plan's prediction, so that their records are of the same steps. A thread of its own writes; a step waits for nothing
-/// but the copy of some thousand events.
+/// Writes live/rank-N.json and shares/rank-N.json now and then (live_times.h). A thread of its own writes; a step waits
+/// for nothing but the copy of some thousand events.
 class LiveRecord {
  public:
   LiveRecord(const RunSetup& setup, const RunPaths& paths, Rank rank);
@@ -31,8 +31,10 @@ class LiveRecord {
   LiveRecord& operator=(const LiveRecord&) = delete;
   ~LiveRecord();
 
-  /// Behind the steps from `before` to `after` of the run.
-  void steps_made(std::int64_t before, std::int64_t after, const Worker& worker,
+  /// Whether this rank wants records by now: the trainer tells the others, beside a step.
+  [[nodiscard]] bool is_wanted() const { return keeps_timeline_ && times_.wants(LiveTimes::Clock::now()); }
+  /// Behind the steps from `before` to `after` of the run. `asked`: whether any rank wanted records, as all heard it.
+  void steps_made(std::int64_t before, std::int64_t after, bool asked, const Worker& worker,
                   const ClockMeetings& meetings);
   /// Behind the last of the session's steps: waits for what is being written, and removes the last steps, of which the
   /// run's own files say more. The shares have them, too.
@@ -41,7 +43,6 @@ class LiveRecord {
   [[nodiscard]] std::string news();
 
  private:
-  [[nodiscard]] bool is_due(std::int64_t before, std::int64_t after) const;
   /// Whether nothing is being written, within so long.
   [[nodiscard]] bool rested(std::chrono::seconds patience) const;
 
@@ -49,7 +50,8 @@ class LiveRecord {
   Rank rank_;
   std::string path_, shares_path_;
   ShareHistory shares_;
-  std::int64_t every_ = 0;  ///< steps; 0: never
+  bool keeps_timeline_;  ///< without one nothing is written
+  LiveTimes times_;
   struct Written {
     std::string failure, slow;
   };

@@ -37,8 +37,8 @@ std::optional<FoundPlan> earlier_plan(const RunConfig& config, const std::string
   if (config.pipeline.skips == Skips::relay && !found.plan.skips.empty()) return std::nullopt;
   try {
     check_plan(found.plan, path, config, file, model, world);
-  } catch (const InputError& error) {
-    notes.push_back(fmt::format("{}: the run is planned again", error.what()));
+  } catch (const PlanMismatch& mismatch) {
+    notes.push_back(fmt::format("{}: the run is planned again", mismatch.fact()));
     return std::nullopt;
   }
   return found;
@@ -81,6 +81,22 @@ std::string saves_late(const ResolvedRun& run) {
   return fmt::format("checkpoint.every_steps is 0: nothing is saved before the run's end in some {}",
                      format_duration(predicted));
 }
+
+/// On a terminal, while it lives: what takes seconds without a word.
+class Announced {
+ public:
+  Announced(Print draw, const std::string& what) : draw_(std::move(draw)) {
+    if (draw_) draw_(fmt::format("\r{}\033[K", what));
+  }
+  ~Announced() {
+    if (draw_) draw_("\r\033[K");
+  }
+  Announced(const Announced&) = delete;
+  Announced& operator=(const Announced&) = delete;
+
+ private:
+  Print draw_;
+};
 
 /// A folder of files per layer: a checkpoint, or what another framework wrote so.
 void check_initial_checkpoint(const std::string& folder, const Model& model, const InputPlace& place) {
@@ -131,7 +147,7 @@ void check_start(const Manifest& manifest, const std::string& checkpoint, const 
 }  // namespace
 
 Prepared prepare(const TrainRequest& request, RunConfig config, const std::optional<World>& launched,
-                 const std::function<void(const RunPaths&)>& locked) {
+                 const std::function<void(const RunPaths&)>& locked, Print draw) {
   const std::string& file = request.config;
   check_allowed(request.allowed_changes);
   Prepared prepared;
@@ -181,6 +197,7 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
   const bool asked = !request.plan.empty() || config.pipeline.plan;
   if (request.resume && !asked) found = earlier_plan(config, file, inputs.model, world, prepared.notes);
   if (!found) {
+    const Announced measuring(asked ? Print{} : std::move(draw), "measuring layers and planning");
     found = find_plan(config, file, inputs, request.plan, world,
                       request.resume ? RunPaths{config.run_dir}.profile() : "");
   }

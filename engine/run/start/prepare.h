@@ -24,10 +24,10 @@ struct Prepared {
 };
 
 /// `launched`: absent: ranks are threads, as many as the plan wants. The run uses as many of them as it may. `locked` is called as soon as the run
-/// directory is this run's.
+/// directory is this run's. `draw`: where people see that layers are being measured (progress.h); may be empty.
 [[nodiscard]] Prepared prepare(const TrainRequest& request, RunConfig config,
                                const std::optional<World>& launched,
-                               const std::function<void(const RunPaths&)>& locked);
+                               const std::function<void(const RunPaths&)>& locked, Print draw = {});
 
 /// Puts the run's own files (config.json, plan.json, profile.json, folders) into the directory, cuts metrics back to the
 /// start and removes what a killed session left half-written. Returns remarks for people.

@@ -232,8 +232,9 @@ void say_few_cores(const std::vector<transport::CoreCounts>& ranks, const TrainO
 
 TrainResult train_locally(const TrainRequest& request, RunConfig config, const TrainOutput& output,
                           StartUp& start_up) {
-  Prepared prepared =
-      prepare(request, std::move(config), std::nullopt, [&](const RunPaths& paths) { start_up.know(paths); });
+  Prepared prepared = prepare(
+      request, std::move(config), std::nullopt, [&](const RunPaths& paths) { start_up.know(paths); },
+      output.draw);
   TrainResult result = result_without_training(*prepared.setup);
   if (request.print_config) return result;
   announce(prepared, output);
@@ -377,8 +378,9 @@ TrainResult ProcessRun::spare() {
 
 std::string ProcessRun::prepare_run(RunConfig config) {
   doing_.what = "preparing the run";
-  prepared_ = prepare(request_, std::move(config), World{session_->world(), launch_.machine_world},
-                      [&](const RunPaths& paths) { start_up_.know(paths); });
+  prepared_ = prepare(
+      request_, std::move(config), World{session_->world(), launch_.machine_world},
+      [&](const RunPaths& paths) { start_up_.know(paths); }, output_.draw);
   setup_ = prepared_.setup.get();
   if (!request_.print_config) {
     announce(prepared_, output_);

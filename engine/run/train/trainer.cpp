@@ -135,6 +135,7 @@ class Trainer final : public FailedTrainer {
       const bool whole = carry_out(segment, more ? &next : nullptr);
       const bool trained = segment.kind == SegmentKind::train;
       int signal = goes_on ? heard_signal() : agreed_signal();
+      if (trained) show_live(segment.first_step);
       if (nobody_writes_ && background_.begun()) background_.hand_over(transport_);
       const bool due = trained && (segment.checkpoint_after || !more);
       if (background_.begun() && (due || signal != 0)) end_background_save();
@@ -191,25 +192,31 @@ class Trainer final : public FailedTrainer {
   void tell_of_graphs();
   void rehearse();
   void watch_host();
+  /// Behind the steps from `before` on, at the end of which all ranks heard whether one wants records.
+  void show_live(std::int64_t before) {
+    live_.steps_made(before, outcome_.steps, records_wanted_, worker_, meetings_);
+    if (const std::string news = live_.news(); !news.empty()) warn(news);
+  }
   /// Puts the machines' clocks beside each other. Collective.
   void meet() {
     if (several_machines_) meetings_.meet(transport_);
   }
   /// Launchers may give their own exit code for a run that was stopped: exit.json says the run's.
   void leave_stop_note() const;
-  /// Brings the signal that this rank got, if any, to the others, or whether it still writes a checkpoint: they hear
-  /// the greatest number.
+  /// Brings the signal that this rank got, if any, to the others, whether it still writes a checkpoint, and whether it
+  /// wants live records: they hear the greatest number. So where one still writes, only such a one's wish is heard; all
+  /// have it at about the same time.
   void ask_for_signal() {
-    const int signal = StopSignals::received();
-    transport_.begin_agreement(signal != 0             ? signal + kStillWrites
-                               : background_.writing() ? kStillWrites
-                                                       : 0);
+    transport_.begin_agreement(StopSignals::received() * kSignals +
+                               (background_.writing() ? kStillWrites : 0) +
+                               (live_.is_wanted() ? kWantsRecords : 0));
   }
   /// What the others brought: the signal that any rank got, 0 if none did.
   [[nodiscard]] int heard_signal() {
     const int heard = transport_.finish_agreement();
-    nobody_writes_ = heard == 0;
-    return std::max(0, heard - kStillWrites);
+    nobody_writes_ = heard < kStillWrites;
+    records_wanted_ = heard % kStillWrites == kWantsRecords;
+    return heard / kSignals;
   }
   /// The same at once, where all ranks wait for each other.
   [[nodiscard]] int agreed_signal() {
@@ -234,9 +241,10 @@ class Trainer final : public FailedTrainer {
   /// The step after which the segment validates, or the one that follows; -1: neither does.
   std::int64_t validation_after_ = -1;
   std::int64_t saved_step_ = -1;
-  static constexpr int kStillWrites = 1;
+  /// What ranks bring beside a step, in one number.
+  static constexpr int kWantsRecords = 1, kStillWrites = 2, kSignals = 4;
   BackgroundSave background_{setup_, paths_};
-  bool nobody_writes_ = false;  ///< as all ranks last heard
+  bool nobody_writes_ = false, records_wanted_ = false;  ///< as all ranks last heard
   bool several_machines_ = false;
   ClockMeetings meetings_;  ///< of several machines' clocks
   LiveRecord live_{setup_, paths_, transport_.rank()};
@@ -341,8 +349,6 @@ bool Trainer::carry_out(const Segment& segment, const Segment* next) {
   if (!train) return whole;
   if (reporter_ && outcome_.steps == setup_.start().step) remove_results(paths_);
   outcome_.steps = segment.first_step + groups;
-  live_.steps_made(segment.first_step, outcome_.steps, worker_, meetings_);
-  if (const std::string news = live_.news(); !news.empty()) warn(news);
   if (reporter_ && !told_core_share_ && Clock::now() - started_ > kSettled) {
     told_core_share_ = true;
     // The others' come at the end, and what disturbs one disturbs most.
