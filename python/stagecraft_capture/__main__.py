@@ -242,8 +242,8 @@ def refuse_unequal(whole: Captured, shorter: dict[int, Captured]) -> None:
         if captured.checked and not all_equal(captured.checked):
             why = "".join(f"; {reason}" for reason in captured.model.changes.in_evaluation)
             raise NotEqualError(
-                f"the captured layers do not equal eager PyTorch{at}: {words_of(captured.checked)}{why}; nothing"
-                " is written: --allow-inexact writes the folder, and runs of it say so"
+                f"the captured layers do not equal eager PyTorch{at}: {words_of(captured.checked)}{why};"
+                " nothing is written: --allow-inexact writes the folder, and runs of it say so"
             )
 
 
@@ -275,8 +275,8 @@ def check_sizes(module: torch.nn.Module, model: Model, batch: Batch) -> tuple[Js
             *lines,
             (
                 "a micro-batch of one sample"
-                f"{': ' + words_of(single) if single else ' takes another path in eager mode, or none'}: train"
-                " with two or more"
+                f"{': ' + words_of(single) if single else ' takes another path in eager mode, or none'}:"
+                " train with two or more"
             ),
         ],
     )

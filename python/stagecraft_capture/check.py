@@ -285,9 +285,7 @@ def compared(module: torch.nn.Module, model: Model, batch: dict[str, torch.Tenso
         **words,
         "gradients": len(of_both),
         "equal": len(equal or ()),
-        "unequal": [
-            plain_name(name, module) for name in in_order if name in of_both - (equal or set())
-        ],
+        "unequal": [plain_name(name, module) for name in in_order if name in of_both - (equal or set())],
         "buffers": len(buffers),
         "buffers_equal": len(buffers_equal or ()),
         "worst": compare.worst,

@@ -66,8 +66,8 @@ def derived(composite: Composite, needs: Needs) -> set[fx.Node]:
 
 
 def constant_only(composite: Composite, needs: Needs, also: Iterable[fx.Node] = ()) -> set[fx.Node]:
-    """Nodes that no input, parameter or buffer reaches, but those of `also`; nor what they are written to (zeros
-    that steps are put into)."""
+    """Nodes that no input, parameter or buffer reaches, but those of `also`. What others write to (zeros that
+    steps are put into) is none."""
     filled: set[int | None] = set()
     while True:
         constant = made_of_constants(composite, needs, also, filled)

@@ -2,11 +2,12 @@
 tensors of a stack. A few kernels round otherwise there (sums over rows, batch norm), since they take a
 processor's vector of neighbours at a time.
 
-What goes on from layer to layer is dense. Where eager's has gaps and the check finds a difference, the model is
-captured again, and each layer begins with a copy that lies as eager's does."""
+What goes on from layer to layer is dense. Where eager's has gaps and the check finds a difference, the model
+is captured again, and each layer begins with a copy that lies as eager's does."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import torch
@@ -16,21 +17,27 @@ class Lying(NamedTuple):
     """In which order of its dimensions a tensor lies, and how."""
 
     order: list[int]  # of dimensions, from the largest stride to the smallest
-    room: list[int]  # [place in the order] so many numbers of that dimension have room; the first: those it has
+    room: list[
+        int
+    ]  # [place in the order] so many numbers of that dimension have room; the first: those it has
     gap: int  # from a number to the next
 
 
 def with_gaps(tensor: torch.Tensor) -> Lying | None:
-    """None where the tensor is dense in some order, or lies as no part of a dense one does. Sizes of one have no
-    stride of their own. The samples must be first: how many they are does not tell how they lie."""
+    """None where the tensor is dense in some order, or lies as no part of a dense one does. Sizes of one have
+    no stride of their own. The samples must be first: how many they are does not tell how they lie."""
     sizes, strides = tensor.shape, tensor.stride()
     wide = [d for d in range(tensor.dim()) if sizes[d] > 1]
     wide.sort(key=lambda d: (-strides[d], d))
     if not wide or wide[0] != 0 or strides[wide[-1]] == 0:
         return None
     room = [sizes[0]]
-    for outer, inner in zip(wide, wide[1:]):
-        if strides[inner] == 0 or strides[outer] % strides[inner] or strides[outer] < strides[inner] * sizes[inner]:
+    for outer, inner in itertools.pairwise(wide):
+        if (
+            strides[inner] == 0
+            or strides[outer] % strides[inner]
+            or strides[outer] < strides[inner] * sizes[inner]
+        ):
             return None
         room.append(strides[outer] // strides[inner])
     gap = strides[wide[-1]]

@@ -144,7 +144,7 @@ def read_as(
     composite: Composite,
     needs: Needs,
 ) -> None:
-    """The piece reads `handed` and begins with the view that is `value` again, or with a copy that lies so."""
+    """The piece reads `handed` and begins with the view that is `value` again, or a copy that lies so."""
     back, first = handed, piece.nodes[0]
     if order is not None:
         inverse = sorted(range(len(order)), key=order.__getitem__)

@@ -1,4 +1,5 @@
-"""Tensors that a forward fills part by part: captured layers equal eager to the bit, and hand on what was filled."""
+"""Tensors that a forward fills part by part: captured layers equal eager to the bit, and hand on what was
+filled."""
 
 import pytest
 

@@ -488,7 +488,7 @@ def test_choices_by_gumbel():
 
 
 class Cells(nn.Module):
-    """Three steps of a cell, the states of all of which are read. `width`: of whole vectors of the processor, or
+    """Three steps of a cell, the states of all of which are read. `width`: whole vectors of the processor, or
     with some numbers left over, which GRUCell's gates round otherwise."""
 
     def __init__(self, cell, width):

@@ -238,7 +238,7 @@ def test_distributions():
 
 
 class Stacked(nn.Module):
-    """Layers that each read one of a row's interleaved parts, and are stacked: their gradients lie with gaps."""
+    """Layers that each read one of the interleaved parts of a row, and are stacked: gradients with gaps."""
 
     def __init__(self):
         super().__init__()
