@@ -40,6 +40,16 @@ class Clock {
 const Tag kTag{.payload = Payload::gradient, .from = StageId{1}, .to = StageId{0}, .number = 2};
 constexpr std::int64_t kLong = 1 << 20;
 
+/// A barrier that all others have left before rank 1 does: what it does next is heard behind it.
+void meet(Transport& transport) {
+  transport.barrier();
+  const at::Tensor word = at::zeros({1});
+  if (transport.rank() != Rank{1}) return transport.wait(*transport.post_send(Rank{1}, kTag, word));
+  for (int r = 0; r < transport.world(); ++r) {
+    if (r != 1) transport.wait(*transport.post_receive(Rank{r}, kTag, word));
+  }
+}
+
 /// What a rank waits for that rank 1 never does.
 void wait_for_rank_1(Transport& transport) {
   const at::Tensor tensor = at::zeros({kLong});
@@ -60,7 +70,7 @@ void print_what_is_heard(Transport& transport) {
 
 void failure(C10dSession& session) {
   const auto transport = session.make_transport({.timeout = Seconds{60}});
-  transport->barrier();
+  meet(*transport);
   if (session.rank() == Rank{1}) return transport->fail("the disk is full");
   print_what_is_heard(*transport);
 }
@@ -68,7 +78,7 @@ void failure(C10dSession& session) {
 /// Rank 1 goes by a signal, in the middle of a long transfer to it.
 void signalled(C10dSession& session, int signal, Seconds timeout) {
   const auto transport = session.make_transport({.timeout = timeout});
-  transport->barrier();
+  meet(*transport);
   if (session.rank() == Rank{1}) {
     const RequestPtr receive =
         transport->post_receive(Rank{0}, kTag, at::zeros({std::int64_t{64} << 20U}, at::kByte));
@@ -86,7 +96,7 @@ void signalled(C10dSession& session, int signal, Seconds timeout) {
 /// The process goes on, and never does what is waited for.
 void hanging(C10dSession& session) {
   const auto transport = session.make_transport({.timeout = Seconds{1}});
-  transport->barrier();
+  meet(*transport);
   if (session.rank() == Rank{1}) {
     std::this_thread::sleep_for(std::chrono::seconds(3));
     return session.mark_failed();

@@ -84,7 +84,8 @@ def agent(folder, restarts, machines):
         # Else a machine that comes to others waits forever: they do not tell it their store (torch 2.15).
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
 
-    fewest, most, meet = machines or (1, 1, "localhost:0")
+    # Numbers, not names: who forks while a thread looks up a name leaves its child a lock that nobody opens.
+    fewest, most, meet = machines or (1, 1, "127.0.0.1:0")
     config = LaunchConfig(
         fewest,
         most,
@@ -92,6 +93,7 @@ def agent(folder, restarts, machines):
         run_id="job",
         rdzv_backend="c10d",
         rdzv_endpoint=meet,
+        local_addr="127.0.0.1",
         # A machine that was killed is missed after some 3 s.
         rdzv_configs={"keep_alive_interval": 1, "keep_alive_max_attempt": 3, "last_call_timeout": 2},
         start_method="fork",
