@@ -55,7 +55,8 @@ class OrderSearch {
     } else {
       // What other schedules need is no measure of what an order made for the cap does.
       if (others.settings) take_better(best, refined(others, settings, nullptr));
-      if (evenly.settings && !fits_evenly_) take_better(best, refined(evenly, settings, nullptr));
+      if (evenly.settings && !fits_with_the_fastest(*even))
+        take_better(best, refined(evenly, settings, nullptr));
     }
     if (best.made.candidate) return std::move(best.made);
     const Schedule serial = serial_schedule();
@@ -187,7 +188,7 @@ class OrderSearch {
   [[nodiscard]] Stages stages_of_the_others(const std::vector<std::vector<int>>& seeds, double least) {
     Stages stages{seeds.front(), {}};
     const std::vector<const Schedule*> others = this->others();
-    const Schedule* fastest = nullptr;
+    fastest_ = nullptr;
     // A straight layout's searches soon end; of others each takes what it gets.
     const std::size_t count = layout_.stages_per_rank == 1 ? schedules().size() : others.size();
     const bool by_replica = layout_.replicated();  // cuts are chosen by it, not plans
@@ -200,14 +201,16 @@ class OrderSearch {
         if (!found.cuts) continue;
         if (!found.complete) run_.of_others.push_back({layout_, schedule, found});
         least = found.seconds;
-        fastest = schedule;
+        fastest_ = schedule;
         stages = {std::move(*found.cuts), std::move(found.settings)};
       } catch (const InputError&) {  // not for this placement
       }
     }
-    fits_evenly_ = fastest != nullptr &&
-                   run_.search_cuts(layout_, *fastest, kInfinite, {.work = 0}, seeds, true).cuts.has_value();
     return stages;
+  }
+  [[nodiscard]] bool fits_with_the_fastest(const std::vector<int>& cuts) const {
+    return fastest_ != nullptr &&
+           run_.search_cuts(layout_, *fastest_, kInfinite, {.work = 0}, {cuts}, true).cuts.has_value();
   }
 
   /// The best for an order as it stands, if any are below `to_beat`.
@@ -287,7 +290,7 @@ class OrderSearch {
 
   PlanningRun& run_;
   const Layout& layout_;
-  bool fits_evenly_ = false;  // with the fastest of the other schedules
+  const Schedule* fastest_ = nullptr;  // of the others, by stages_of_the_others()
 };
 
 }  // namespace
