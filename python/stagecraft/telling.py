@@ -24,6 +24,7 @@ def phase(what: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+        timer.join()  # no thread of ours outlives the call
 
 
 def tell(text: str) -> None:
