@@ -83,9 +83,9 @@ void add_meeting(const CriticalPath::Meeting& m, const CostTable& costs, const P
   }
 }
 
-std::vector<Bytes> peaks(const Proof& proof) {
+std::vector<Bytes> peaks(const std::vector<MemoryProof>& memory) {
   std::vector<Bytes> peaks;
-  for (const MemoryProof& rank : proof.memory) peaks.push_back(rank.peak);
+  for (const MemoryProof& rank : memory) peaks.push_back(rank.peak);
   return peaks;
 }
 
@@ -159,9 +159,9 @@ Seconds PlanPricer::of_step(const Runs& runs, const Figure& figure) const {
 Prediction PlanPricer::prediction() {
   const CostTable& costs = *plan_.costs;
   Prediction prediction;
+  prediction.memory = peaks(prove(programs_.back().program, &costs, plan_.capacity).memory);
   Runs free_links;
   for (PreparedProgram& priced : programs_) {
-    prediction.memory = peaks(prove(priced.program, &costs, plan_.capacity));
     free_links.push_back(&priced.simulator.run_free_links(costs));
   }
   prediction.step_ideal =
@@ -209,7 +209,7 @@ PlanPricer::Several* PlanPricer::overlapping(const CostTable& costs) {
 
 std::vector<Bytes> PlanPricer::memory(const CostTable& costs) {
   take(costs);
-  return peaks(prove(programs_.back().program, &costs));
+  return peaks(memory_of(programs_.back().program, costs));
 }
 
 std::vector<ChainPart> PlanPricer::chain(const CostTable& costs) {

@@ -181,7 +181,12 @@ Plan PlanMaker::plan_of(const Layout& layout, const std::vector<int>& cuts,
 }
 
 PlanCandidate PlanMaker::priced(const Layout& layout, Plan plan) const {
-  plan.predicted = predict(plan);  // no capacity yet: memory is compared apart
+  PlanPricer pricer(plan);
+  return priced(layout, std::move(plan), pricer);
+}
+
+PlanCandidate PlanMaker::priced(const Layout& layout, Plan plan, PlanPricer& pricer) const {
+  plan.predicted = pricer.prediction();  // no capacity yet: memory is compared apart
   plan.capacity = capacity_;
   PlanCandidate candidate{.plan = std::move(plan), .bound_by = {}, .placement = layout.name()};
   candidate.bound_by = bound_by(candidate.plan);
@@ -225,12 +230,14 @@ PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
     PlanCandidate candidate;
     const bool possible = setting.has_value();
     while (setting) {
-      candidate = priced(layout, plan_of(layout, *cuts, *setting));
+      Plan plan = plan_of(layout, *cuts, *setting);
+      PlanPricer pricer(plan);
+      candidate = priced(layout, std::move(plan), pricer);
       ++programs;
       const std::vector<Rank> over = over_cap(candidate.plan);
       if (over.empty()) {
         if (!chosen && !schedule_.synchronous)
-          candidate = best_of_ties(layout, settings, std::move(candidate));
+          candidate = best_of_ties(layout, settings, std::move(candidate), pricer);
         return {std::move(candidate), {}, programs};
       }
       setting = settings.after_refusal(*cuts, *setting, over);
@@ -247,8 +254,7 @@ PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
 }
 
 PlanCandidate PlanMaker::best_of_ties(const Layout& layout, StageSettings& settings,
-                                      PlanCandidate first) const {
-  PlanPricer pricer(first.plan);
+                                      PlanCandidate first, PlanPricer& pricer) const {
   const double price = kTieSimulated * static_cast<double>(pricer.actions()) + kTieMade;
   const double work = request_.stages ? kTieWork : std::max(kTieWork / cluster_.devices(), kLeastTieWork);
   const auto most = static_cast<std::size_t>(std::clamp(work / price, 1.0, kMostTies));

@@ -2,6 +2,7 @@
 
 // From a layout and cuts to a plan with its price: what the search hands back and tells people.
 
+#include "partitioner/plan/plan_pricer.h"
 #include "partitioner/plan/stage_memory.h"
 #include "partitioner/search/layout.h"
 #include "partitioner/search/planner.h"
@@ -55,6 +56,8 @@ class PlanMaker {
                              const RecomputeSettings& settings) const;
   /// The plan, predicted and explained. Its memory is not compared with the cap.
   [[nodiscard]] PlanCandidate priced(const Layout& layout, Plan plan) const;
+  /// With a pricer of this plan, for who prices more with it.
+  [[nodiscard]] PlanCandidate priced(const Layout& layout, Plan plan, PlanPricer& pricer) const;
 
   /// The cuts of smallest bottleneck among the stages that may be.
   [[nodiscard]] std::optional<std::vector<int>> even_cuts(const Layout& layout,
@@ -87,9 +90,9 @@ class PlanMaker {
 
  private:
   /// Of the plans of the same bottleneck, as far as they are looked at, the one of the shortest simulated step, of these
-  /// the one that needs least. `first` is one of them, and fits.
-  [[nodiscard]] PlanCandidate best_of_ties(const Layout& layout, StageSettings& settings,
-                                           PlanCandidate first) const;
+  /// the one that needs least. `first` is one of them, and fits; `pricer` has its program.
+  [[nodiscard]] PlanCandidate best_of_ties(const Layout& layout, StageSettings& settings, PlanCandidate first,
+                                           PlanPricer& pricer) const;
   /// The cuts with which the stage that needs most, by what it holds at least, needs least. Requires a cap.
   [[nodiscard]] std::vector<int> least_memory_cuts(const Layout& layout) const;
   struct MemoryCosts;

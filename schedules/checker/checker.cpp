@@ -45,4 +45,10 @@ Proof prove(const LoweredProgram& program, const CostTable* costs, std::optional
   return proof;
 }
 
+std::vector<MemoryProof> memory_of(const LoweredProgram& accepted, const CostTable& costs) {
+  checker::Findings findings;
+  const checker::ProgramIndex index(accepted, findings);
+  return checker::prove_memory(index, costs, /*capacity=*/{}, findings);
+}
+
 }  // namespace stagecraft

@@ -52,4 +52,7 @@ namespace stagecraft {
 Proof prove(const LoweredProgram& program, const CostTable* costs = nullptr,
             std::optional<Bytes> capacity = std::nullopt, const TransportRules& rules = {});
 
+/// Proof::memory of a program that `check` accepts, without the rest: for who asks of one program with many costs.
+[[nodiscard]] std::vector<MemoryProof> memory_of(const LoweredProgram& accepted, const CostTable& costs);
+
 }  // namespace stagecraft
