@@ -101,7 +101,7 @@ std::string model_fingerprint(const Model& model) {
     text += fmt::format("{} products\n", enum_name(model.precision.products));
   }
   for (const LayerPtr& layer : model.layers) {
-    text += layer->type() + " " + layer->details();
+    text += layer->facts().type + " " + layer->facts().details;
     for (const ParameterSpec& spec : layer->parameters()) {
       text += fmt::format(" {}{}", spec.name, shape_text(spec.shape));
     }
@@ -230,7 +230,7 @@ std::int64_t Model::multiply_adds() const {
 std::vector<BatchField> Model::fields_of(int first, int last, const Loss* loss_too) const {
   std::set<std::string> names;
   for (int layer = first; layer < last; ++layer) {
-    for (const std::string& field : layers[static_cast<std::size_t>(layer)]->fields()) names.insert(field);
+    for (const std::string& field : layers[static_cast<std::size_t>(layer)]->facts().fields) names.insert(field);
   }
   if (loss_too != nullptr) {
     for (const std::string& field : loss_too->fields()) names.insert(field);
@@ -320,7 +320,7 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
   model.note = list.note;
   model.compiled_for = list.compiled_for;
   for (const LayerPtr& layer : model.layers) {
-    for (const std::string& name : layer->fields()) {
+    for (const std::string& name : layer->facts().fields) {
       const auto named = [&](const BatchField& field) { return field.name == name; };
       if (std::any_of(model.fields.begin(), model.fields.end(), named)) continue;
       throw InputError(place, fmt::format("layer \"{}\" reads the field \"{}\" of the batch, which only its "

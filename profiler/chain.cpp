@@ -36,7 +36,7 @@ std::string Chain::name(int row) const {
 }
 
 std::vector<std::string> Chain::fields(int row) const {
-  return is_loss(row) ? loss_.fields() : model_.layers[static_cast<std::size_t>(row)]->fields();
+  return is_loss(row) ? loss_.fields() : model_.layers[static_cast<std::size_t>(row)]->facts().fields;
 }
 
 Bundle Chain::begin(const ChainInput& data, ChainWork& work) const {

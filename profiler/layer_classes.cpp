@@ -18,7 +18,7 @@ Classes classes_of(const Model& model) {
   const std::vector<BoundarySpec> tensors = boundaries(model, 2);
   Classes classes;
   for (std::size_t i = 1; i < model.layers.size(); ++i) {
-    const std::string name = model.layers[i]->cost_class();
+    const std::string name = model.layers[i]->facts().cost_class;
     const BoundarySpec &in = tensors[i], &out = tensors[i + 1];
     const auto from = static_cast<std::size_t>(model.gradient_from);
     if (name.empty() || in.values != out.values || i == from) continue;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Layers that cost the same, told by their graphs (Layer::cost_class). A profile runs a few of each class and
+// Layers that cost the same, told by their graphs (LayerFacts::cost_class). A profile runs a few of each class and
 // gives the others their figures, so that a model of eighty equal blocks is measured as fast as one of three.
 
 #include "models/model.h"

@@ -132,7 +132,7 @@ class TimedPasses {
 /// Why a run records no stage with some of the layers: "layer "x" is not recorded"; "" where all may be.
 std::string not_recorded(const Model& model) {
   const auto found =
-      std::ranges::find_if(model.layers, [](const LayerPtr& layer) { return !layer->repeats(); });
+      std::ranges::find_if(model.layers, [](const LayerPtr& layer) { return !layer->facts().repeats; });
   return found == model.layers.end() ? "" : fmt::format("layer \"{}\" is never recorded", (*found)->name());
 }
 

@@ -78,13 +78,13 @@ void leave_out_backward(LayerEstimate& its) {
 LayerProfile layer_profile(const Model& model, int index, std::int64_t size, Bytes output,
                            const EstimateRequest& request) {
   const Layer& layer = *model.layers[static_cast<std::size_t>(index)];
-  LayerEstimate its = *layer.estimate(size, index <= model.gradient_from);
+  LayerEstimate its = layer.facts().estimate(size, index <= model.gradient_from);
   const bool frozen = index < model.gradient_from;
   if (frozen) leave_out_backward(its);
   LayerProfile profile = graph_profile(its, request);
   profile.name = layer.name();
   if (frozen) profile.frozen = true;
-  profile.fields = layer.fields();
+  profile.fields = layer.facts().fields;
   profile.output = output;
   profile.parameters = parameter_bytes(model, index);
   if (model.precision.mixed()) {
@@ -173,7 +173,7 @@ LayerProfile loss_profile(const Model& model, const Loss& loss, std::int64_t siz
 std::vector<std::string> not_estimated(const Model& model) {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    if (!model.layers[i]->estimate(1, i == 0)) names.push_back(model.layers[i]->name());
+    if (!model.layers[i]->facts().estimate) names.push_back(model.layers[i]->name());
   }
   return names;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// A profile that nobody measured: of layers that say what they take without being run (Layer::estimate). For
+// A profile that nobody measured: of layers that say what they take without being run (LayerFacts::estimate). For
 // models larger than any memory at hand. Kept bytes are exact, transients are an estimate (layer_estimate.h),
 // times are those of two rates.
 

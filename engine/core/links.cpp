@@ -6,7 +6,7 @@ std::vector<StageLink> links_of(const Model& model, const std::vector<std::pair<
                                 const std::vector<BoundarySpec>& tensors, bool direct) {
   PassedValues layers;
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    const std::vector<std::optional<std::size_t>> passes = model.layers[i]->passes();
+    const Origins& passes = model.layers[i]->facts().passes;
     std::vector<PassedValue>& behind = layers.emplace_back();
     for (const ValueSpec& value : tensors.at(i + 1).values) {
       behind.push_back({value.has_gradient(), passes.empty() ? std::nullopt : passes.at(behind.size())});

@@ -374,7 +374,7 @@ Segment Session::segment_for(SegmentKind kind, const GivenTensors& batch,
     if (small == segment.micro_batches.end()) continue;
     throw InputError({"the batch", ""},
                      fmt::format("a micro-batch of {} samples, and layer \"{}\" ({}) needs {}", small->count,
-                                 model.layers[i]->name(), model.layers[i]->type(), least));
+                                 model.layers[i]->name(), model.layers[i]->facts().type, least));
   }
   return segment;
 }

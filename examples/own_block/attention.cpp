@@ -27,26 +27,10 @@ at::Tensor rotate(const at::Tensor& x, double base, double direction) {
 class RotaryAttentionLayer final : public Layer {
  public:
   RotaryAttentionLayer(const stagecraft::LayerSite& site, const RotaryAttention& s)
-      : Layer(site.name),
-        hidden_size_(site.input[1]),
+      : Layer(site.name, facts_of(site.input[1], s)),
         heads_(s.heads),
         base_(s.base),
         products_(site.products) {}
-
-  std::string type() const override { return "rotary_attention"; }
-  /// What the shapes of the parameters do not tell: it is part of the model's fingerprint.
-  std::string details() const override {
-    return "heads " + std::to_string(heads_) + ", base " + std::to_string(base_);
-  }
-  std::vector<stagecraft::ParameterSpec> parameters() const override {
-    const Initial normal{Initial::Kind::normal, 0.02}, last{Initial::Kind::normal, 0.02, true};
-    return {norm_weight(hidden_size_),
-            {"qkv", {3 * hidden_size_, hidden_size_}, normal},
-            {"project", {hidden_size_, hidden_size_}, last}};
-  }
-  std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
-    return 4 * shape[0] * hidden_size_ * hidden_size_ + 2 * shape[0] * shape[0] * hidden_size_;
-  }
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
                      Kept* kept) const override {
@@ -97,13 +81,25 @@ class RotaryAttentionLayer final : public Layer {
 
  private:
   enum { kNorm, kQkv, kProject };
+  static stagecraft::LayerFacts facts_of(std::int64_t hidden_size, const RotaryAttention& s) {
+    const Initial normal{Initial::Kind::normal, 0.02}, last{Initial::Kind::normal, 0.02, true};
+    return {.type = "rotary_attention",
+            // What the shapes of the parameters do not tell: it is part of the model's fingerprint.
+            .details = "heads " + std::to_string(s.heads) + ", base " + std::to_string(s.base),
+            .parameters = {norm_weight(hidden_size),
+                           {"qkv", {3 * hidden_size, hidden_size}, normal},
+                           {"project", {hidden_size, hidden_size}, last}},
+            .multiply_adds = [hidden_size](const std::vector<std::int64_t>& shape) {
+              return 4 * shape[0] * hidden_size * hidden_size + 2 * shape[0] * shape[0] * hidden_size;
+            }};
+  }
   /// q, k or v of [samples, tokens, 3, heads, d], as [samples, heads, tokens, d].
   static at::Tensor of(const at::Tensor& qkv, std::int64_t which) {
     return qkv.select(2, which).transpose(1, 2);
   }
   static double root(const at::Tensor& q) { return std::sqrt(static_cast<double>(q.size(3))); }
 
-  std::int64_t hidden_size_, heads_;
+  std::int64_t heads_;
   double base_;
   stagecraft::MatrixProducts products_;
 };

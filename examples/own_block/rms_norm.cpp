@@ -11,10 +11,7 @@ using stagecraft::Context, stagecraft::GradientSink, stagecraft::Kept, stagecraf
 class RmsNormLayer final : public Layer {
  public:
   RmsNormLayer(const std::string& name, std::int64_t hidden_size, double epsilon)
-      : Layer(name), hidden_size_(hidden_size), epsilon_(epsilon) {}
-
-  std::string type() const override { return "rms_norm"; }
-  std::vector<stagecraft::ParameterSpec> parameters() const override { return {norm_weight(hidden_size_)}; }
+      : Layer(name, {.type = "rms_norm", .parameters = {norm_weight(hidden_size)}}), epsilon_(epsilon) {}
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
                      Kept* kept) const override {
@@ -37,7 +34,6 @@ class RmsNormLayer final : public Layer {
   }
 
  private:
-  std::int64_t hidden_size_;
   double epsilon_;
 };
 

@@ -12,18 +12,7 @@ namespace functional = stagecraft::functional;
 class SwigluLayer final : public Layer {
  public:
   SwigluLayer(const stagecraft::LayerSite& site, const Swiglu& s)
-      : Layer(site.name), hidden_size_(site.input[1]), hidden_(s.hidden), products_(site.products) {}
-
-  std::string type() const override { return "swiglu"; }
-  std::vector<stagecraft::ParameterSpec> parameters() const override {
-    const Initial normal{Initial::Kind::normal, 0.02}, last{Initial::Kind::normal, 0.02, true};
-    return {norm_weight(hidden_size_),
-            {"gate_up", {2 * hidden_, hidden_size_}, normal},
-            {"down", {hidden_size_, hidden_}, last}};
-  }
-  std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
-    return 3 * shape[0] * hidden_size_ * hidden_;
-  }
+      : Layer(site.name, facts_of(site.input[1], s.hidden)), hidden_(s.hidden), products_(site.products) {}
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
                      Kept* kept) const override {
@@ -61,10 +50,20 @@ class SwigluLayer final : public Layer {
 
  private:
   enum { kNorm, kGateUp, kDown };
+  static stagecraft::LayerFacts facts_of(std::int64_t hidden_size, std::int64_t hidden) {
+    const Initial normal{Initial::Kind::normal, 0.02}, last{Initial::Kind::normal, 0.02, true};
+    return {.type = "swiglu",
+            .parameters = {norm_weight(hidden_size),
+                           {"gate_up", {2 * hidden, hidden_size}, normal},
+                           {"down", {hidden_size, hidden}, last}},
+            .multiply_adds = [=](const std::vector<std::int64_t>& shape) {
+              return 3 * shape[0] * hidden_size * hidden;
+            }};
+  }
   at::Tensor gate(const at::Tensor& gate_up) const { return gate_up.narrow(-1, 0, hidden_); }
   at::Tensor up(const at::Tensor& gate_up) const { return gate_up.narrow(-1, hidden_, hidden_); }
 
-  std::int64_t hidden_size_, hidden_;
+  std::int64_t hidden_;
   stagecraft::MatrixProducts products_;
 };
 

@@ -10,12 +10,11 @@ using stagecraft::Context, stagecraft::GradientSink, stagecraft::Kept, stagecraf
 class TokenEmbeddingLayer final : public Layer {
  public:
   TokenEmbeddingLayer(const std::string& name, std::int64_t vocabulary, std::int64_t hidden_size)
-      : Layer(name), vocabulary_(vocabulary), hidden_size_(hidden_size) {}
-
-  std::string type() const override { return "token_embedding"; }
-  std::vector<stagecraft::ParameterSpec> parameters() const override {
-    return {{"tokens", {vocabulary_, hidden_size_}, {stagecraft::Initial::Kind::normal, 0.02}}};
-  }
+      : Layer(name,
+              {.type = "token_embedding",
+               .parameters = {{"tokens", {vocabulary, hidden_size}, {stagecraft::Initial::Kind::normal, 0.02}}}}),
+        vocabulary_(vocabulary),
+        hidden_size_(hidden_size) {}
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
                      Kept* kept) const override {

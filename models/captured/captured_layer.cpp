@@ -1,10 +1,9 @@
 #include "models/captured/captured_layer.h"
 
 #include "base/nearest.h"
+#include "models/captured/captured_facts.h"
 #include "models/captured/layer_of_lengths.h"
-#include "models/captured/replay/graph_estimate.h"
 #include "models/captured/replay/graph_state.h"
-#include "models/captured/replay/index_checks.h"
 #include "models/captured/replay/repeats.h"
 #include "models/captured/replay/step_work.h"
 #include "models/tensors/shape_text.h"
@@ -26,6 +25,7 @@ namespace {
 
 using captured::FolderLayer;
 using captured::Graph;
+using captured::has_gradient;
 using captured::kNoValue;
 using captured::ModelFolder;
 using captured::Programs;
@@ -33,9 +33,6 @@ using captured::ValueBehind;
 using captured::ValueId;
 using captured::ValueType;
 using Frame = std::vector<c10::IValue>;
-
-/// Of weights that a folder has not got, so that a profile works on numbers of a usual size.
-constexpr double kProfiledDeviation = 0.02;
 
 /// What of a run's config makes it compute in that type.
 const char* how_to_run_in(at::ScalarType dtype) {
@@ -76,80 +73,17 @@ class CapturedLayer final : public Layer, public captured::OfGraphs {
  public:
   CapturedLayer(const LayerSite& site, std::shared_ptr<const ModelFolder> folder, const FolderLayer& layer,
                 Accumulate accumulate)
-      : Layer(site.name),
+      : Layer(site.name, captured::facts_of(folder, layer, accumulate == Accumulate::fused)),
         place_(site.place),
         folder_(std::move(folder)),
         layer_(layer),
         graph_(layer.replay->graph()),
         accumulate_(accumulate),
-        products_(site.products),
-        tables_(captured::tables_among_parameters(graph_)) {
+        products_(site.products) {
     for (const std::string& name : layer.constants) constants_.push_back(folder_->weights.at(name));
   }
 
-  std::string type() const override { return CapturedLayerSpec::kName; }
   std::vector<const Graph*> graphs() const override { return {&graph_}; }
-  std::string details() const override {
-    std::string details = "graph " + graph_.hash;
-    for (const std::string& name : layer_.constants) details += ", " + name;
-    if (accumulate_ == Accumulate::fused) details += ", fused";
-    if (folder_->compiled != nullptr && folder_->compiled->why_not.empty()) details += ", compiled";
-    return details;
-  }
-
-  std::vector<std::string> fields() const override { return layer_.fields; }
-
-  std::vector<std::optional<std::size_t>> passes() const override {
-    std::vector<std::optional<std::size_t>> passed;
-    for (const ValueBehind& value : layer_.behind) {
-      passed.push_back(value.made ? std::nullopt : std::optional(value.index));
-    }
-    return passed;
-  }
-  std::vector<std::optional<std::size_t>> carries() const override {
-    std::vector<std::optional<std::size_t>> carried;
-    for (const ValueBehind& value : layer_.behind) {
-      carried.emplace_back(value.index);
-      if (!value.made) continue;
-      const auto from = static_cast<std::size_t>(graph_.forward_outputs[value.index]);
-      carried.back() = from < layer_.reads.size() ? std::optional(layer_.reads[from]) : std::nullopt;
-    }
-    return carried;
-  }
-  std::vector<NumberCheck> number_checks() const override {
-    std::vector<NumberCheck> checks =
-        captured::index_checks(folder_, graph_, {layer_.parameters, layer_.fields, constants_});
-    for (NumberCheck& check : checks) {
-      if (check.field.empty()) check.place = layer_.reads[check.place];
-    }
-    return checks;
-  }
-
-  std::vector<ParameterSpec> parameters() const override {
-    std::vector<ParameterSpec> specs;
-    for (std::size_t i = 0; i < graph_.parameters.size(); ++i) {
-      specs.push_back({layer_.parameters[i], graph_.parameters[i].at(1), {}});
-      if (lacks_weights()) specs.back().initial = {Initial::Kind::normal, kProfiledDeviation};
-      // What was captured as float32 stays so where the model computes in a narrower type.
-      specs.back().full = graph_.parameters[i].dtype == at::kFloat;
-      specs.back().tied = layer_.parameters[i];
-      specs.back().table = tables_[i];
-      const auto order = folder_->memory_orders.find(layer_.parameters[i]);
-      if (order != folder_->memory_orders.end()) specs.back().memory_order = order->second;
-    }
-    return specs;
-  }
-  std::vector<BufferSpec> buffers() const override {
-    std::vector<BufferSpec> specs;
-    for (std::size_t i = 0; i < graph_.buffers.size(); ++i) {
-      const ValueType& type = graph_.buffers[i];
-      const OverReplicas rule = graph_.new_buffers[i] == kNoValue ? OverReplicas::alone
-                                : c10::isFloatingType(type.dtype) ? OverReplicas::mean
-                                                                  : OverReplicas::first;
-      specs.push_back({layer_.buffers[i], type.at(1), 0, type.dtype, rule, rule == OverReplicas::alone});
-    }
-    return specs;
-  }
   at::Tensor initial_parameter(int parameter) const override {
     const std::string& its_name = layer_.parameters.at(static_cast<std::size_t>(parameter));
     at::Tensor value = stored(its_name);
@@ -164,28 +98,6 @@ class CapturedLayer final : public Layer, public captured::OfGraphs {
   at::Tensor initial_buffer(int buffer) const override {
     return stored(layer_.buffers.at(static_cast<std::size_t>(buffer)));
   }
-  std::string missing_weights() const override {
-    if (!lacks_weights() || (layer_.parameters.empty() && layer_.buffers.empty())) return "";
-    return fmt::format(
-        "{} was captured without weights: name some with --set model.weights=FOLDER, or "
-        "capture it without --no-weights",
-        folder_->path);
-  }
-
-  std::int64_t least_samples(const std::vector<std::int64_t>&) const override {
-    return folder_->least_samples;
-  }
-  /// Not tried with recordings.
-  bool repeats() const override { return false; }
-  std::int64_t multiply_adds(const std::vector<std::int64_t>&) const override { return graph_.multiply_adds; }
-
-  std::string cost_class() const override { return graph_.hash; }
-  std::optional<LayerEstimate> estimate(std::int64_t micro_batch, bool first) const override {
-    LayerEstimate found = captured::estimate(graph_, micro_batch, !first);
-    if (layer_.before.size() > 1 || layer_.behind.size() > 1) of_bundles(found, micro_batch);
-    return found;
-  }
-
   /// Whether these are the sizes that it was captured for. Fields are not known in a dry pass.
   bool takes(const Bundle& inputs, const FieldTensors* fields) const {
     for (std::size_t i = 0; i < layer_.reads.size(); ++i) {
@@ -323,39 +235,10 @@ class CapturedLayer final : public Layer, public captured::OfGraphs {
     return std::move(bundle.front());
   }
 
-  static bool has_gradient(const ValueType& type) { return c10::isFloatingType(type.dtype); }
   static std::vector<ValueType> with_gradient(const std::vector<ValueType>& types) {
     std::vector<ValueType> found;
     std::copy_if(types.begin(), types.end(), std::back_inserter(found), has_gradient);
     return found;
-  }
-
-  /// Of the bundles around the layer, what the graph says of its own inputs and outputs.
-  void of_bundles(LayerEstimate& found, std::int64_t b) const {
-    std::vector<InputUse> inputs(layer_.before.size());
-    std::vector<int> place_of_output(graph_.outputs.size(), -1);
-    for (std::size_t i = 0; i < layer_.reads.size(); ++i) inputs[layer_.reads[i]] = found.inputs[i];
-    std::vector<OutputUse> outputs;
-    for (std::size_t k = 0; k < layer_.behind.size(); ++k) {
-      const ValueBehind& value = layer_.behind[k];
-      const auto index = static_cast<int>(value.index);
-      if (value.made) {
-        outputs.push_back(found.outputs[value.index]);
-        place_of_output[value.index] = static_cast<int>(k);
-        if (int& same_as = outputs.back().same_as; same_as >= 0) {
-          same_as = static_cast<int>(layer_.reads[static_cast<std::size_t>(same_as)]);
-        }
-      } else {
-        outputs.push_back({captured::bytes_of(value.type, b), index, has_gradient(value.type)});
-        if (has_gradient(value.type)) inputs[value.index].gradient_of = static_cast<int>(k);
-      }
-    }
-    for (const std::size_t read : layer_.reads) {
-      int& of = inputs[read].gradient_of;
-      if (of >= 0) of = place_of_output[static_cast<std::size_t>(of)];
-    }
-    found.inputs = std::move(inputs);
-    found.outputs = std::move(outputs);
   }
 
   /// What the graph reads of the bundle before it.
@@ -476,8 +359,6 @@ class CapturedLayer final : public Layer, public captured::OfGraphs {
                     name(), found, type.text(), how_to_run_in(type.dtype), how_to_capture_in(of_run)));
   }
 
-  [[nodiscard]] bool lacks_weights() const { return folder_->weights.first() == nullptr; }
-
   [[nodiscard]] std::string weights_path() const {
     return folder_->weights.first() == nullptr ? folder_->path : folder_->weights.first()->path();
   }
@@ -495,7 +376,7 @@ class CapturedLayer final : public Layer, public captured::OfGraphs {
 
   /// Undefined where there are no weights.
   at::Tensor stored(const std::string& name) const {
-    if (lacks_weights() && !folder_->weights.holds(name)) return {};
+    if (captured::lacks_weights(*folder_) && !folder_->weights.holds(name)) return {};
     return folder_->weights.at(name);
   }
 
@@ -517,7 +398,6 @@ class CapturedLayer final : public Layer, public captured::OfGraphs {
   const Graph& graph_;
   Accumulate accumulate_;
   MatrixProducts products_;
-  std::vector<bool> tables_;  ///< by parameter
   Tensors constants_;
   mutable std::mutex mutex_;
   mutable std::map<c10::DeviceIndex, Tensors> copies_;

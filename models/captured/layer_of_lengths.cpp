@@ -11,12 +11,21 @@ namespace stagecraft::captured {
 namespace {
 
 /// What does not depend on the length is the first form's.
+LayerFacts facts_of(const std::vector<LengthForm>& forms) {
+  LayerFacts facts = forms.front().layer->facts();
+  for (std::size_t i = 1; i < forms.size(); ++i) {
+    const LayerFacts& its = forms[i].layer->facts();
+    facts.details += "; " + its.details;
+    facts.number_checks.insert(facts.number_checks.end(), its.number_checks.begin(), its.number_checks.end());
+  }
+  return facts;
+}
+
 class LayerOfLengths final : public Layer, public OfGraphs {
  public:
   explicit LayerOfLengths(std::vector<LengthForm> forms)
-      : Layer(forms.front().layer->name()), forms_(std::move(forms)) {}
+      : Layer(forms.front().layer->name(), facts_of(forms)), forms_(std::move(forms)) {}
 
-  std::string type() const override { return whole().type(); }
   std::vector<const Graph*> graphs() const override {
     std::vector<const Graph*> all;
     for (const LengthForm& form : forms_) {
@@ -26,37 +35,8 @@ class LayerOfLengths final : public Layer, public OfGraphs {
     }
     return all;
   }
-  std::string details() const override {
-    std::string details;
-    for (const LengthForm& form : forms_) details += (details.empty() ? "" : "; ") + form.layer->details();
-    return details;
-  }
-  std::vector<std::string> fields() const override { return whole().fields(); }
-  std::vector<std::optional<std::size_t>> passes() const override { return whole().passes(); }
-  std::vector<std::optional<std::size_t>> carries() const override { return whole().carries(); }
-  std::vector<NumberCheck> number_checks() const override {
-    std::vector<NumberCheck> checks;
-    for (const LengthForm& form : forms_) {
-      for (NumberCheck& check : form.layer->number_checks()) checks.push_back(std::move(check));
-    }
-    return checks;
-  }
-  std::vector<ParameterSpec> parameters() const override { return whole().parameters(); }
-  std::vector<BufferSpec> buffers() const override { return whole().buffers(); }
   at::Tensor initial_parameter(int parameter) const override { return whole().initial_parameter(parameter); }
   at::Tensor initial_buffer(int buffer) const override { return whole().initial_buffer(buffer); }
-  std::string missing_weights() const override { return whole().missing_weights(); }
-  std::int64_t least_samples(const std::vector<std::int64_t>& shape) const override {
-    return whole().least_samples(shape);
-  }
-  bool repeats() const override { return whole().repeats(); }
-  std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
-    return whole().multiply_adds(shape);
-  }
-  std::string cost_class() const override { return whole().cost_class(); }
-  std::optional<LayerEstimate> estimate(std::int64_t micro_batch, bool first) const override {
-    return whole().estimate(micro_batch, first);
-  }
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context& context,
                      Kept* kept) const override {

@@ -21,7 +21,7 @@ void require_passed(const Layer& layer, const at::Tensor& input, at::ScalarType 
   const LayerChecked checked = check_layer(layer, trial);
   if (checked.passed()) return;
   throw InternalError(
-      fmt::format("{} ({}): {}", layer.name(), layer.type(), fmt::join(checked.failures(), "; ")));
+      fmt::format("{} ({}): {}", layer.name(), layer.facts().type, fmt::join(checked.failures(), "; ")));
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ void require_passed(const Layer& layer, const at::Tensor& input, at::ScalarType 
 void check_gradients(const Layer& layer, const at::Tensor& input) {
   require_passed(layer, input, at::kDouble);
   // A captured graph computes in the types that it was captured in.
-  if (layer.cost_class().empty()) require_passed(layer, input, at::kFloat);
+  if (layer.facts().cost_class.empty()) require_passed(layer, input, at::kFloat);
 }
 
 }  // namespace stagecraft

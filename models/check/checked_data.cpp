@@ -97,7 +97,7 @@ class Checks {
   Checks(const Model& model, const Loss& loss, const std::string& file) : file_(file) {
     std::vector<bool> is_input{true};  // for each value before the layer: whether it has the data's numbers
     for (const LayerPtr& layer : model.layers) {
-      for (const NumberCheck& check : layer->number_checks()) {
+      for (const NumberCheck& check : layer->facts().number_checks) {
         if (!check.field.empty()) {
           add_field(model, check);
         } else if (check.place < is_input.size() && is_input[check.place]) {
@@ -105,7 +105,7 @@ class Checks {
         }
       }
       std::vector<bool> behind;
-      for (const std::optional<std::size_t>& from : layer->carries()) {
+      for (const std::optional<std::size_t>& from : layer->facts().carried()) {
         behind.push_back(from && *from < is_input.size() && is_input[*from]);
       }
       is_input = std::move(behind);

@@ -20,7 +20,7 @@ namespace {
 /// Equal for layers of the same kind, settings and sizes.
 std::string key_of(const Layer& layer, const Bundle& inputs) {
   std::string key =
-      fmt::format("{} {} {} {}", typeid(layer).name(), layer.type(), layer.details(), layer.cost_class());
+      fmt::format("{} {} {} {}", typeid(layer).name(), layer.facts().type, layer.facts().details, layer.facts().cost_class);
   for (const ParameterSpec& spec : layer.parameters()) {
     key += fmt::format(" {}{}{}", spec.name, shape_text(spec.shape), spec.full ? " full" : "");
   }
@@ -35,7 +35,7 @@ std::string key_of(const Layer& layer, const Bundle& inputs) {
 
 /// Captured layers stand for what they were captured from, with weights and inputs of their own; all others have a
 /// written-out backward. Their cost class is what tells them: the hash of a graph.
-bool is_captured(const Layer& layer) { return !layer.cost_class().empty(); }
+bool is_captured(const Layer& layer) { return !layer.facts().cost_class.empty(); }
 
 /// Where the layer before could not be run.
 Bundle stand_in(const BoundarySpec& spec) {
@@ -110,7 +110,7 @@ std::vector<LayerReport> check_layers(const Model& model, const Loss& loss, std:
     trial.draws = !is_captured(layer);
     const auto [like, fresh] = known.try_emplace(key_of(layer, trial.first.inputs), reports.size());
     if (!fresh) reports[like->second].alike.push_back(layer.name());
-    if (fresh) reports.push_back({layer.name(), layer.type(), {}, {}});
+    if (fresh) reports.push_back({layer.name(), layer.facts().type, {}, {}});
     LayerChecked& checked = reports[like->second].checked;
     try {
       trial.parameters = initial_parameters(model, static_cast<int>(i), seed);

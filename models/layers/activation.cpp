@@ -8,13 +8,14 @@
 #include <ATen/ops/relu.h>
 #include <ATen/ops/threshold_backward.h>
 
+#include <utility>
+
 namespace stagecraft {
 namespace {
 
 class Relu : public Layer {
  public:
-  using Layer::Layer;
-  std::string type() const override { return ReluSpec::kName; }
+  explicit Relu(std::string name) : Layer(std::move(name), {.type = ReluSpec::kName}) {}
 
   at::Tensor forward(const Weights&, const at::Tensor& input, const Context&, Kept* kept) const override {
     if (input.is_meta()) return at::empty_like(input);  // ATen has no such kernel
@@ -32,8 +33,7 @@ class Relu : public Layer {
 
 class Gelu : public Layer {
  public:
-  using Layer::Layer;
-  std::string type() const override { return GeluSpec::kName; }
+  explicit Gelu(std::string name) : Layer(std::move(name), {.type = GeluSpec::kName}) {}
 
   at::Tensor forward(const Weights&, const at::Tensor& input, const Context&, Kept* kept) const override {
     if (kept != nullptr) kept->for_input = {input};

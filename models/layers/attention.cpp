@@ -16,30 +16,10 @@ using namespace functional;  // NOLINT: the formulas read as such
 class Attention : public Layer {
  public:
   Attention(const LayerSite& site, const AttentionSpec& spec, std::int64_t hidden_size)
-      : Layer(site.name),
+      : Layer(site.name, facts_of(spec, hidden_size)),
         products_(site.products),
         dropout_(spec.dropout),
-        attention_(spec.heads, spec.attention_dropout) {
-    const Initial normal{Initial::Kind::normal, 0.02}, residual{Initial::Kind::normal, 0.02, true};
-    parameters_ = {norm_scale("norm.weight", hidden_size),
-                   norm_shift("norm.bias", hidden_size),
-                   {"qkv.weight", {3 * hidden_size, hidden_size}, normal},
-                   {"qkv.bias", {3 * hidden_size}, {}},
-                   {"project.weight", {hidden_size, hidden_size}, residual},
-                   {"project.bias", {hidden_size}, {}}};
-  }
-
-  std::string type() const override { return AttentionSpec::kName; }
-  std::string details() const override {
-    return fmt::format("heads {}, dropout {}, attention dropout {}", attention_.heads(),
-                       dropout_.probability(), attention_.dropout().probability());
-  }
-  std::vector<ParameterSpec> parameters() const override { return parameters_; }
-  /// Scores and mixing are counted whole, though half of them lie in the future and kernels leave them out.
-  std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
-    const std::int64_t tokens = shape[0], hidden_size = shape[1];
-    return 4 * tokens * hidden_size * hidden_size + 2 * tokens * tokens * hidden_size;
-  }
+        attention_(spec.heads, spec.attention_dropout) {}
 
   at::Tensor forward(const Weights& weights, const at::Tensor& x, const Context& context,
                      Kept* kept) const override {
@@ -89,7 +69,25 @@ class Attention : public Layer {
 
  private:
   enum { kNormWeight, kNormBias, kQkvWeight, kQkvBias, kProjectWeight, kProjectBias };
-  std::vector<ParameterSpec> parameters_;
+
+  static LayerFacts facts_of(const AttentionSpec& spec, std::int64_t hidden_size) {
+    const Initial normal{Initial::Kind::normal, 0.02}, residual{Initial::Kind::normal, 0.02, true};
+    return {.type = AttentionSpec::kName,
+            .details = fmt::format("heads {}, dropout {}, attention dropout {}", spec.heads, spec.dropout,
+                                   spec.attention_dropout),
+            .parameters = {norm_scale("norm.weight", hidden_size),
+                           norm_shift("norm.bias", hidden_size),
+                           {"qkv.weight", {3 * hidden_size, hidden_size}, normal},
+                           {"qkv.bias", {3 * hidden_size}, {}},
+                           {"project.weight", {hidden_size, hidden_size}, residual},
+                           {"project.bias", {hidden_size}, {}}},
+            // Scores and mixing are counted whole, though half of them lie in the future and kernels leave them out.
+            .multiply_adds = [](const std::vector<std::int64_t>& shape) {
+              const std::int64_t tokens = shape[0], width = shape[1];
+              return 4 * tokens * width * width + 2 * tokens * tokens * width;
+            }};
+  }
+
   MatrixProducts products_;
   Dropout dropout_;
   CausalAttention attention_;

@@ -16,23 +16,7 @@ namespace {
 class BatchNorm : public Layer {
  public:
   BatchNorm(std::string name, const BatchNormSpec& spec, std::int64_t channels)
-      : Layer(std::move(name)), spec_(spec), channels_(channels) {}
-
-  std::string type() const override { return BatchNormSpec::kName; }
-  std::string details() const override {
-    return fmt::format("momentum {}, epsilon {}", spec_.momentum, spec_.epsilon);
-  }
-  std::vector<ParameterSpec> parameters() const override {
-    return {functional::norm_scale("weight", channels_), functional::norm_shift("bias", channels_)};
-  }
-  std::vector<BufferSpec> buffers() const override {
-    return {{"running_mean", {channels_}, 0}, {"running_var", {channels_}, 1}};
-  }
-
-  /// One number per channel has no variance.
-  std::int64_t least_samples(const std::vector<std::int64_t>& shape) const override {
-    return c10::multiply_integers(shape) == channels_ ? 2 : 1;
-  }
+      : Layer(std::move(name), facts_of(spec, channels)), spec_(spec), channels_(channels) {}
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context& context,
                      Kept* kept) const override {
@@ -70,6 +54,17 @@ class BatchNorm : public Layer {
   }
 
  private:
+  static LayerFacts facts_of(const BatchNormSpec& spec, std::int64_t channels) {
+    return {.type = BatchNormSpec::kName,
+            .details = fmt::format("momentum {}, epsilon {}", spec.momentum, spec.epsilon),
+            .parameters = {functional::norm_scale("weight", channels), functional::norm_shift("bias", channels)},
+            .buffers = {{"running_mean", {channels}, 0}, {"running_var", {channels}, 1}},
+            // One number per channel has no variance.
+            .least_samples = [channels](const std::vector<std::int64_t>& shape) -> std::int64_t {
+              return c10::multiply_integers(shape) == channels ? 2 : 1;
+            }};
+  }
+
   BatchNormSpec spec_;
   std::int64_t channels_;
 };

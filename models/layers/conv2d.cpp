@@ -16,26 +16,13 @@ namespace {
 
 class Conv2d : public Layer {
  public:
-  Conv2d(std::string name, const Conv2dSpec& spec, std::vector<ParameterSpec> parameters)
-      : Layer(std::move(name)), spec_(spec), parameters_(std::move(parameters)) {}
-
-  std::string type() const override { return Conv2dSpec::kName; }
-  std::string details() const override {
-    return fmt::format("kernel {}, stride {}, padding {}{}", spec_.kernel, spec_.stride, spec_.padding,
-                       spec_.bias ? "" : ", no bias");
-  }
-  std::vector<ParameterSpec> parameters() const override { return parameters_; }
-  std::vector<NumberCheck> number_checks() const override {
-    return {{.finite = true, .reader = fmt::format("layer {} ({})", name(), type())}};
-  }
-  std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
-    return c10::multiply_integers(parameters_[0].shape) * extent(shape[1]) * extent(shape[2]);
-  }
+  Conv2d(const std::string& name, const Conv2dSpec& spec, std::vector<ParameterSpec> parameters)
+      : Layer(name, facts_of(name, spec, std::move(parameters))), spec_(spec) {}
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
                      Kept* kept) const override {
     if (input.is_meta()) {
-      return at::empty({input.size(0), spec_.channels, extent(input.size(2)), extent(input.size(3))},
+      return at::empty({input.size(0), spec_.channels, extent(spec_, input.size(2)), extent(spec_, input.size(3))},
                        input.options());
     }
     if (kept != nullptr) kept->for_weight = {input};
@@ -60,11 +47,23 @@ class Conv2d : public Layer {
     if (spec_.bias) sink.add(1, db);
   }
 
-  std::int64_t extent(std::int64_t pixels) const {
-    return (pixels + 2 * spec_.padding - spec_.kernel) / spec_.stride + 1;
+ private:
+  static LayerFacts facts_of(const std::string& name, const Conv2dSpec& spec,
+                             std::vector<ParameterSpec> parameters) {
+    const std::int64_t per_pixel = c10::multiply_integers(parameters[0].shape);
+    return {.type = Conv2dSpec::kName,
+            .details = fmt::format("kernel {}, stride {}, padding {}{}", spec.kernel, spec.stride, spec.padding,
+                                   spec.bias ? "" : ", no bias"),
+            .parameters = std::move(parameters),
+            .number_checks = {{.finite = true, .reader = fmt::format("layer {} ({})", name, Conv2dSpec::kName)}},
+            .multiply_adds = [spec, per_pixel](const std::vector<std::int64_t>& shape) {
+              return per_pixel * extent(spec, shape[1]) * extent(spec, shape[2]);
+            }};
+  }
+  static std::int64_t extent(const Conv2dSpec& spec, std::int64_t pixels) {
+    return (pixels + 2 * spec.padding - spec.kernel) / spec.stride + 1;
   }
 
- private:
   using Pair = std::array<std::int64_t, 2>;
   static constexpr Pair kDilation{1, 1}, kNoPadding{0, 0};
   Pair stride() const { return {spec_.stride, spec_.stride}; }
@@ -79,7 +78,6 @@ class Conv2d : public Layer {
   }
 
   Conv2dSpec spec_;
-  std::vector<ParameterSpec> parameters_;
 };
 
 }  // namespace

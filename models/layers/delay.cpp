@@ -67,21 +67,11 @@ at::Tensor resized_backward(const at::Tensor& grad, std::int64_t size) {
 class Delay : public Layer {
  public:
   Delay(std::string name, DelaySpec spec, std::vector<std::int64_t> shape)
-      : Layer(std::move(name)),
+      : Layer(std::move(name), facts_of(spec)),
         spec_(std::move(spec)),
         shape_(std::move(shape)),
         inputs_(c10::multiply_integers(shape_)),
         outputs_(spec_.features > 0 ? spec_.features : inputs_) {}
-
-  std::string type() const override { return DelaySpec::kName; }
-  bool repeats() const override { return false; }
-  std::string details() const override {
-    return spec_.features > 0 ? fmt::format("features {}", spec_.features) : "";
-  }
-  std::vector<ParameterSpec> parameters() const override {
-    if (spec_.parameters == 0) return {};
-    return {{"scale", {spec_.parameters}, {Initial::Kind::ones, 0}}};
-  }
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context& context,
                      Kept* kept) const override {
@@ -132,6 +122,13 @@ class Delay : public Layer {
   }
 
  private:
+  static LayerFacts facts_of(const DelaySpec& spec) {
+    LayerFacts facts{.type = DelaySpec::kName, .repeats = false};
+    if (spec.features > 0) facts.details = fmt::format("features {}", spec.features);
+    if (spec.parameters > 0) facts.parameters = {{"scale", {spec.parameters}, {Initial::Kind::ones, 0}}};
+    return facts;
+  }
+
   /// One row.
   at::Tensor scale(const Tensors& parameters) const { return resized(parameters[0].unsqueeze(0), outputs_); }
 

@@ -12,9 +12,10 @@ namespace {
 
 class DropoutLayer : public Layer {
  public:
-  DropoutLayer(std::string name, double probability) : Layer(std::move(name)), dropout_(probability) {}
-  std::string type() const override { return DropoutSpec::kName; }
-  std::string details() const override { return fmt::format("probability {}", dropout_.probability()); }
+  DropoutLayer(std::string name, double probability)
+      : Layer(std::move(name),
+              {.type = DropoutSpec::kName, .details = fmt::format("probability {}", probability)}),
+        dropout_(probability) {}
 
   at::Tensor forward(const Weights&, const at::Tensor& input, const Context& context,
                      Kept* kept) const override {

@@ -16,24 +16,12 @@ namespace {
 
 class Embedding : public Layer {
  public:
-  Embedding(std::string name, const EmbeddingSpec& spec, std::int64_t vocabulary, std::int64_t positions)
-      : Layer(std::move(name)),
+  Embedding(const std::string& name, const EmbeddingSpec& spec, std::int64_t vocabulary, std::int64_t positions)
+      : Layer(name, facts_of(name, spec, vocabulary, positions)),
         hidden_size_(spec.hidden_size),
         vocabulary_(vocabulary),
         positions_(positions),
         dropout_(spec.dropout) {}
-
-  std::string type() const override { return EmbeddingSpec::kName; }
-  std::string details() const override { return fmt::format("dropout {}", dropout_.probability()); }
-  std::vector<ParameterSpec> parameters() const override {
-    const Initial normal{Initial::Kind::normal, 0.02};  // GPT-2
-    return {{.name = "tokens", .shape = {vocabulary_, hidden_size_}, .initial = normal, .table = true},
-            {.name = "positions", .shape = {positions_, hidden_size_}, .initial = normal, .table = true}};
-  }
-
-  std::vector<NumberCheck> number_checks() const override {
-    return {{.end = vocabulary_, .reader = fmt::format("an embedding of {} rows ({})", vocabulary_, name())}};
-  }
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context& context,
                      Kept* kept) const override {
@@ -67,6 +55,19 @@ class Embedding : public Layer {
   }
 
  private:
+  static LayerFacts facts_of(const std::string& name, const EmbeddingSpec& spec, std::int64_t vocabulary,
+                             std::int64_t positions) {
+    const Initial normal{Initial::Kind::normal, 0.02};  // GPT-2
+    const std::int64_t width = spec.hidden_size;
+    return {
+        .type = EmbeddingSpec::kName,
+        .details = fmt::format("dropout {}", spec.dropout),
+        .parameters = {{.name = "tokens", .shape = {vocabulary, width}, .initial = normal, .table = true},
+                       {.name = "positions", .shape = {positions, width}, .initial = normal, .table = true}},
+        .number_checks = {
+            {.end = vocabulary, .reader = fmt::format("an embedding of {} rows ({})", vocabulary, name)}}};
+  }
+
   std::int64_t hidden_size_, vocabulary_, positions_;
   Dropout dropout_;
 };

@@ -18,22 +18,7 @@ using namespace functional;  // NOLINT: the formulas read as such
 class FeedForward : public Layer {
  public:
   FeedForward(const LayerSite& site, std::int64_t hidden_size, std::int64_t hidden, double dropout)
-      : Layer(site.name), products_(site.products), dropout_(dropout) {
-    const Initial normal{Initial::Kind::normal, 0.02}, residual{Initial::Kind::normal, 0.02, true};
-    parameters_ = {norm_scale("norm.weight", hidden_size),
-                   norm_shift("norm.bias", hidden_size),
-                   {"expand.weight", {hidden, hidden_size}, normal},
-                   {"expand.bias", {hidden}, {}},
-                   {"project.weight", {hidden_size, hidden}, residual},
-                   {"project.bias", {hidden_size}, {}}};
-  }
-
-  std::string type() const override { return FeedForwardSpec::kName; }
-  std::string details() const override { return fmt::format("dropout {}", dropout_.probability()); }
-  std::vector<ParameterSpec> parameters() const override { return parameters_; }
-  std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
-    return 2 * c10::multiply_integers(shape) * parameters_[kExpandWeight].shape[0];
-  }
+      : Layer(site.name, facts_of(hidden_size, hidden, dropout)), products_(site.products), dropout_(dropout) {}
 
   at::Tensor forward(const Weights& weights, const at::Tensor& x, const Context& context,
                      Kept* kept) const override {
@@ -77,7 +62,22 @@ class FeedForward : public Layer {
 
  private:
   enum { kNormWeight, kNormBias, kExpandWeight, kExpandBias, kProjectWeight, kProjectBias };
-  std::vector<ParameterSpec> parameters_;
+
+  static LayerFacts facts_of(std::int64_t hidden_size, std::int64_t hidden, double dropout) {
+    const Initial normal{Initial::Kind::normal, 0.02}, residual{Initial::Kind::normal, 0.02, true};
+    return {.type = FeedForwardSpec::kName,
+            .details = fmt::format("dropout {}", dropout),
+            .parameters = {norm_scale("norm.weight", hidden_size),
+                           norm_shift("norm.bias", hidden_size),
+                           {"expand.weight", {hidden, hidden_size}, normal},
+                           {"expand.bias", {hidden}, {}},
+                           {"project.weight", {hidden_size, hidden}, residual},
+                           {"project.bias", {hidden_size}, {}}},
+            .multiply_adds = [hidden](const std::vector<std::int64_t>& shape) {
+              return 2 * c10::multiply_integers(shape) * hidden;
+            }};
+  }
+
   MatrixProducts products_;
   Dropout dropout_;
 };

@@ -1,6 +1,5 @@
 #include "models/layers/flatten.h"
 
-#include <optional>
 #include <utility>
 
 namespace stagecraft {
@@ -9,9 +8,7 @@ namespace {
 class Flatten : public Layer {
  public:
   Flatten(std::string name, std::vector<std::int64_t> shape)
-      : Layer(std::move(name)), shape_(std::move(shape)) {}
-  std::string type() const override { return FlattenSpec::kName; }
-  std::vector<std::optional<std::size_t>> carries() const override { return {0}; }
+      : Layer(std::move(name), {.type = FlattenSpec::kName, .carries = {0}}), shape_(std::move(shape)) {}
 
   at::Tensor forward(const Weights&, const at::Tensor& input, const Context&, Kept*) const override {
     return input.reshape({input.size(0), -1});

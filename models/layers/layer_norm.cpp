@@ -12,13 +12,11 @@ namespace {
 class LayerNorm : public Layer {
  public:
   LayerNorm(std::string name, const LayerNormSpec& spec, std::int64_t hidden_size)
-      : Layer(std::move(name)), spec_(spec), hidden_size_(hidden_size) {}
-
-  std::string type() const override { return LayerNormSpec::kName; }
-  std::string details() const override { return fmt::format("epsilon {}", spec_.epsilon); }
-  std::vector<ParameterSpec> parameters() const override {
-    return {functional::norm_scale("weight", hidden_size_), functional::norm_shift("bias", hidden_size_)};
-  }
+      : Layer(std::move(name), {.type = LayerNormSpec::kName,
+                                .details = fmt::format("epsilon {}", spec.epsilon),
+                                .parameters = {functional::norm_scale("weight", hidden_size),
+                                               functional::norm_shift("bias", hidden_size)}}),
+        spec_(spec) {}
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
                      Kept* kept) const override {
@@ -45,7 +43,6 @@ class LayerNorm : public Layer {
 
  private:
   LayerNormSpec spec_;
-  std::int64_t hidden_size_;
 };
 
 }  // namespace

@@ -14,20 +14,9 @@ namespace {
 class Linear : public Layer {
  public:
   Linear(const LayerSite& site, std::vector<ParameterSpec> parameters)
-      : Layer(site.name),
-        parameters_(std::move(parameters)),
-        bias_(parameters_.size() > 1),
+      : Layer(site.name, facts_of(site.name, std::move(parameters))),
+        bias_(this->parameters().size() > 1),
         products_(site.products) {}
-
-  std::string type() const override { return LinearSpec::kName; }
-  std::string details() const override { return bias_ ? "" : "no bias"; }
-  std::vector<ParameterSpec> parameters() const override { return parameters_; }
-  std::vector<NumberCheck> number_checks() const override {
-    return {{.finite = true, .reader = fmt::format("layer {} ({})", name(), type())}};
-  }
-  std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
-    return c10::multiply_integers(shape) * parameters_[0].shape[0];
-  }
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
                      Kept* kept) const override {
@@ -49,7 +38,17 @@ class Linear : public Layer {
   }
 
  private:
-  std::vector<ParameterSpec> parameters_;
+  static LayerFacts facts_of(const std::string& name, std::vector<ParameterSpec> parameters) {
+    const std::int64_t features = parameters[0].shape[0];
+    return {.type = LinearSpec::kName,
+            .details = parameters.size() > 1 ? "" : "no bias",
+            .parameters = std::move(parameters),
+            .number_checks = {{.finite = true, .reader = fmt::format("layer {} ({})", name, LinearSpec::kName)}},
+            .multiply_adds = [features](const std::vector<std::int64_t>& shape) {
+              return c10::multiply_integers(shape) * features;
+            }};
+  }
+
   bool bias_;
   MatrixProducts products_;
 };

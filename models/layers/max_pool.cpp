@@ -15,12 +15,10 @@ namespace {
 class MaxPool : public Layer {
  public:
   MaxPool(std::string name, const MaxPoolSpec& spec, std::vector<std::int64_t> shape)
-      : Layer(std::move(name)), spec_(spec), shape_(std::move(shape)) {}
-
-  std::string type() const override { return MaxPoolSpec::kName; }
-  std::string details() const override {
-    return fmt::format("kernel {}, stride {}", spec_.kernel, spec_.stride);
-  }
+      : Layer(std::move(name), {.type = MaxPoolSpec::kName,
+                                .details = fmt::format("kernel {}, stride {}", spec.kernel, spec.stride)}),
+        spec_(spec),
+        shape_(std::move(shape)) {}
 
   at::Tensor forward(const Weights&, const at::Tensor& input, const Context&, Kept* kept) const override {
     auto [output, indices] =

@@ -7,7 +7,7 @@
 namespace stagecraft {
 
 std::string work_text(const Layer& layer, const char* work, const at::Tensor& of) {
-  std::string text = fmt::format("layer \"{}\" ({}), {}", layer.name(), layer.type(), work);
+  std::string text = fmt::format("layer \"{}\" ({}), {}", layer.name(), layer.facts().type, work);
   if (of.defined()) text += " of " + shape_text(of.sizes());
   const char* before = ", with ";
   for (const ParameterSpec& spec : layer.parameters()) {

@@ -93,7 +93,7 @@ class Loss {
     return {};
   }
 
-  /// What a micro-batch would take, as Layer::estimate says it; absent where only a run can tell.
+  /// What a micro-batch would take, as LayerFacts::estimate says it; absent where only a run can tell.
   [[nodiscard]] virtual std::optional<LayerEstimate> estimate(std::int64_t micro_batch) const {
     (void)micro_batch;
     return std::nullopt;

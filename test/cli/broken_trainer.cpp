@@ -47,16 +47,17 @@ void describe(Fields& f, LayerSettings& s) { f.optional("defect", s.defect, "wha
 class Broken final : public Layer {
  public:
   Broken(const LayerSite& site, std::string defect)
-      : Layer(site.name), features_(site.input.back()), defect_(std::move(defect)) {}
+      : Layer(site.name, facts_of(site.input.back(), defect)),
+        features_(site.input.back()),
+        defect_(std::move(defect)) {}
 
-  std::string type() const override { return "broken"; }
-  std::string details() const override { return defect_; }
-  std::vector<ParameterSpec> parameters() const override {
-    return {{"weight", {features_}, {Initial::Kind::ones}}, {"bias", {features_}, {}}};
-  }
-  std::vector<BufferSpec> buffers() const override {
-    if (!has("buffer") && !has("batch statistics")) return {};
-    return {{"mean", {features_}}};
+  static LayerFacts facts_of(std::int64_t features, const std::string& defect) {
+    LayerFacts facts{.type = "broken",
+                     .details = defect,
+                     .parameters = {{"weight", {features}, {Initial::Kind::ones}}, {"bias", {features}, {}}}};
+    if (defect.find("buffer") != std::string::npos || defect.find("batch statistics") != std::string::npos)
+      facts.buffers = {{"mean", {features}}};
+    return facts;
   }
 
   at::Tensor forward(const Weights& w, const at::Tensor& x, const Context& context,

@@ -58,8 +58,7 @@ TEST_CASE("a model with an operator that no GPU repeats is refused when it is op
 
 TEST_CASE("all graphs of layers and losses are looked through", "[repeats]") {
   struct Of final : Layer, captured::OfGraphs {
-    explicit Of(captured::Graph its_graph) : Layer("of"), graph(std::move(its_graph)) {}
-    std::string type() const override { return "of"; }
+    explicit Of(captured::Graph its_graph) : Layer("of", {.type = "of"}), graph(std::move(its_graph)) {}
     at::Tensor forward(const Weights&, const at::Tensor& input, const Context&, Kept*) const override {
       return input;
     }

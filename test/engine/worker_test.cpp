@@ -40,7 +40,7 @@ bool contains(const std::string& text, const std::string& part) {
 TEST_CASE("a stage that only reshapes does not send its own receive slot", "[worker]") {
   const Setting convnet({.model = ModelKind::convnet});
   int flatten = 0;
-  while (convnet.model.layers[static_cast<std::size_t>(flatten)]->type() != "flatten") ++flatten;
+  while (convnet.model.layers[static_cast<std::size_t>(flatten)]->facts().type != "flatten") ++flatten;
   for (const char* schedule : {"fill_drain", "pipedream"}) {
     CHECK(run_locally({.schedule = schedule,
                        .stages = 3,

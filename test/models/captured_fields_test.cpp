@@ -40,8 +40,8 @@ FieldTensors batch_of(const at::Tensor& mask, const at::Tensor& labels) {
 
 TEST_CASE("layers say which fields they read, and stages which they load", "[captured_fields]") {
   const Model model = build(captured_model("masked"));
-  CHECK(model.layers[0]->fields().empty());
-  CHECK(model.layers[1]->fields() == std::vector<std::string>{"mask"});
+  CHECK(model.layers[0]->facts().fields.empty());
+  CHECK(model.layers[1]->facts().fields == std::vector<std::string>{"mask"});
   REQUIRE(model.loss != nullptr);
   CHECK(model.loss->fields() == std::vector<std::string>{"labels"});
   const auto names = [&](int first, int last, const Loss* loss) {

@@ -75,7 +75,7 @@ TEST_CASE("a number, and a tensor of nothing, go on between layers", "[captured]
   CHECK(tensors[1].values[0].of_one_sample().empty());
   CHECK(tensors[1].values[1].bytes() == 0);
   CHECK(tensors[1].values[2].of_one_sample() == std::vector<std::int64_t>{8});
-  for (std::size_t i = 0; i < 2; ++i) CHECK(model.layers[i]->estimate(4, i == 0));
+  for (std::size_t i = 0; i < 2; ++i) CHECK(model.layers[i]->facts().estimate);
 
   const at::Tensor x = at::rand({4, 8});
   Kept kept;

@@ -262,7 +262,7 @@ TEST_CASE("captured dropout draws its masks by name", "[captured]") {
   const at::Tensor x = at::randn({5, 16}), g = at::randn({5, 4});
   const RandomKey key{3, 1, 7, 2};
   const at::Tensor constant = read_safetensors(captured_model("dropout") + "/constants.safetensors")
-                                  .tensors.at(layer.details().substr(layer.details().find("constant")));
+                                  .tensors.at(layer.facts().details.substr(layer.facts().details.find("constant")));
   const Dropout dropout(0.25, 0);
   const at::Tensor mask = dropout.mask({5, 4}, key);
   const at::Tensor product = at::mm(x, parameters[0]);
@@ -339,7 +339,7 @@ TEST_CASE("a captured model's fingerprint is of its graphs, not of where the fol
   const ScratchFolder second;
   const std::string again = edited_copy(second, "tiny", {});
   CHECK(model_at(path).fingerprint == model_at(again).fingerprint);
-  CHECK_THAT(model_at(path).layers[0]->details(), ContainsSubstring("graph "));
+  CHECK_THAT(model_at(path).layers[0]->facts().details, ContainsSubstring("graph "));
 }
 
 TEST_CASE("a captured layer may stand in a list of layers", "[captured]") {

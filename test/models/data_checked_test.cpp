@@ -262,11 +262,9 @@ TEST_CASE("a field that the config fills is compared at once", "[data]") {
 /// Looks up each token.
 class Lookup final : public Layer {
  public:
-  Lookup() : Layer("lookup") {}
-  std::string type() const override { return "lookup"; }
-  std::vector<NumberCheck> number_checks() const override {
-    return {{.end = 5, .reader = "a table of 5 rows"}};
-  }
+  Lookup()
+      : Layer("lookup",
+              {.type = "lookup", .number_checks = {{.end = 5, .reader = "a table of 5 rows"}}}) {}
   at::Tensor forward(const Weights&, const at::Tensor& input, const Context&, Kept*) const override {
     return input;
   }

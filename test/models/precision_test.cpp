@@ -53,7 +53,7 @@ double relative_error(const at::Tensor& is, const at::Tensor& should) {
 
 void check_precisions(const LayerPtr& layer, const at::Tensor& input) {
   const c10::InferenceMode no_autograd;
-  INFO(layer->type());
+  INFO(layer->facts().type);
   const LayerState state = random_state(*layer);
   Tensors parameters;
   for (const at::Tensor& p : state.parameters) parameters.push_back(p.mul(0.3));

@@ -19,18 +19,13 @@ namespace {
 class Holder final : public Layer {
  public:
   Holder(std::string name, std::vector<ParameterSpec> specs)
-      : Layer(std::move(name)), specs_(std::move(specs)) {}
-  std::string type() const override { return "holder"; }
-  std::vector<ParameterSpec> parameters() const override { return specs_; }
+      : Layer(std::move(name), {.type = "holder", .parameters = std::move(specs)}) {}
   at::Tensor forward(const Weights&, const at::Tensor& input, const Context&, Kept*) const override {
     return input;
   }
   at::Tensor backward_input(const Tensors&, const at::Tensor& gradient, Kept&, bool) const override {
     return gradient;
   }
-
- private:
-  std::vector<ParameterSpec> specs_;
 };
 
 ParameterSpec spec(const std::string& tied, std::vector<std::int64_t> shape) {

@@ -166,7 +166,7 @@ TEST_CASE("an estimate's times are those of products or of bytes, whichever is l
           "[captured_profile]") {
   const ProfiledModel subject = subject_at(captured_model("tiny"));
   // Layer 0: addmm of [4,8] and [8,16], then relu.
-  const std::vector<OperatorWork> forward = subject.model.layers[0]->estimate(kSize, true)->forward;
+  const std::vector<OperatorWork> forward = subject.model.layers[0]->facts().estimate(kSize, true).forward;
   REQUIRE(forward.size() == 2);
   CHECK(forward[0].multiply_adds == kSize * 8 * 16);
   CHECK(forward[0].bytes == 4 * (16 + kSize * 8 + 8 * 16 + kSize * 16));
@@ -201,9 +201,9 @@ TEST_CASE("a folder without weights is profiled, and says what training lacks", 
                                                               manifest["checked"] = nullptr;
                                                             },
                                                         .weights = constants_alone}));
-  CHECK(subject.model.layers[0]->missing_weights().find("--set model.weights=FOLDER") != std::string::npos);
+  CHECK(subject.model.layers[0]->facts().missing_weights.find("--set model.weights=FOLDER") != std::string::npos);
   CHECK(measured(subject, 3).measurements[0].layers[0].forward.median > Seconds{});
-  CHECK(subject_at(captured_model("dropout")).model.layers[0]->missing_weights().empty());
+  CHECK(subject_at(captured_model("dropout")).model.layers[0]->facts().missing_weights.empty());
 }
 
 }  // namespace stagecraft::test::captured_profile_cases

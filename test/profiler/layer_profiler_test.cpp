@@ -110,7 +110,7 @@ TEST_CASE("layers that move no data are known as views, and what backward needs 
   const Profile profile = profile_model(subject.model, *subject.loss, request_for(subject));
   for (std::size_t i = 0; i < subject.model.layers.size(); ++i) {
     const LayerProfile& layer = profile.measurements[0].layers[i];
-    const std::string type = subject.model.layers[i]->type();
+    const std::string type = subject.model.layers[i]->facts().type;
     INFO(layer.name);
     if (type == "flatten") CHECK(layer.output_is_input);
     if (type == "linear") {

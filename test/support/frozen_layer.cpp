@@ -10,26 +10,13 @@ namespace {
 
 class FrozenLayer final : public Layer {
  public:
-  FrozenLayer(LayerPtr layer, Tensors weights)
-      : Layer(layer->name()), layer_(std::move(layer)), weights_(std::move(weights)) {}
-  std::string type() const override { return "frozen " + layer_->type(); }
-  std::vector<BufferSpec> buffers() const override {
-    std::vector<BufferSpec> specs;
-    const std::vector<ParameterSpec> parameters = layer_->parameters();
-    for (std::size_t i = 0; i < weights_.size(); ++i) {
-      specs.push_back({parameters[i].name, parameters[i].shape, 0, weights_[i].scalar_type(),
-                       OverReplicas::alone, /*brought=*/true});
-    }
-    for (const BufferSpec& spec : layer_->buffers()) specs.push_back(spec);
-    return specs;
-  }
-  std::vector<std::string> fields() const override { return layer_->fields(); }
+  FrozenLayer(const LayerPtr& layer, Tensors weights)
+      : Layer(layer->name(), facts_of(*layer, weights)), layer_(layer), weights_(std::move(weights)) {}
   at::Tensor initial_buffer(int buffer) const override {
     const auto at = static_cast<std::size_t>(buffer);
     if (at < weights_.size()) return weights_[at];
     return layer_->initial_buffer(static_cast<int>(at - weights_.size()));
   }
-  bool repeats() const override { return layer_->repeats(); }
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context& context,
                      Kept* kept) const override {
@@ -43,6 +30,19 @@ class FrozenLayer final : public Layer {
   }
 
  private:
+  static LayerFacts facts_of(const Layer& layer, const Tensors& weights) {
+    LayerFacts facts{.type = "frozen " + layer.facts().type,
+                     .fields = layer.facts().fields,
+                     .repeats = layer.facts().repeats};
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const ParameterSpec& spec = layer.parameters()[i];
+      facts.buffers.push_back(
+          {spec.name, spec.shape, 0, weights[i].scalar_type(), OverReplicas::alone, /*brought=*/true});
+    }
+    for (const BufferSpec& spec : layer.buffers()) facts.buffers.push_back(spec);
+    return facts;
+  }
+
   LayerPtr layer_;
   Tensors weights_;
 };
@@ -53,7 +53,7 @@ void freeze_layers(Model& model, int count, std::uint64_t seed) {
   for (int layer = 0; layer < count; ++layer) {
     const Tensors weights = compute_copy(model, layer, initial_parameters(model, layer, seed));
     LayerPtr& its = model.layers.at(static_cast<std::size_t>(layer));
-    its = std::make_shared<const FrozenLayer>(std::move(its), weights);
+    its = std::make_shared<const FrozenLayer>(its, weights);
   }
   model.gradient_from = first_trained(model.layers);
   STAGECRAFT_CHECK(model.gradient_from >= count, "the layers behind have weights");

@@ -53,7 +53,7 @@ Tensors autograd(const at::Tensor& output, const at::Tensor& grad_output, const 
 
 void check_layer(const Layer& layer, const at::Tensor& input, const Context& context,
                  const Reference& reference) {
-  INFO(layer.name() << ", " << layer.type());
+  INFO(layer.name() << ", " << layer.facts().type);
   LayerState state = random_state(layer);
   const bool numbers = input.is_floating_point();
 

@@ -13,10 +13,9 @@ namespace {
 class PlantedLayer final : public Layer {
  public:
   PlantedLayer(std::int64_t features, std::vector<Planted> planted)
-      : Layer("planted"), features_(features), planted_(std::move(planted)) {}
-  std::string type() const override { return "planted"; }
-  std::vector<ParameterSpec> parameters() const override { return {{"bias", {features_}, {}}}; }
-  bool repeats() const override { return false; }
+      : Layer("planted", {.type = "planted", .parameters = {{"bias", {features}, {}}}, .repeats = false}),
+        features_(features),
+        planted_(std::move(planted)) {}
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context& context,
                      Kept* kept) const override {

@@ -130,7 +130,7 @@ void check_smallest_micro_batch(const Model& model, const RunConfig& config, con
         {file, "/train_micro_batch_size_per_gpu"},
         fmt::format("layer \"{}\" ({}) needs micro-batches of {} samples, but samples [{}, {}) of an epoch "
                     "make one of {}; use other sizes, or data.drop_last if it is an epoch's last",
-                    model.layers[i]->name(), model.layers[i]->type(), least, smallest.first,
+                    model.layers[i]->name(), model.layers[i]->facts().type, least, smallest.first,
                     smallest.first + smallest.count, smallest.count));
   }
 }

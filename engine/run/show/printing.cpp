@@ -32,7 +32,7 @@ std::string model_table(const RunSetup& setup) {
   Table table({"layer", "<name", "<type", "parameters", "<output of a micro-batch"});
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const Layer& layer = *model.layers[i];
-    table.row({fmt::format("{}", i), layer.name(), layer.type(), count_of(parameters_of(layer)),
+    table.row({fmt::format("{}", i), layer.name(), layer.facts().type, count_of(parameters_of(layer)),
                fmt::format("{}", fmt::join(shapes[i + 1].shape, " x "))});
   }
   return fmt::format("Model: {}, {} parameters in {}, {}\n{}{}\n", model.name,

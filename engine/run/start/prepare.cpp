@@ -120,7 +120,7 @@ void check_initial_checkpoint(const std::string& folder, const Model& model, con
 /// Nothing is trained from weights that are not there.
 void check_weights(const Model& model, const std::string& file) {
   for (const LayerPtr& layer : model.layers) {
-    if (const std::string why = layer->missing_weights(); !why.empty())
+    if (const std::string why = layer->facts().missing_weights; !why.empty())
       throw InputError({file, "/model"}, why);
   }
 }
