@@ -13,6 +13,7 @@
 #include "cli/search_line.h"
 #include "engine/device/accelerators.h"
 #include "engine/run/resolve/devices.h"
+#include "engine/run/resolve/run_transport.h"
 #include "engine/run/resolve/launcher.h"
 #include "engine/run/resolve/measured_cluster.h"
 #include "engine/run/resolve/memory_check.h"

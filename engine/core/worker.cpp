@@ -3,9 +3,10 @@
 #include "base/error.h"
 #include "base/failure.h"
 #include "engine/core/await_device.h"
+#include "engine/core/charged_dataset.h"
 #include "engine/core/device_feed.h"
 #include "engine/core/executor.h"
-#include "engine/core/finite.h"
+#include "engine/core/layer_state.h"
 #include "engine/core/overflow.h"
 #include "engine/core/rank_program.h"
 #include "engine/core/run_state.h"
@@ -21,45 +22,8 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 namespace stagecraft {
-
-/// A data set as layer 0 reads it, whose batches are charged to the worker, though another thread reads them.
-class ChargedDataset final : public Dataset {
- public:
-  /// `pinned`: for copies to a device that nobody waits for.
-  ChargedDataset(const Dataset& data, const Model& model, MemoryAccount& account, bool pinned)
-      : data_(data), model_(model), account_(account), pinned_(pinned) {}
-  std::int64_t size(Split split) const override { return data_.size(split); }
-  SampleSpec sample() const override { return data_.sample(); }
-  at::Tensor inputs(Split split, const std::vector<std::int64_t>& indices) const override {
-    const ChargeTo charge(account_);
-    return ready(model_.boundary_of(data_.inputs(split, indices)));
-  }
-  at::Tensor targets(Split split, const std::vector<std::int64_t>& indices) const override {
-    const ChargeTo charge(account_);
-    return ready(data_.targets(split, indices));
-  }
-  at::Tensor field(Split split, const std::string& name,
-                   const std::vector<std::int64_t>& indices) const override {
-    const ChargeTo charge(account_);
-    return ready(data_.field(split, name, indices));
-  }
-  std::vector<LengthBucket> buckets(Split split) const override { return data_.buckets(split); }
-  std::string fingerprint() const override { return data_.fingerprint(); }
-  std::string summary() const override { return data_.summary(); }
-
- private:
-  [[nodiscard]] at::Tensor ready(at::Tensor batch) const {
-    return pinned_ ? batch.pin_memory() : std::move(batch);
-  }
-
-  const Dataset& data_;
-  const Model& model_;
-  MemoryAccount& account_;
-  bool pinned_;
-};
 
 namespace {
 
@@ -85,34 +49,6 @@ StagedModel staged_as_planned(const Model& model, const Loss& loss,
                               const Placement& placement, const Transport& transport) {
   check_plan(model, stage_layers, placement, transport);
   return staged(model, loss, stage_layers);
-}
-
-void check_shapes(const Tensors& have, const Tensors& given, const std::string& layer, const char* what) {
-  if (have.size() != given.size()) {
-    throw InputError(
-        fmt::format("layer {} has {} {}, the state has {}", layer, have.size(), what, given.size()));
-  }
-  for (std::size_t i = 0; i < have.size(); ++i) {
-    if (!given[i].defined()) continue;
-    if (have[i].sizes() != given[i].sizes()) {
-      throw InputError(fmt::format("layer {}: {} {} has shape [{}], the state [{}]", layer, what, i,
-                                   fmt::join(have[i].sizes(), ", "), fmt::join(given[i].sizes(), ", ")));
-    }
-  }
-}
-
-void check_optimizer_state(const std::map<std::string, at::Tensor>& tensors,
-                           const std::vector<StateSpec>& specs, const std::string& layer) {
-  for (const auto& [key, tensor] : tensors) {
-    const auto spec = std::find_if(specs.begin(), specs.end(),
-                                   [&key = key](const StateSpec& known) { return known.name == key; });
-    if (spec == specs.end()) {
-      throw InputError(fmt::format("layer {}: the optimizer keeps no \"{}\", the state has one", layer, key));
-    }
-    if (tensor.sizes() == spec->shape) continue;
-    throw InputError(fmt::format("layer {}: optimizer tensor {} has shape [{}], the state [{}]", layer, key,
-                                 fmt::join(spec->shape, ", "), fmt::join(tensor.sizes(), ", ")));
-  }
 }
 
 }  // namespace
@@ -410,50 +346,17 @@ std::string Worker::hash_of_brought(int layer, std::size_t buffer) const {
 }
 
 LayerState Worker::state(int layer, bool brought) const {
-  Stage& stage = impl_->stage_of(layer);
-  LayerState state{stage.parameters(layer), stage.buffers(layer), stage.optimizer_state(layer)};
-  for (at::Tensor& parameter : state.parameters) parameter = parameter.cpu();
-  const std::vector<BufferSpec> specs = impl_->model.model.layers[static_cast<std::size_t>(layer)]->buffers();
-  for (std::size_t i = 0; i < state.buffers.size(); ++i) {
-    state.buffers[i] = specs[i].brought && !brought ? at::Tensor() : state.buffers[i].cpu();
-  }
-  for (auto& tensors : state.optimizer.tensors) {
-    for (auto& [key, tensor] : tensors) tensor = tensor.cpu();
-  }
-  return state;
+  const Layer& its = *impl_->model.model.layers[static_cast<std::size_t>(layer)];
+  return layer_state_of(impl_->stage_of(layer), layer, its, brought);
 }
 
 void Worker::set_state(int layer, LayerState state) {
-  const c10::InferenceMode no_autograd;
-  const c10::DeviceGuard on_device(impl_->options().device);
   const ChargeTo charge(impl_->account);
-  Stage& stage = impl_->stage_of(layer);
-  const std::string& name = impl_->model.model.layers[static_cast<std::size_t>(layer)]->name();
-  const Tensors& parameters = stage.parameters(layer);
-  check_shapes(parameters, state.parameters, name, "parameters");
-  check_shapes(stage.buffers(layer), state.buffers, name, "buffers");
-  if (!state.optimizer.tensors.empty() && state.optimizer.tensors.size() != parameters.size()) {
-    throw InputError(fmt::format("layer {} has {} parameters, its optimizer state {}", name,
-                                 parameters.size(), state.optimizer.tensors.size()));
-  }
-  for (std::size_t i = 0; i < state.optimizer.tensors.size(); ++i) {
-    check_optimizer_state(state.optimizer.tensors[i], impl_->options().optimizer->state_of(layer, i), name);
-  }
-  stage.set_parameters(layer, state.parameters);
+  const Layer& its = *impl_->model.model.layers[static_cast<std::size_t>(layer)];
   for (std::size_t i = 0; i < state.buffers.size(); ++i) {
-    if (!state.buffers[i].defined()) continue;
-    stage.buffers(layer)[i].copy_(state.buffers[i]);
-    impl_->brought.erase({layer, i});
+    if (state.buffers[i].defined()) impl_->brought.erase({layer, i});
   }
-  // Copies, even on the CPU: the next step writes into them, and what was given may be a file's mapped pages.
-  OptimizerState own;
-  own.steps = state.optimizer.steps;
-  for (const auto& tensors : state.optimizer.tensors) {
-    auto& copies = own.tensors.emplace_back();
-    for (const auto& [key, tensor] : tensors)
-      copies[key] = tensor.to(impl_->options().device, /*non_blocking=*/false, /*copy=*/true);
-  }
-  stage.optimizer_state(layer) = std::move(own);
+  set_layer_state(impl_->stage_of(layer), layer, its, impl_->options(), std::move(state));
 }
 
 std::optional<LossScaleState> Worker::loss_scale() const {
@@ -466,33 +369,11 @@ void Worker::set_loss_scale(const LossScaleState& state) {
 }
 
 std::string Worker::not_finite() const {
-  const c10::InferenceMode no_autograd;
   const c10::DeviceGuard on_device(impl_->options().device);
-  for (const int index : layers()) {
-    const Layer& layer = *impl_->model.model.layers[static_cast<std::size_t>(index)];
-    const std::vector<ParameterSpec> parameters = layer.parameters();
-    Stage& stage = impl_->stage_of(index);
-    std::vector<std::string> names;
-    Tensors tensors = stage.parameters(index);
-    for (const ParameterSpec& parameter : parameters) names.push_back(parameter.name);
-    // Statistics of the data; a table may well hold infinities, as masks do.
-    const std::vector<BufferSpec> buffers = layer.buffers();
-    for (std::size_t i = 0; i < buffers.size(); ++i) {
-      if (buffers[i].over_replicas != OverReplicas::mean) continue;
-      const at::Tensor& buffer = stage.buffers(index)[i];
-      tensors.push_back(buffer.element_size() < 4 ? buffer.to(at::kFloat) : buffer);
-      names.push_back(buffers[i].name);
-    }
-    const OptimizerState& optimizer = stage.optimizer_state(index);
-    for (std::size_t i = 0; i < optimizer.tensors.size(); ++i) {
-      for (const auto& [name, tensor] : optimizer.tensors[i]) {
-        tensors.push_back(tensor);
-        names.push_back(fmt::format("{} of {}", name, parameters[i].name));
-      }
-    }
-    if (const auto at = last_not_finite(tensors)) {  // a device is waited for once per layer
-      return fmt::format("{} in {}", names[*at],
-                         layer_words(impl_->model.model, impl_->model.stage_layers, index));
+  for (const int layer : layers()) {
+    const Layer& its = *impl_->model.model.layers[static_cast<std::size_t>(layer)];
+    if (const std::string what = not_finite_in(impl_->stage_of(layer), layer, its); !what.empty()) {
+      return fmt::format("{} in {}", what, layer_words(impl_->model.model, impl_->model.stage_layers, layer));
     }
   }
   return "";

@@ -6,6 +6,7 @@
 #include "engine/core/overflow.h"
 #include "engine/device/accelerators.h"
 #include "engine/run/resolve/devices.h"
+#include "engine/run/resolve/run_transport.h"
 #include "engine/run/resolve/find_plan.h"
 #include "engine/run/resolve/memory_check.h"
 #include "engine/run/resolve/resolve.h"

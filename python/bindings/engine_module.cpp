@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "cli/command_line.h"
 #include "engine/core/overflow.h"
-#include "engine/run/resolve/devices.h"
+#include "engine/run/resolve/run_transport.h"
 #include "engine/run/resolve/launcher.h"
 #include "engine/session/measured.h"
 #include "engine/session/session.h"

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "engine/run/resolve/device_reserve.h"
 #include "engine/run/resolve/devices.h"
+#include "engine/run/resolve/run_transport.h"
 #include "engine/transport/cores.h"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 #include "engine/run/save/last_state.h"
 
 #include "engine/core/overflow.h"
-#include "engine/run/resolve/devices.h"
+#include "engine/run/resolve/run_transport.h"
 #include "engine/run/save/checkpoint.h"
 #include "engine/run/save/finite_state.h"
 

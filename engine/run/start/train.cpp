@@ -8,6 +8,7 @@
 #include "base/torchrun_error.h"
 #include "engine/device/accelerators.h"
 #include "engine/run/resolve/devices.h"
+#include "engine/run/resolve/run_transport.h"
 #include "engine/run/resolve/launcher.h"
 #include "engine/run/resolve/memory_check.h"
 #include "engine/run/resolve/processes.h"
