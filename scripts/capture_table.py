@@ -11,6 +11,7 @@ each compares with eager (docs/reference/captured_models.md).
 Each model is captured in a process of its own. Needs transformers and torchvision: scripts/setup.sh --models.
 """
 
+from typing import Any
 import argparse
 import json
 import os
@@ -46,7 +47,7 @@ EXPERTS = dict(
     num_experts_per_tok=2,
     moe_intermediate_size=32,
 )
-CAUSAL = {
+CAUSAL: dict[str, dict[str, Any]] = {
     "llama": GROUPED,
     "qwen2": GROUPED,
     "qwen3": dict(GROUPED, head_dim=8),
@@ -100,7 +101,7 @@ CAUSAL = {
     "gpt_oss": dict(EXPERTS, head_dim=8),
     "mamba": dict(TEXT, state_size=4),
 }
-MASKED = {
+MASKED: dict[str, dict[str, Any]] = {
     "bert": TEXT,
     "roberta": TEXT,
     "distilbert": dict(dim=32, hidden_dim=64, n_layers=2, n_heads=4, max_position_embeddings=64),
@@ -129,7 +130,7 @@ MASKED = {
     "nystromformer": dict(TEXT, segment_means_seq_len=64, num_landmarks=4),
     "eurobert": GROUPED,
 }
-HEADS = {
+HEADS: dict[str, dict[str, Any]] = {
     "bert": TEXT,
     "distilbert": MASKED["distilbert"],
     "roberta": TEXT,
@@ -141,7 +142,7 @@ HEADS = {
     "xlm-roberta": TEXT,
     "camembert": TEXT,
     "modernbert": MASKED["modernbert"],
-    "gpt2": dict(CAUSAL["gpt2"], pad_token_id=1),
+    "gpt2": {**CAUSAL["gpt2"], "pad_token_id": 1},
     "llama": GROUPED,
     "qwen2": GROUPED,
     "qwen3": CAUSAL["qwen3"],
@@ -155,7 +156,7 @@ VISION = dict(
     num_attention_heads=4,
     intermediate_size=64,
 )
-IMAGES = {
+IMAGES: dict[str, dict[str, Any]] = {
     "vit": VISION,
     "deit": VISION,
     "beit": dict(VISION, drop_path_rate=0.1, use_relative_position_bias=True),
@@ -224,7 +225,7 @@ IMAGES = {
 
 
 # "task": its models and the ending of their classes' names. The last three have their own losses.
-TABLES = {
+TABLES: dict[str, Any] = {
     "causal": (CAUSAL, "ForCausalLM"),
     "masked": (MASKED, "ForMaskedLM"),
     "images": (IMAGES, "ForImageClassification"),
@@ -237,7 +238,8 @@ TABLES = {
 def torchvision_model(name):
     import torchvision
 
-    extra, size = {}, 64
+    extra: dict[str, Any] = {}
+    size = 64
     if name in ("googlenet", "inception_v3"):
         extra, size = dict(aux_logits=False, init_weights=False), 96
     if name.startswith("vit_"):

@@ -1,6 +1,8 @@
 """Classes of transformers besides those of the tables in capture_table.py, small: "class": (type of its
 config, settings, what the capture is told). They are captured as `stagecraft-capture --hf` does it."""
 
+from typing import Any
+
 TEXT = dict(
     vocab_size=96,
     hidden_size=32,
@@ -91,7 +93,7 @@ CLIP_TEXT = dict(
     pad_token_id=1,
 )
 
-CLASSES = {
+CLASSES: dict[str, tuple[str, dict[str, Any], str]] = {
     "MambaForCausalLM": ("mamba", dict(TEXT, state_size=4), "--sequence 12"),
     "Mamba2ForCausalLM": (
         "mamba2",

@@ -20,7 +20,6 @@
 #include "engine/session/measured.h"
 #include "engine/session/named_state.h"
 #include "engine/session/together.h"
-#include "models/check/checked_data.h"
 #include "models/families/captured.h"
 #include "models/tensors/counting_allocator.h"
 
@@ -30,7 +29,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 #include <utility>
 
 namespace stagecraft {
@@ -39,30 +37,8 @@ namespace {
 /// Stands for the config in messages.
 constexpr const char* kName = "pipeline";
 
-/// The least samples of a micro-batch that each layer takes.
-std::vector<std::int64_t> least_samples_of(const Model& model) {
-  const std::vector<BoundarySpec> shapes = boundaries(model, 1);
-  std::vector<std::int64_t> least;
-  for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    least.push_back(model.layers[i]->least_samples(shapes[i].values.front().of_one_sample()));
-  }
-  return least;
-}
-
 NamedState names_of(const RunSetup& setup) {
   return {setup.inputs().model, setup.config().model.family.get_if<CapturedConfig>() != nullptr};
-}
-
-const GivenDataConfig& given_config(const RunConfig& config) {
-  const auto* given = config.data.source.get_if<GivenDataConfig>();
-  if (given == nullptr) throw InputError({kName, "/data/type"}, "expected \"given\"");
-  return *given;
-}
-
-std::vector<std::int64_t> rows(std::int64_t first, std::int64_t count) {
-  std::vector<std::int64_t> all(static_cast<std::size_t>(count));
-  std::iota(all.begin(), all.end(), first);
-  return all;
 }
 
 }  // namespace
@@ -112,7 +88,6 @@ void Session::start(const Json& config, const GivenTensors& first, const std::st
       if (!is_first()) hear_of_setup(text, config);
     });
   }
-  least_samples_ = least_samples_of(setup_->inputs().model);
   make_workers(checkpoint, {}, meanwhile);
   steps_ = setup_->start().step;
 }
@@ -197,10 +172,7 @@ bool Session::begin_again(const Meanwhile& meanwhile) {
 
 void Session::make_workers(const std::string& checkpoint, const States& states, const Meanwhile& meanwhile) {
   const RunConfig& config = setup_->config();
-  auto batches = std::make_unique<GivenBatches>(given_config(config), config.train_batch_size,
-                                                GivenBatches::Sizes::any_batch);
-  batches_ = batches.get();
-  data_ = checked_for(std::move(batches), setup_->inputs().model, *setup_->inputs().loss, kName);
+  batches_ = std::make_unique<SessionBatches>(*setup_, kName);
   std::vector<ProcessMemory> processes;
   if (process_) {
     ranks_.push_back(std::make_unique<RankState>());
@@ -253,7 +225,7 @@ void Session::make_workers(const std::string& checkpoint, const States& states, 
           return its.rate ? *its.rate : scheduler.rate({step, total, optimizer->learning_rate()});
         };
         alone([&] {
-          its.worker = std::make_unique<Worker>(setup_->inputs().model, *setup_->inputs().loss, *batches_,
+          its.worker = std::make_unique<Worker>(setup_->inputs().model, *setup_->inputs().loss, batches_->read(),
                                                 setup_->layers_of_stages(), setup_->placement(),
                                                 *its.transport, std::move(options));
           if (checkpoint.empty()) return;
@@ -322,64 +294,6 @@ bool Session::reads_data() const {
   return false;
 }
 
-std::int64_t Session::take(const GivenTensors& batch) {
-  // What ranks still read lies in the other place.
-  const auto place = static_cast<std::size_t>(batches_taken_) % GivenBatches::kPlaces;
-  const std::int64_t first = batches_->give(batch, place);
-  const Model& model = setup_->inputs().model;
-  const std::vector<std::int64_t> all = rows(first, batches_->samples_given());
-  (void)data_->inputs(Split::train, all);
-  if (setup_->inputs().loss->reads_targets()) (void)data_->targets(Split::train, all);
-  const auto layers = static_cast<int>(model.layers.size());
-  (void)read_fields(*data_, Split::train, model.fields_of(0, layers, setup_->inputs().loss.get()), all);
-  return first;
-}
-
-Segment Session::segment_of(SegmentKind kind, std::int64_t first,
-                            const std::vector<std::int64_t>& sizes) const {
-  const std::int64_t most = setup_->config().micro_batch_size;
-  const std::int64_t samples = batches_->samples_given();
-  std::vector<std::int64_t> cut = sizes;
-  if (cut.empty()) {
-    for (std::int64_t left = samples; left > 0; left -= most) cut.push_back(std::min(left, most));
-  }
-  Segment segment{.kind = kind, .first_step = steps_, .group_sizes = {static_cast<int>(cut.size())}};
-  std::int64_t at = 0;
-  for (const std::int64_t count : cut) {
-    if (count < 1 || count > most) {
-      throw InputError(
-          {"the batch", ""},
-          fmt::format("a micro-batch of {} samples, and the pipeline was made for 1 to {}", count, most));
-    }
-    segment.micro_batches.push_back({.epoch = batches_taken_, .first = first + at, .count = count});
-    at += count;
-  }
-  if (at != samples) {
-    throw InputError({"the batch", ""},
-                     fmt::format("micro-batches of {} samples in all, and it has {}", at, samples));
-  }
-  return segment;
-}
-
-Segment Session::segment_for(SegmentKind kind, const GivenTensors& batch,
-                             const std::vector<std::int64_t>& sizes) {
-  const std::int64_t first = take(batch);
-  const Segment segment = segment_of(kind, first, sizes);
-  ++batches_taken_;
-  if (kind != SegmentKind::train) return segment;
-  const Model& model = setup_->inputs().model;
-  for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    const std::int64_t least = least_samples_[i];
-    const auto small = std::ranges::find_if(
-        segment.micro_batches, [&](const MicroBatchRange& range) { return range.count < least; });
-    if (small == segment.micro_batches.end()) continue;
-    throw InputError({"the batch", ""},
-                     fmt::format("a micro-batch of {} samples, and layer \"{}\" ({}) needs {}", small->count,
-                                 model.layers[i]->name(), model.layers[i]->facts().type, least));
-  }
-  return segment;
-}
-
 void Session::agree_on_batch(const std::string& mine, const std::string& why, const Meanwhile& meanwhile) {
   std::vector<std::string> all;
   Json json;
@@ -414,7 +328,7 @@ Segment Session::agreed_segment(SegmentKind kind, const GivenTensors& batch,
   Segment segment;
   std::exception_ptr refused;
   try {
-    segment = segment_for(kind, batch, sizes);
+    segment = batches_->take(kind, steps_, batch, sizes);
   } catch (const InputError&) {
     refused = std::current_exception();
   }
@@ -435,7 +349,7 @@ std::shared_ptr<StepUnderWay> Session::begin(SegmentKind kind, const GivenTensor
   look_back(process_ ? 0 : kMostUnderWay - 1, meanwhile);
   require_whole();
   Segment segment =
-      process_ ? agreed_segment(kind, batch, sizes, meanwhile) : segment_for(kind, batch, sizes);
+      process_ ? agreed_segment(kind, batch, sizes, meanwhile) : batches_->take(kind, steps_, batch, sizes);
   setup_->prove_also(segment);
   if (!under_way_.empty() && !setup_->programs().follow(under_way_.back()->segment_, segment)) {
     look_back(0, meanwhile);

@@ -8,6 +8,7 @@
 #include "engine/run/resolve/plan_request.h"
 #include "engine/run/resolve/setup.h"
 #include "engine/session/rank_crew.h"
+#include "engine/session/session_batches.h"
 #include "engine/session/step_under_way.h"
 #include "engine/transport/factory.h"
 #include "models/data/given.h"
@@ -115,9 +116,6 @@ class Session {
   void make_workers(const std::string& checkpoint, const States& states, const Meanwhile& meanwhile);
   /// Behind a step that changed no weight: the ranks begin again from what they hold. False where they cannot.
   [[nodiscard]] bool begin_again(const Meanwhile& meanwhile);
-  /// Holds `batch` for the workers, and returns the number of its first sample. Throws InputError for numbers that the
-  /// model does not take.
-  [[nodiscard]] std::int64_t take(const GivenTensors& batch);
   void failed(std::size_t place, const std::string& doing, const std::exception_ptr& error);
   /// Waits until at most so many steps are under way, and throws an error that nobody has heard of.
   void look_back(std::size_t most, const Meanwhile& meanwhile);
@@ -131,26 +129,18 @@ class Session {
   /// Of processes, before a step: all have a batch of the same sizes, or none makes the step. `mine`: the sizes, or
   /// `why` there is none. Throws the same InputError on all of them.
   void agree_on_batch(const std::string& mine, const std::string& why, const Meanwhile& meanwhile);
-  /// Takes the batch. Throws InputError for sizes that the model does not take.
-  [[nodiscard]] Segment segment_for(SegmentKind kind, const GivenTensors& batch,
-                                    const std::vector<std::int64_t>& sizes);
-  [[nodiscard]] Segment segment_of(SegmentKind kind, std::int64_t first,
-                                   const std::vector<std::int64_t>& sizes) const;
   void on_ranks(const std::string& doing, const RankCrew::Task& task, const Meanwhile& meanwhile);
 
   SessionRanks given_;
   std::optional<World> world_;
   std::optional<Rank> process_;  ///< this process's rank, where it is one
   std::unique_ptr<RunSetup> setup_;
-  std::unique_ptr<Dataset> data_;    ///< batches, whose numbers are compared with what the model takes
-  GivenBatches* batches_ = nullptr;  ///< the same without, which the workers read
-  std::vector<std::int64_t> least_samples_;  ///< of a micro-batch, by layer
+  std::unique_ptr<SessionBatches> batches_;
   std::vector<std::string> notes_;
   std::vector<std::unique_ptr<RankState>> ranks_;  ///< of this process
   std::function<void(Rank, const std::string&)> fail_all_;
   std::deque<std::shared_ptr<StepUnderWay>> under_way_;
   std::int64_t steps_ = 0;
-  std::int64_t batches_taken_ = 0;  ///< each is read as an epoch of its own
   std::string broken_;              ///< why nothing goes on
   bool whole_ = true;               ///< the ranks hold the state of one step
   std::unique_ptr<RankCrew> crew_;

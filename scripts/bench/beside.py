@@ -17,6 +17,7 @@ machine, with a wider spread. Except for train, the planner preset does (`bench_
 build-planner).
 """
 
+from typing import Any
 import argparse
 import contextlib
 import json
@@ -136,7 +137,7 @@ def beside(measure, builds, pairs, table, group):
     """Rows of one group as they are known; returns them, and whether both builds found the same."""
     times, same = [{}, {}], True
     for pair in range(pairs):
-        results = [None, None]
+        results: list[dict[str, Any]] = [{}, {}]
         for i in (0, 1) if pair % 2 == 0 else (1, 0):
             figures, results[i] = measure(builds[i])
             for name, seconds in figures.items():

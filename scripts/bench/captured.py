@@ -25,6 +25,7 @@ medians, the median of the ratios ours/theirs (below 1 Stagecraft is faster), th
 difference of the first steps' losses. Needs idle cores, and scripts/setup.sh --models.
 """
 
+from typing import Any
 import argparse
 import json
 import os
@@ -82,7 +83,7 @@ GPT2 = {
     "tie_word_embeddings": False,
 }
 TEXT = {"llama": LLAMA, "gpt2": GPT2}
-SIZES = {
+SIZES: dict[str, dict[str, Any]] = {
     "llama": {"samples": 4, "sequence": 128},
     "gpt2": {"samples": 4, "sequence": 128},
     "resnet": {"samples": 8, "image": [3, 64, 64]},

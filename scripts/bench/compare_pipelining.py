@@ -172,7 +172,7 @@ class Comparison:
             for schedule in self.arguments.theirs:
                 with self.start(self.theirs(schedule, precision)[1]) as side:
                     times[schedule] = statistics.median(side.take(2 * self.arguments.steps, drop=2))
-            self.fastest = min(times, key=times.get)
+            self.fastest = min(times, key=lambda schedule: times[schedule])
             print(
                 "their fastest: "
                 + ", ".join(

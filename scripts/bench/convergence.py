@@ -25,6 +25,7 @@ are stages. For these times a profile per micro-batch size is measured once, FOL
 of pipeline.synchronous_steps take as long as the synchronous schedule's.
 """
 
+from typing import Any
 import argparse
 import itertools
 import json
@@ -39,7 +40,7 @@ from curves import draw, losses_of
 
 PROJECT = Path(__file__).resolve().parents[2]
 # What a name on the command line means: the optimizer without its rate.
-OPTIMIZERS = {
+OPTIMIZERS: dict[str, Any] = {
     "sgd": {"type": "SGD", "params": {"momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}},
     "adamw": {"type": "AdamW", "params": {"betas": [0.9, 0.99], "weight_decay": 0.1}},
     # arXiv 2505.01099: the look-ahead of Nesterov's method, with momentum 0.99, over stashed weights.
@@ -111,7 +112,7 @@ def micro_batch_settings(arguments, stages, optimizer):
 def settings_of(arguments, schedule, stages, optimizer, rate):
     """What is told to train of an optimizer with its remedies."""
     name, *remedies = optimizer.split("+")
-    spec = {**OPTIMIZERS[name], "params": {**OPTIMIZERS[name]["params"], "lr": rate}, "staleness": {}}
+    spec: dict[str, Any] = {**OPTIMIZERS[name], "params": {**OPTIMIZERS[name]["params"], "lr": rate}, "staleness": {}}
     if "ahead" in remedies:
         spec["staleness"]["look_ahead"] = 1
     if "discount" in remedies:

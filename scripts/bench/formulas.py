@@ -138,7 +138,7 @@ def main():
                         cells = [
                             cell(seen[0], first and first(case), False),
                             cell(seen[1], steady and steady(case), False),
-                            cell(seen[2], kept and kept(case), True),
+                            cell(seen[2], kept(case) if kept is not None else None, True),
                         ]
                         ideal = 1 + seen[1] / (case.m * case.work)
                         print(

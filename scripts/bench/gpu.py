@@ -117,8 +117,11 @@ class Gpu:
         )
 
     def measure(self, row):
-        (a_name, a), (b_name, b) = self.sides(row)
-        with Turns(*a, self.folder / "a.txt") as first, Turns(*b, self.folder / "b.txt") as second:
+        (a_name, (a, a_lines)), (b_name, (b, b_lines)) = self.sides(row)
+        with (
+            Turns(a, a_lines, self.folder / "a.txt") as first,
+            Turns(b, b_lines, self.folder / "b.txt") as second,
+        ):
             a_ms, b_ms = taking_turns([first, second], self.arguments.pairs, self.arguments.steps, warm=4)
             losses = [
                 [record["loss"] for record in side.records()[:LOSSES_COMPARED]] for side in (first, second)

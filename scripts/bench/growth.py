@@ -38,7 +38,9 @@ def measure(binary):
     ).stdout
     rows = []
     for entry in json.loads(output)["benchmarks"]:
-        phase, p, m, v = re.fullmatch(r"(\w+)/p:(\d+)/m:(\d+)/v:(\d+)", entry["name"]).groups()
+        named = re.fullmatch(r"(\w+)/p:(\d+)/m:(\d+)/v:(\d+)", entry["name"])
+        assert named is not None, entry["name"]
+        phase, p, m, v = named.groups()
         rows.append(
             {
                 "phase": phase,

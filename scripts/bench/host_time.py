@@ -61,7 +61,7 @@ def main():
         def median_us(binary, schedule, over):
             words = ["chrt", "-f", "40"] if arguments.fifo else []
             if over == "mpi":
-                words += ["mpirun", "-np", RANKS, "--bind-to", "none"]
+                words += ["mpirun", "-np", str(RANKS), "--bind-to", "none"]
             results = folder / "run"
             run("rm", "-rf", results)
             options = ["--plan", folder / f"{schedule}.plan.json"]

@@ -1,7 +1,7 @@
 """What the measurements of this folder share: running stagecraft, runs that take turns, tables, medians."""
 
 import contextlib
-import itertools
+
 import json
 import os
 import shutil
@@ -307,7 +307,7 @@ class Table:
         self.left = [header.startswith("<") for header in headers]
         names = [header.lstrip("<") for header in headers]
         self.widths = [
-            max(len(name), wanted) for name, wanted in itertools.zip_longest(names, widths or [], fillvalue=0)
+            max(len(name), wanted) for name, wanted in zip(names, [*(widths or []), *[0] * len(names)])
         ]
         self.row(*names)
         print("-" * (sum(self.widths) + 2 * (len(names) - 1)), flush=True)

@@ -36,6 +36,7 @@ METHODS = ("torchgpipe", "DeepSpeed parameters", "DeepSpeed uniform", "DeepSpeed
 def load_torchgpipe(checkout):
     path = checkout / "torchgpipe" / "balance" / "blockpartition.py"
     spec = importlib.util.spec_from_file_location("blockpartition", path)
+    assert spec is not None and spec.loader is not None  # a file of Python
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.solve

@@ -79,7 +79,9 @@ def theirs(arguments, profile, machines, bandwidths, priced, folder):
     output, seconds = run(command, arguments.timeout, arguments.checkout / "optimizer")
     if output is None:
         return None, None, seconds
-    bottleneck = float(re.search(r"Time per stage in pipeline: (\S+)", output).group(1)) * 1e3
+    time = re.search(r"Time per stage in pipeline: (\S+)", output)
+    assert time is not None, output
+    bottleneck = float(time.group(1)) * 1e3
     # outermost first; each lists the splits of its stretches
     levels = re.split(r"Level \d+\n=+\n", output)[1:]
     spans = [

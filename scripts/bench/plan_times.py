@@ -63,7 +63,7 @@ def request(number, seed, schedules):
     schedule = schedules[number % len(schedules)]
     profile = chain(draw)
     devices = draw.randint(2, 8)
-    cluster = {
+    cluster: dict[str, object] = {
         "levels": [
             {"count": devices, "link": {"latency_ms": 0.01, "bytes_per_second": draw.choice((1e9, 25e9))}}
         ]

@@ -25,7 +25,7 @@ from pathlib import Path
 from measuring import ROOT, Table, Turns, Workbench, describe_machine, ranks_of
 
 # Config: micro-batch size: (schedule, cuts or None for the planner's).
-SETTINGS = {
+SETTINGS: dict[str, dict[int, list[tuple[str, list[int] | None]]]] = {
     "bench_gpt": {
         4: [("fill_drain", [9]), ("1f1b", None), ("zb_h1", None), ("pipedream", None), ("1f1b", [7])],
         8: [("1f1b", None)],
@@ -67,9 +67,8 @@ class Setting:
         # The same cut in every round: that is what runs.
         self.cuts = [stage["first_layer"] for stage in plan["stages"][1:]]
         key = f"{schedule}-{'-'.join(map(str, self.cuts))}"
-        self.turns = stack.enter_context(
-            Turns(*bench.train(key, file, ranks_of(plan)), bench.folder / f"{key}.txt")
-        )
+        command, lines = bench.train(key, file, ranks_of(plan))
+        self.turns = stack.enter_context(Turns(command, lines, bench.folder / f"{key}.txt"))
         self.turns.take(1, drop=2)
         self.rounds = []
 

@@ -49,7 +49,8 @@ def kind_of(library, symbol):
 def record(bench, schedule, rank, seconds, data):
     """perf's samples of one rank that trains."""
     file, plan = bench.plan("step", schedule, stages=2)
-    with Turns(*bench.train("step", file, ranks_of(plan)), bench.folder / "step.txt") as turns:
+    command, lines = bench.train("step", file, ranks_of(plan))
+    with Turns(command, lines, bench.folder / "step.txt") as turns:
         before = turns.take(2, drop=3)
         found = [
             pid

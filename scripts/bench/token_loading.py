@@ -169,7 +169,7 @@ def read_batches(arguments, files):
             ]
             pairs = []
             for pair in range(arguments.pairs + 1):
-                figures = [None, None]
+                figures = [(0.0, 0.0), (0.0, 0.0)]
                 for i in (0, 1) if pair % 2 == 0 else (1, 0):
                     figures[i] = turns[i]()
                 if pair > 0:

@@ -48,7 +48,7 @@ def plan(binary, case, schedule, folder):
         "measurements": [{"micro_batch": 1, "input_bytes": 4, "targets_bytes": 4, "layers": layers}],
     }
     link = {"latency_ms": case["latency_ms"], "bytes_per_second": 1e12}
-    cluster = {"name": "ranks", "levels": [{"count": case["ranks"], "link": link}]}
+    cluster: dict[str, object] = {"name": "ranks", "levels": [{"count": case["ranks"], "link": link}]}
     if schedule == "auto":
         cluster["memory_bytes"] = int(case["cap"] * 100 * MIB + MIB)
     for name, content in (("profile", profile), ("cluster", cluster)):

@@ -42,6 +42,7 @@ class Watched:
         self.server = subprocess.Popen(
             [command, "watch", self.run_dir], stdout=subprocess.PIPE, text=True, cwd=SOURCE
         )
+        assert self.server.stdout is not None
         self.address = self.server.stdout.readline().strip()
         self.run = self.start()
 

@@ -184,7 +184,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def indented(markdown: str) -> Iterator[tuple[bool, str]]:
     """The lines, and which are code. What belongs to an item of a list stands under its text, as everywhere;
     Python's Markdown wants it four columns further in per level."""
-    fence, levels = "", []
+    fence = ""
+    levels: list[int] = []
     for line in markdown.split("\n"):
         text = line.lstrip(" ")
         column = len(line) - len(text)
@@ -194,6 +195,7 @@ def indented(markdown: str) -> Iterator[tuple[bool, str]]:
         mark = FENCE.match(line)
         yield bool(fence or mark), " " * (4 * len(levels) + inside) + text if text else ""
         if fence or mark:
-            fence = (fence if not mark or not mark[1].startswith(fence) else "") if fence else mark[1]
+            opened = mark[1] if mark else ""
+            fence = ("" if opened.startswith(fence) else fence) if fence else opened
         elif item := ITEM.match(text):
             levels.append(column + item.end())

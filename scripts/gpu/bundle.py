@@ -38,19 +38,17 @@ def torch_folder(facts):
     )
     found = importlib.util.find_spec("torch")
     if found is None or not found.submodule_search_locations:
-        refuse(f"{sys.executable} has no torch; {needed}")
+        return refuse(f"{sys.executable} has no torch; {needed}")
     folder = Path(found.submodule_search_locations[0])
     try:
         text = (folder / "version.py").read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         refuse(f"{folder}/version.py: {error}; {needed}")
-    version, built_for = (
+    said = [
         re.search(rf"^{name}\b[^=\n]*= *'([^']*)'", text, re.MULTILINE) for name in ("__version__", "cuda")
-    )
-    version, built_for = (
-        version.group(1) if version else "of unknown version",
-        built_for.group(1) if built_for else None,
-    )
+    ]
+    version = said[0].group(1) if said[0] else "of unknown version"
+    built_for = said[1].group(1) if said[1] else None
     if minor.split(".") != version.split(".")[:2] or built_for is None or built_for.split(".")[0] != cuda:
         refuse(
             f"{sys.executable} has torch {version} for {f'CUDA {built_for}' if built_for else 'no CUDA'};"
