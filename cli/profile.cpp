@@ -13,13 +13,13 @@
 #include "cli/search_line.h"
 #include "engine/device/accelerators.h"
 #include "engine/run/resolve/devices.h"
-#include "engine/run/resolve/run_transport.h"
 #include "engine/run/resolve/launcher.h"
 #include "engine/run/resolve/measured_cluster.h"
 #include "engine/run/resolve/memory_check.h"
 #include "engine/run/resolve/plan_request.h"
 #include "engine/run/resolve/processes.h"
 #include "engine/run/resolve/quick_profile.h"
+#include "engine/run/resolve/run_transport.h"
 #include "models/tensors/libtorch_error.h"
 
 #include <CLI/CLI.hpp>

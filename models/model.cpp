@@ -230,7 +230,8 @@ std::int64_t Model::multiply_adds() const {
 std::vector<BatchField> Model::fields_of(int first, int last, const Loss* loss_too) const {
   std::set<std::string> names;
   for (int layer = first; layer < last; ++layer) {
-    for (const std::string& field : layers[static_cast<std::size_t>(layer)]->facts().fields) names.insert(field);
+    for (const std::string& field : layers[static_cast<std::size_t>(layer)]->facts().fields)
+      names.insert(field);
   }
   if (loss_too != nullptr) {
     for (const std::string& field : loss_too->fields()) names.insert(field);

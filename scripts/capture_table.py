@@ -11,7 +11,6 @@ each compares with eager (docs/reference/captured_models.md).
 Each model is captured in a process of its own. Needs transformers and torchvision: scripts/setup.sh --models.
 """
 
-from typing import Any
 import argparse
 import json
 import os
@@ -19,6 +18,7 @@ import resource
 import subprocess
 import sys
 import time
+from typing import Any
 
 SOURCE = os.path.abspath(f"{os.path.dirname(__file__)}/..")
 sys.path.insert(0, f"{SOURCE}/python")

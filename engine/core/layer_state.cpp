@@ -59,7 +59,8 @@ LayerState layer_state_of(Stage& stage, int layer, const Layer& its, bool brough
   return state;
 }
 
-void set_layer_state(Stage& stage, int layer, const Layer& its, const WorkerOptions& options, LayerState state) {
+void set_layer_state(Stage& stage, int layer, const Layer& its, const WorkerOptions& options,
+                     LayerState state) {
   const c10::InferenceMode no_autograd;
   const c10::DeviceGuard on_device(options.device);
   const std::string& name = its.name();

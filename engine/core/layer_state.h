@@ -14,7 +14,8 @@ namespace stagecraft {
 [[nodiscard]] LayerState layer_state_of(Stage& stage, int layer, const Layer& its, bool brought);
 
 /// As Worker::set_state.
-void set_layer_state(Stage& stage, int layer, const Layer& its, const WorkerOptions& options, LayerState state);
+void set_layer_state(Stage& stage, int layer, const Layer& its, const WorkerOptions& options,
+                     LayerState state);
 
 /// The name of a tensor of the layer's state that is not finite: "exp_avg of weight"; empty where all are.
 [[nodiscard]] std::string not_finite_in(Stage& stage, int layer, const Layer& its);

@@ -99,8 +99,8 @@ Stage::Stage(const Model& model, const Loss& loss, StageId id, int first, int la
   }
   const std::vector<BoundarySpec> all = boundaries(model, 1);
   between_.assign(all.begin() + first, all.begin() + last + 1);
-  const bool repeats =
-      std::all_of(layers_.begin(), layers_.end(), [](const LayerPtr& layer) { return layer->facts().repeats; });
+  const bool repeats = std::all_of(layers_.begin(), layers_.end(),
+                                   [](const LayerPtr& layer) { return layer->facts().repeats; });
   if (graphs != nullptr && repeats) graphs_ = std::make_unique<StageGraphs>(graphs, device);
 }
 

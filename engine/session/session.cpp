@@ -6,10 +6,10 @@
 #include "engine/core/overflow.h"
 #include "engine/device/accelerators.h"
 #include "engine/run/resolve/devices.h"
-#include "engine/run/resolve/run_transport.h"
 #include "engine/run/resolve/find_plan.h"
 #include "engine/run/resolve/memory_check.h"
 #include "engine/run/resolve/resolve.h"
+#include "engine/run/resolve/run_transport.h"
 #include "engine/run/resolve/worker_options.h"
 #include "engine/run/save/checkpoint.h"
 #include "engine/run/save/checkpoint_folder.h"
@@ -225,9 +225,9 @@ void Session::make_workers(const std::string& checkpoint, const States& states, 
           return its.rate ? *its.rate : scheduler.rate({step, total, optimizer->learning_rate()});
         };
         alone([&] {
-          its.worker = std::make_unique<Worker>(setup_->inputs().model, *setup_->inputs().loss, batches_->read(),
-                                                setup_->layers_of_stages(), setup_->placement(),
-                                                *its.transport, std::move(options));
+          its.worker = std::make_unique<Worker>(setup_->inputs().model, *setup_->inputs().loss,
+                                                batches_->read(), setup_->layers_of_stages(),
+                                                setup_->placement(), *its.transport, std::move(options));
           if (checkpoint.empty()) return;
           load_checkpoint(checkpoint, setup_->inputs().model, *setup_->inputs().optimizer, *its.worker);
         });

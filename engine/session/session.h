@@ -141,8 +141,8 @@ class Session {
   std::function<void(Rank, const std::string&)> fail_all_;
   std::deque<std::shared_ptr<StepUnderWay>> under_way_;
   std::int64_t steps_ = 0;
-  std::string broken_;              ///< why nothing goes on
-  bool whole_ = true;               ///< the ranks hold the state of one step
+  std::string broken_;  ///< why nothing goes on
+  bool whole_ = true;   ///< the ranks hold the state of one step
   std::unique_ptr<RankCrew> crew_;
 };
 

@@ -21,8 +21,8 @@ const GivenDataConfig& given_config(const RunConfig& config, const std::string& 
 }  // namespace
 
 SessionBatches::SessionBatches(const RunSetup& setup, const std::string& name) : setup_(setup) {
-  auto batches = std::make_unique<GivenBatches>(given_config(setup.config(), name),
-                                                setup.config().train_batch_size, GivenBatches::Sizes::any_batch);
+  auto batches = std::make_unique<GivenBatches>(
+      given_config(setup.config(), name), setup.config().train_batch_size, GivenBatches::Sizes::any_batch);
   batches_ = batches.get();
   const Model& model = setup.inputs().model;
   checked_ = checked_for(std::move(batches), model, *setup.inputs().loss, name);

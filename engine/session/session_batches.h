@@ -35,8 +35,8 @@ class SessionBatches {
   void refuse_small(const Segment& segment) const;
 
   const RunSetup& setup_;
-  std::unique_ptr<Dataset> checked_;         ///< batches, whose numbers are compared with what the model takes
-  GivenBatches* batches_ = nullptr;          ///< the same without
+  std::unique_ptr<Dataset> checked_;  ///< batches, whose numbers are compared with what the model takes
+  GivenBatches* batches_ = nullptr;   ///< the same without
   std::vector<std::int64_t> least_samples_;  ///< of a micro-batch, by layer
   std::int64_t taken_ = 0;                   ///< each is read as an epoch of its own
 };

@@ -10,9 +10,10 @@ using stagecraft::Context, stagecraft::GradientSink, stagecraft::Kept, stagecraf
 class TokenEmbeddingLayer final : public Layer {
  public:
   TokenEmbeddingLayer(const std::string& name, std::int64_t vocabulary, std::int64_t hidden_size)
-      : Layer(name,
-              {.type = "token_embedding",
-               .parameters = {{"tokens", {vocabulary, hidden_size}, {stagecraft::Initial::Kind::normal, 0.02}}}}),
+      : Layer(name, {.type = "token_embedding",
+                     .parameters = {{"tokens",
+                                     {vocabulary, hidden_size},
+                                     {stagecraft::Initial::Kind::normal, 0.02}}}}),
         vocabulary_(vocabulary),
         hidden_size_(hidden_size) {}
 

@@ -128,25 +128,26 @@ bool has_gradient(const ValueType& type) { return c10::isFloatingType(type.dtype
 bool lacks_weights(const ModelFolder& folder) { return folder.weights.first() == nullptr; }
 
 LayerFacts facts_of(const std::shared_ptr<const ModelFolder>& folder, const FolderLayer& layer, bool fused) {
-  return {.type = CapturedLayerSpec::kName,
-          .details = details_of(*folder, layer, fused),
-          .parameters = parameters_of(*folder, layer),
-          .buffers = buffers_of(layer),
-          .fields = layer.fields,
-          .passes = passed_by(layer),
-          .carries = carried_by(layer),
-          .number_checks = number_checks_of(folder, layer),
-          .missing_weights = missing_weights_of(*folder, layer),
-          .repeats = false,  // not tried with recordings
-          .least_samples = [least = folder->least_samples](const auto&) { return least; },
-          .multiply_adds = [per_sample = layer.replay->graph().multiply_adds](const auto&) { return per_sample; },
-          .cost_class = layer.replay->graph().hash,
-          .estimate =
-              [folder, &layer](std::int64_t micro_batch, bool first) {
-                LayerEstimate found = estimate(layer.replay->graph(), micro_batch, !first);
-                if (layer.before.size() > 1 || layer.behind.size() > 1) of_bundles(layer, found, micro_batch);
-                return found;
-              }};
+  return {
+      .type = CapturedLayerSpec::kName,
+      .details = details_of(*folder, layer, fused),
+      .parameters = parameters_of(*folder, layer),
+      .buffers = buffers_of(layer),
+      .fields = layer.fields,
+      .passes = passed_by(layer),
+      .carries = carried_by(layer),
+      .number_checks = number_checks_of(folder, layer),
+      .missing_weights = missing_weights_of(*folder, layer),
+      .repeats = false,  // not tried with recordings
+      .least_samples = [least = folder->least_samples](const auto&) { return least; },
+      .multiply_adds = [per_sample = layer.replay->graph().multiply_adds](const auto&) { return per_sample; },
+      .cost_class = layer.replay->graph().hash,
+      .estimate =
+          [folder, &layer](std::int64_t micro_batch, bool first) {
+            LayerEstimate found = estimate(layer.replay->graph(), micro_batch, !first);
+            if (layer.before.size() > 1 || layer.behind.size() > 1) of_bundles(layer, found, micro_batch);
+            return found;
+          }};
 }
 
 }  // namespace stagecraft::captured

@@ -19,8 +19,8 @@ namespace {
 
 /// Equal for layers of the same kind, settings and sizes.
 std::string key_of(const Layer& layer, const Bundle& inputs) {
-  std::string key =
-      fmt::format("{} {} {} {}", typeid(layer).name(), layer.facts().type, layer.facts().details, layer.facts().cost_class);
+  std::string key = fmt::format("{} {} {} {}", typeid(layer).name(), layer.facts().type,
+                                layer.facts().details, layer.facts().cost_class);
   for (const ParameterSpec& spec : layer.parameters()) {
     key += fmt::format(" {}{}{}", spec.name, shape_text(spec.shape), spec.full ? " full" : "");
   }

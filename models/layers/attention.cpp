@@ -72,20 +72,21 @@ class Attention : public Layer {
 
   static LayerFacts facts_of(const AttentionSpec& spec, std::int64_t hidden_size) {
     const Initial normal{Initial::Kind::normal, 0.02}, residual{Initial::Kind::normal, 0.02, true};
-    return {.type = AttentionSpec::kName,
-            .details = fmt::format("heads {}, dropout {}, attention dropout {}", spec.heads, spec.dropout,
-                                   spec.attention_dropout),
-            .parameters = {norm_scale("norm.weight", hidden_size),
-                           norm_shift("norm.bias", hidden_size),
-                           {"qkv.weight", {3 * hidden_size, hidden_size}, normal},
-                           {"qkv.bias", {3 * hidden_size}, {}},
-                           {"project.weight", {hidden_size, hidden_size}, residual},
-                           {"project.bias", {hidden_size}, {}}},
-            // Scores and mixing are counted whole, though half of them lie in the future and kernels leave them out.
-            .multiply_adds = [](const std::vector<std::int64_t>& shape) {
-              const std::int64_t tokens = shape[0], width = shape[1];
-              return 4 * tokens * width * width + 2 * tokens * tokens * width;
-            }};
+    return {
+        .type = AttentionSpec::kName,
+        .details = fmt::format("heads {}, dropout {}, attention dropout {}", spec.heads, spec.dropout,
+                               spec.attention_dropout),
+        .parameters = {norm_scale("norm.weight", hidden_size),
+                       norm_shift("norm.bias", hidden_size),
+                       {"qkv.weight", {3 * hidden_size, hidden_size}, normal},
+                       {"qkv.bias", {3 * hidden_size}, {}},
+                       {"project.weight", {hidden_size, hidden_size}, residual},
+                       {"project.bias", {hidden_size}, {}}},
+        // Scores and mixing are counted whole, though half of them lie in the future and kernels leave them out.
+        .multiply_adds = [](const std::vector<std::int64_t>& shape) {
+          const std::int64_t tokens = shape[0], width = shape[1];
+          return 4 * tokens * width * width + 2 * tokens * tokens * width;
+        }};
   }
 
   MatrixProducts products_;

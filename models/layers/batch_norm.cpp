@@ -55,14 +55,15 @@ class BatchNorm : public Layer {
 
  private:
   static LayerFacts facts_of(const BatchNormSpec& spec, std::int64_t channels) {
-    return {.type = BatchNormSpec::kName,
-            .details = fmt::format("momentum {}, epsilon {}", spec.momentum, spec.epsilon),
-            .parameters = {functional::norm_scale("weight", channels), functional::norm_shift("bias", channels)},
-            .buffers = {{"running_mean", {channels}, 0}, {"running_var", {channels}, 1}},
-            // One number per channel has no variance.
-            .least_samples = [channels](const std::vector<std::int64_t>& shape) -> std::int64_t {
-              return c10::multiply_integers(shape) == channels ? 2 : 1;
-            }};
+    return {
+        .type = BatchNormSpec::kName,
+        .details = fmt::format("momentum {}, epsilon {}", spec.momentum, spec.epsilon),
+        .parameters = {functional::norm_scale("weight", channels), functional::norm_shift("bias", channels)},
+        .buffers = {{"running_mean", {channels}, 0}, {"running_var", {channels}, 1}},
+        // One number per channel has no variance.
+        .least_samples = [channels](const std::vector<std::int64_t>& shape) -> std::int64_t {
+          return c10::multiply_integers(shape) == channels ? 2 : 1;
+        }};
   }
 
   BatchNormSpec spec_;

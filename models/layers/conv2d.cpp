@@ -22,8 +22,9 @@ class Conv2d : public Layer {
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
                      Kept* kept) const override {
     if (input.is_meta()) {
-      return at::empty({input.size(0), spec_.channels, extent(spec_, input.size(2)), extent(spec_, input.size(3))},
-                       input.options());
+      return at::empty(
+          {input.size(0), spec_.channels, extent(spec_, input.size(2)), extent(spec_, input.size(3))},
+          input.options());
     }
     if (kept != nullptr) kept->for_weight = {input};
     const at::Tensor bias = spec_.bias ? weights.parameters[1] : at::Tensor();
@@ -51,14 +52,15 @@ class Conv2d : public Layer {
   static LayerFacts facts_of(const std::string& name, const Conv2dSpec& spec,
                              std::vector<ParameterSpec> parameters) {
     const std::int64_t per_pixel = c10::multiply_integers(parameters[0].shape);
-    return {.type = Conv2dSpec::kName,
-            .details = fmt::format("kernel {}, stride {}, padding {}{}", spec.kernel, spec.stride, spec.padding,
-                                   spec.bias ? "" : ", no bias"),
-            .parameters = std::move(parameters),
-            .number_checks = {{.finite = true, .reader = fmt::format("layer {} ({})", name, Conv2dSpec::kName)}},
-            .multiply_adds = [spec, per_pixel](const std::vector<std::int64_t>& shape) {
-              return per_pixel * extent(spec, shape[1]) * extent(spec, shape[2]);
-            }};
+    return {
+        .type = Conv2dSpec::kName,
+        .details = fmt::format("kernel {}, stride {}, padding {}{}", spec.kernel, spec.stride, spec.padding,
+                               spec.bias ? "" : ", no bias"),
+        .parameters = std::move(parameters),
+        .number_checks = {{.finite = true, .reader = fmt::format("layer {} ({})", name, Conv2dSpec::kName)}},
+        .multiply_adds = [spec, per_pixel](const std::vector<std::int64_t>& shape) {
+          return per_pixel * extent(spec, shape[1]) * extent(spec, shape[2]);
+        }};
   }
   static std::int64_t extent(const Conv2dSpec& spec, std::int64_t pixels) {
     return (pixels + 2 * spec.padding - spec.kernel) / spec.stride + 1;

@@ -16,7 +16,8 @@ namespace {
 
 class Embedding : public Layer {
  public:
-  Embedding(const std::string& name, const EmbeddingSpec& spec, std::int64_t vocabulary, std::int64_t positions)
+  Embedding(const std::string& name, const EmbeddingSpec& spec, std::int64_t vocabulary,
+            std::int64_t positions)
       : Layer(name, facts_of(name, spec, vocabulary, positions)),
         hidden_size_(spec.hidden_size),
         vocabulary_(vocabulary),

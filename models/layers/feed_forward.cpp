@@ -18,7 +18,9 @@ using namespace functional;  // NOLINT: the formulas read as such
 class FeedForward : public Layer {
  public:
   FeedForward(const LayerSite& site, std::int64_t hidden_size, std::int64_t hidden, double dropout)
-      : Layer(site.name, facts_of(hidden_size, hidden, dropout)), products_(site.products), dropout_(dropout) {}
+      : Layer(site.name, facts_of(hidden_size, hidden, dropout)),
+        products_(site.products),
+        dropout_(dropout) {}
 
   at::Tensor forward(const Weights& weights, const at::Tensor& x, const Context& context,
                      Kept* kept) const override {

@@ -64,11 +64,13 @@ using Origins = std::vector<std::optional<std::size_t>>;
 
 /// Of one layer, the same for its whole life. Shapes are those of one sample of its input.
 struct LayerFacts {
-  std::string type;       ///< "linear", as in a config's layer list
-  std::string details{};  ///< what shapes do not tell: "heads 4", "kernel 3, stride 1"; in tables and fingerprints
+  std::string type;  ///< "linear", as in a config's layer list
+  std::string
+      details{};  ///< what shapes do not tell: "heads 4", "kernel 3, stride 1"; in tables and fingerprints
   std::vector<ParameterSpec> parameters{};
   std::vector<BufferSpec> buffers{};
-  std::vector<std::string> fields{};  ///< of the batch, that forward reads besides its input, by the model's names
+  std::vector<std::string>
+      fields{};  ///< of the batch, that forward reads besides its input, by the model's names
 
   /// Values that it passes by, unread in training and in evaluation. Such a value may be undefined on this stage, its
   /// gradient then too. Empty: it makes all.

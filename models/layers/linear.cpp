@@ -40,13 +40,14 @@ class Linear : public Layer {
  private:
   static LayerFacts facts_of(const std::string& name, std::vector<ParameterSpec> parameters) {
     const std::int64_t features = parameters[0].shape[0];
-    return {.type = LinearSpec::kName,
-            .details = parameters.size() > 1 ? "" : "no bias",
-            .parameters = std::move(parameters),
-            .number_checks = {{.finite = true, .reader = fmt::format("layer {} ({})", name, LinearSpec::kName)}},
-            .multiply_adds = [features](const std::vector<std::int64_t>& shape) {
-              return c10::multiply_integers(shape) * features;
-            }};
+    return {
+        .type = LinearSpec::kName,
+        .details = parameters.size() > 1 ? "" : "no bias",
+        .parameters = std::move(parameters),
+        .number_checks = {{.finite = true, .reader = fmt::format("layer {} ({})", name, LinearSpec::kName)}},
+        .multiply_adds = [features](const std::vector<std::int64_t>& shape) {
+          return c10::multiply_integers(shape) * features;
+        }};
   }
 
   bool bias_;

@@ -253,8 +253,8 @@ PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
   }
 }
 
-PlanCandidate PlanMaker::best_of_ties(const Layout& layout, StageSettings& settings,
-                                      PlanCandidate first, PlanPricer& pricer) const {
+PlanCandidate PlanMaker::best_of_ties(const Layout& layout, StageSettings& settings, PlanCandidate first,
+                                      PlanPricer& pricer) const {
   const double price = kTieSimulated * static_cast<double>(pricer.actions()) + kTieMade;
   const double work = request_.stages ? kTieWork : std::max(kTieWork / cluster_.devices(), kLeastTieWork);
   const auto most = static_cast<std::size_t>(std::clamp(work / price, 1.0, kMostTies));

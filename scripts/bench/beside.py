@@ -17,7 +17,6 @@ machine, with a wider spread. Except for train, the planner preset does (`bench_
 build-planner).
 """
 
-from typing import Any
 import argparse
 import contextlib
 import json
@@ -28,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from finite_check import ratios
 from measuring import ENVIRONMENT, ROOT, Table, Turns, Workbench, describe_machine, ranks_of

@@ -25,7 +25,6 @@ medians, the median of the ratios ours/theirs (below 1 Stagecraft is faster), th
 difference of the first steps' losses. Needs idle cores, and scripts/setup.sh --models.
 """
 
-from typing import Any
 import argparse
 import json
 import os
@@ -35,6 +34,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

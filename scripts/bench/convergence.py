@@ -25,7 +25,6 @@ are stages. For these times a profile per micro-batch size is measured once, FOL
 of pipeline.synchronous_steps take as long as the synchronous schedule's.
 """
 
-from typing import Any
 import argparse
 import itertools
 import json
@@ -35,6 +34,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from curves import draw, losses_of
 
@@ -112,7 +112,11 @@ def micro_batch_settings(arguments, stages, optimizer):
 def settings_of(arguments, schedule, stages, optimizer, rate):
     """What is told to train of an optimizer with its remedies."""
     name, *remedies = optimizer.split("+")
-    spec: dict[str, Any] = {**OPTIMIZERS[name], "params": {**OPTIMIZERS[name]["params"], "lr": rate}, "staleness": {}}
+    spec: dict[str, Any] = {
+        **OPTIMIZERS[name],
+        "params": {**OPTIMIZERS[name]["params"], "lr": rate},
+        "staleness": {},
+    }
     if "ahead" in remedies:
         spec["staleness"]["look_ahead"] = 1
     if "discount" in remedies:

@@ -1,7 +1,6 @@
 """What the measurements of this folder share: running stagecraft, runs that take turns, tables, medians."""
 
 import contextlib
-
 import json
 import os
 import shutil

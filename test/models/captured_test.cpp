@@ -261,8 +261,9 @@ TEST_CASE("captured dropout draws its masks by name", "[captured]") {
   Tensors buffers;
   const at::Tensor x = at::randn({5, 16}), g = at::randn({5, 4});
   const RandomKey key{3, 1, 7, 2};
-  const at::Tensor constant = read_safetensors(captured_model("dropout") + "/constants.safetensors")
-                                  .tensors.at(layer.facts().details.substr(layer.facts().details.find("constant")));
+  const at::Tensor constant =
+      read_safetensors(captured_model("dropout") + "/constants.safetensors")
+          .tensors.at(layer.facts().details.substr(layer.facts().details.find("constant")));
   const Dropout dropout(0.25, 0);
   const at::Tensor mask = dropout.mask({5, 4}, key);
   const at::Tensor product = at::mm(x, parameters[0]);

@@ -263,8 +263,7 @@ TEST_CASE("a field that the config fills is compared at once", "[data]") {
 class Lookup final : public Layer {
  public:
   Lookup()
-      : Layer("lookup",
-              {.type = "lookup", .number_checks = {{.end = 5, .reader = "a table of 5 rows"}}}) {}
+      : Layer("lookup", {.type = "lookup", .number_checks = {{.end = 5, .reader = "a table of 5 rows"}}}) {}
   at::Tensor forward(const Weights&, const at::Tensor& input, const Context&, Kept*) const override {
     return input;
   }

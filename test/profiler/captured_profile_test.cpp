@@ -201,7 +201,8 @@ TEST_CASE("a folder without weights is profiled, and says what training lacks", 
                                                               manifest["checked"] = nullptr;
                                                             },
                                                         .weights = constants_alone}));
-  CHECK(subject.model.layers[0]->facts().missing_weights.find("--set model.weights=FOLDER") != std::string::npos);
+  CHECK(subject.model.layers[0]->facts().missing_weights.find("--set model.weights=FOLDER") !=
+        std::string::npos);
   CHECK(measured(subject, 3).measurements[0].layers[0].forward.median > Seconds{});
   CHECK(subject_at(captured_model("dropout")).model.layers[0]->facts().missing_weights.empty());
 }

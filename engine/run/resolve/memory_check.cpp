@@ -50,8 +50,8 @@ std::string largest_layer(const Model& model, const std::vector<std::pair<int, i
   }
   if (largest < 0) return "";
   const Layer& layer = *model.layers[static_cast<std::size_t>(largest)];
-  return fmt::format("; the largest layer is \"{}\" ({}) with {} of weights", layer.name(), layer.facts().type,
-                     format_bytes(most));
+  return fmt::format("; the largest layer is \"{}\" ({}) with {} of weights", layer.name(),
+                     layer.facts().type, format_bytes(most));
 }
 
 /// What training some layers takes at least.
