@@ -4,6 +4,7 @@
 #include "models/captured/replay/graph_estimate.h"
 #include "models/captured/replay/graph_state.h"
 #include "models/captured/replay/index_checks.h"
+#include "models/captured/replay/step_work.h"
 
 #include <fmt/format.h>
 

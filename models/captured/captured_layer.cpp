@@ -5,7 +5,6 @@
 #include "models/captured/layer_of_lengths.h"
 #include "models/captured/replay/graph_state.h"
 #include "models/captured/replay/repeats.h"
-#include "models/captured/replay/step_work.h"
 #include "models/tensors/shape_text.h"
 
 #include <ATen/ops/empty.h>
