@@ -70,7 +70,7 @@ stagecraft_component(planner planner_command ${STAGECRAFT_PLANNER_ROOMS} schedul
 if(STAGECRAFT_ENGINE)
   list(APPEND _umbrellas engine)
   list(APPEND _public_headers
-    models/tensors/batch_fields.h models/tensors/bundle.h models/check/check_gradients.h models/captured/compiled/compiled_for.h models/layers/dropout_masks.h models/layers/number_check.h models/layers/layer.h models/layers/layer_estimate.h models/losses/loss.h models/tensors/matrix_products.h models/tensors/random.h models/tensors/random_key.h models/tensors/shape_text.h models/tensors/sample.h models/tensors/tensors.h
+    models/tensors/batch_fields.h models/tensors/bundle.h models/check/check_gradients.h models/captured/compiled/compiled_for.h models/layers/dropout_masks.h models/layers/number_check.h models/layers/layer.h models/layers/layer_estimate.h models/layers/layer_facts.h models/losses/loss.h models/tensors/matrix_products.h models/tensors/random.h models/tensors/random_key.h models/tensors/shape_text.h models/tensors/sample.h models/tensors/tensors.h
     models/losses/loss_factor.h
     models/families/registry.h models/layers/functional.h models/layers/registry.h models/layers/site.h
     models/layers/activation.h models/layers/attention.h models/layers/batch_norm.h models/layers/conv2d.h models/layers/delay.h
