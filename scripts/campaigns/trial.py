@@ -104,15 +104,22 @@ def any_setting(choose: random.Random) -> Setting:
 class Start:
     """One start of a run."""
 
-    def __init__(self, command: str, setting: Setting, config: Path) -> None:
+    def __init__(
+        self,
+        command: str,
+        setting: Setting,
+        config: Path,
+        name: str = "run",
+        environment: dict[str, str] | None = None,
+    ) -> None:
         words = [command, "train", str(config), "--resume"]
         if setting.launcher == "mpirun":
             words = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(setting.ranks), *words]
         self.setting = setting
-        self.output = config.with_suffix(".txt")
+        self.output = config.with_name(f"{name}.txt")
         self.begun = time.monotonic()
         with self.output.open("w") as output:
-            self.process = subprocess.Popen(words, stdout=output, stderr=output)
+            self.process = subprocess.Popen(words, stdout=output, stderr=output, env=environment)
 
     def processes(self) -> list[int]:
         """Of the ranks; none while there are none yet."""

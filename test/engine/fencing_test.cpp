@@ -1,0 +1,225 @@
+// A run that is stopped at its n-th call of the disk, for every n, while another start takes its directory, and then
+// wakes up: nothing that it does is of any effect, and it says who took over.
+
+#include "base/error.h"
+#include "base/failure.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "engine/records/metrics/manifest.h"
+#include "engine/records/metrics/metrics.h"
+#include "engine/run/save/checkpoint_folder.h"
+#include "engine/run/save/run_dir.h"
+#include "engine/run/start/train.h"
+#include "test/support/catch.h"
+#include "test/support/simulated_disk.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <set>
+
+using namespace stagecraft;
+using test::DiskFault;
+using test::SimulatedDisk;
+
+namespace {
+
+constexpr const char* kConfig = R"({
+    "model": {"family": "mlp", "hidden": [6]},
+    "data": {"type": "synthetic", "samples": 24, "validation_samples": 8, "shape": [4], "classes": 3},
+    "loss": {"type": "cross_entropy"},
+    "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
+    "train_batch_size": 8,
+    "train_micro_batch_size_per_gpu": 4,
+    "train_steps": 4,
+    "threads_per_rank": 1,
+    "steps_per_print": 0,
+    "profiler": {"repeats": 1, "warmup_ms": 0},
+    "pipeline": {"schedule": "1f1b", "cuts": [1]},
+    "validation": {"every_steps": 2},
+    "checkpoint": {"every_steps": 1, "keep": 1},
+    "log": {"timeline_steps": 1},
+    "run_dir": "/runs/one"
+  })";
+
+const std::string kHere = "/runs/one", kElsewhere = "/other/one";  // the same folder
+
+std::unique_ptr<SimulatedDisk> shared_disk(const std::function<void(Json&)>& change) {
+  Json config = json::parse_text(kConfig, "config");
+  change(config);
+  auto disk = std::make_unique<SimulatedDisk>();
+  disk->write("/run.json", config.dump());
+  return disk;
+}
+
+/// The same disk as another machine may have it, which has its own locks.
+std::unique_ptr<SimulatedDisk> copy_of(const SimulatedDisk& before) {
+  auto disk = before.copy();
+  disk->set_locks_per_machine();
+  disk->mount("/runs", "/other");
+  return disk;
+}
+
+/// What a session came to: code 0 for its end.
+Failure session(SimulatedDisk& disk, bool resume) {
+  const StorageInstead instead(disk);
+  TrainRequest request;
+  request.config = "/run.json";
+  request.resume = resume;
+  TrainOutput output;
+  output.note = [](const std::string&) {};
+  try {
+    (void)train(request, output);
+    return {.code = 0, .message = ""};
+  } catch (...) {
+    return failure_of(std::current_exception());
+  }
+}
+
+using Contents = std::map<std::string, std::string>;
+
+/// Of the run's directory, but for names aside, which count for nothing.
+Contents contents_of(const SimulatedDisk& disk) {
+  Contents contents;
+  for (const std::string& path : disk.files()) {
+    if (!path.starts_with(kHere) || path.find(".part") != std::string::npos) continue;
+    contents[path] = disk.read(path);
+  }
+  return contents;
+}
+
+/// What a start does before it trains.
+std::unique_ptr<RunDirectory> take_over() {
+  auto directory = std::make_unique<RunDirectory>(kElsewhere, /*resume=*/true);
+  const RunPaths& paths = directory->paths();
+  const std::string newest = newest_checkpoint(paths.checkpoints());
+  if (!newest.empty()) {
+    const Manifest manifest = read_manifest(newest);
+    (void)cut_metrics_back(paths.metrics(), manifest.step, manifest.validation_owed);
+  } else if (is_there(paths.metrics())) {
+    REQUIRE_FALSE(storage().rename(paths.metrics(), paths.root + "/metrics.earlier-9.jsonl"));
+  }
+  return directory;
+}
+
+/// A checkpoint is one thing, with all its files.
+std::string thing_of(const std::string& path) {
+  const std::string checkpoints = kHere + "/checkpoints/";
+  return path.starts_with(checkpoints) ? path.substr(0, path.find('/', checkpoints.size())) : path;
+}
+
+/// The one call that the first start was at may still have its effect: a thing that is gone, or empty, or has another
+/// name. Nothing has other contents, and the newest checkpoint is there. A line of a log may have been under way.
+void check_untouched(const Contents& theirs, const Contents& now, const std::string& newest) {
+  std::set<std::string> gone, come;
+  Contents lost;
+  for (const auto& [path, text] : theirs) {
+    const auto found = now.find(path);
+    if (found == now.end()) {
+      gone.insert(thing_of(path));
+      lost[path] = text;
+      continue;
+    }
+    INFO(path);
+    if (path.find("/logs/") == std::string::npos) CHECK(found->second == text);
+  }
+  for (const auto& [path, text] : now) {
+    if (theirs.contains(path)) continue;
+    INFO(path);
+    const bool moved =
+        std::any_of(lost.begin(), lost.end(), [&, &its = text](const auto& old) { return old.second == its; });
+    CHECK((text.empty() || moved));
+    if (!moved) come.insert(thing_of(path));
+  }
+  CHECK(gone.size() + come.size() <= 1);
+  if (!newest.empty()) CHECK_FALSE(gone.contains(thing_of(newest)));
+}
+
+struct Kind {
+  const char* name;
+  bool resume;
+  std::function<void(Json&)> change;
+};
+
+}  // namespace
+
+TEST_CASE("a start that wakes up behind another one changes nothing, whatever it was at", "[fencing]") {
+  const std::vector<Kind> kinds{
+      {"fresh", false, [](Json&) {}},
+      {"resumed", true, [](Json&) {}},
+      {"background", false, [](Json& config) { config["checkpoint"]["in_background"] = true; }},
+  };
+  for (const Kind& kind : kinds) {
+    const auto before = shared_disk(kind.change);
+    const auto undisturbed = copy_of(*before);
+    REQUIRE(session(*undisturbed, false).code == 0);
+    const std::string last = checkpoint_path(kHere + "/checkpoints", 4);
+    if (kind.resume) {
+      Json config = json::parse_text(before->read("/run.json"), "config");
+      config["train_steps"] = 2;
+      before->write("/run.json", config.dump());
+      REQUIRE(session(*before, false).code == 0);
+      config["train_steps"] = 4;
+      before->write("/run.json", config.dump());
+    }
+    const auto counted = copy_of(*before);
+    counted->set_fault({});
+    REQUIRE(session(*counted, kind.resume).code == 0);
+    const std::int64_t calls = counted->calls();
+    const std::int64_t stride = std::getenv("STORAGE_SWEEP") != nullptr ? 1 : 7;
+    int stopped = 0, ended = 0, tried = 0;
+    for (std::int64_t call = 0; call < calls; call += stride) {
+      INFO(fmt::format("{}, call {} of {}", kind.name, call, calls));
+      const auto disk = copy_of(*before);
+      std::unique_ptr<RunDirectory> taker;
+      Contents theirs;
+      std::string newest;
+      DiskFault fault{DiskFault::Kind::stopped, call};
+      fault.meanwhile = [&] {
+        try {
+          taker = take_over();
+        } catch (const InputError&) {  // the first one is only beginning to make the folder its own
+          return;
+        }
+        theirs = contents_of(*disk);
+        newest = newest_checkpoint(kElsewhere + "/checkpoints");
+        if (!newest.empty()) newest.replace(0, kElsewhere.size(), kHere);
+      };
+      disk->set_fault(fault);
+      const Failure failure = session(*disk, kind.resume);
+      const std::string lock = disk->read(kHere + "/.lock");
+      if (taker && lock.find(taker->paths().session) != std::string::npos) {
+        ++tried;
+        check_untouched(theirs, contents_of(*disk), newest);
+        INFO(failure.message);
+        const std::string sentence =
+            fmt::format("/runs/one: was taken over by start {} of the run (process ",
+                        start_number(RunHolder{.session = taker->paths().session}));
+        if (failure.code == 0) {
+          ++ended;  // nothing was left to write
+        } else {
+          ++stopped;
+          CHECK(failure.code == exit_code::kPeer);
+          CHECK(failure.message.find(sentence) != std::string::npos);
+          CHECK(failure.message.find('\n') == std::string::npos);
+        }
+      }
+      taker.reset();
+      disk->set_fault({});
+      const Failure after = session(*disk, true);
+      CHECK(after.message.empty());
+      for (const std::string& path : undisturbed->files()) {
+        INFO(path);
+        if (path.starts_with(last) && path.ends_with(".safetensors"))
+          CHECK(disk->read(path) == undisturbed->read(path));
+      }
+    }
+    CHECK(stopped * 10 > tried * 9);
+    std::cout << fmt::format("{:<12} {:>4} calls, {:>3} tried: {:>3} stopped, {:>2} had ended\n", kind.name,
+                             calls, tried, stopped, ended);
+  }
+}
