@@ -229,6 +229,11 @@ def compare(run_dir: Path, whole: Facts, setting: Setting) -> None:
         raise Wrong(f"{setting}: {difference}")
 
 
+def add_to(row: Counter[str], counts: Counter[str]) -> None:
+    for key, count in counts.items():
+        row[key] = max(row[key], count) if key.startswith("longest") else row[key] + count
+
+
 @dataclass
 class Tally:
     """Trials and what happened in them, by schedule."""
@@ -239,13 +244,13 @@ class Tally:
 
     def add(self, seen: tuple[str, Counter[str]]) -> None:
         name, counts = seen
-        self.rows.setdefault(name, Counter()).update(counts)
+        add_to(self.rows.setdefault(name, Counter()), counts)
 
     def table(self) -> str:
         columns = sorted({key for row in self.rows.values() for key in row})
         total: Counter[str] = Counter()
         for row in self.rows.values():
-            total.update(row)
+            add_to(total, row)
         cells = [["", *columns]]
         cells += [[name, *(f"{row[c]}" for c in columns)] for name, row in sorted(self.rows.items())]
         cells.append(["all", *(f"{total[c]}" for c in columns)])
