@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <mutex>
+#include <ranges>
 #include <utility>
 
 namespace stagecraft {
@@ -42,7 +43,8 @@ Covered covered(const std::string& path) {
   }
   if (all.empty()) return {};
   const std::filesystem::path whole = std::filesystem::absolute(path).lexically_normal();
-  for (const FencedPtr& fence : all) {
+  // The newest of a folder counts.
+  for (const FencedPtr& fence : std::views::reverse(all)) {
     const auto [end, at] =
         std::mismatch(fence->folder.begin(), fence->folder.end(), whole.begin(), whole.end());
     if (end != fence->folder.end()) continue;

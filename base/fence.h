@@ -19,7 +19,7 @@ namespace stagecraft {
 
 /// While it lives, each call of this process, of whatever thread, that makes, replaces, removes or appends to anything
 /// below a folder looks first whether the folder is still this process's. Only making and writing what has a name aside
-/// does not: it counts for nothing until it is renamed.
+/// does not: it counts for nothing until it is renamed. Of several fences around a folder the newest counts.
 class Fence {
  public:
   /// Throws TakenOverError where somebody else has the folder; returns an error where that cannot be told, and the call

@@ -5,5 +5,5 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 . ./environment.sh
-export PYTHONPATH=$PWD OMP_NUM_THREADS=1
+export PYTHONPATH=$PWD OMP_NUM_THREADS=1 STAGECRAFT_PYTHON_WITH_TORCH=$stagecraft_venv/bin/python
 exec python3 -m campaigns "$@"

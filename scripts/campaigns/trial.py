@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import re
 import shutil
@@ -31,6 +32,7 @@ SCHEDULES = (
     "2bw",
 )
 PATIENCE = 300.0  # seconds that one start may take
+RESTARTS = 8  # of torchrun's
 KEEP = 2  # checkpoints
 
 
@@ -40,7 +42,7 @@ class Wrong(Exception):
 
 @dataclass
 class Setting:
-    """A run, and what starts its ranks: threads of a process, or mpirun."""
+    """A run, and what starts its ranks: threads of a process, mpirun, or torchrun's agent."""
 
     schedule: str
     ranks: int
@@ -92,6 +94,12 @@ class Setting:
         return f"{self.schedule}, {self.ranks} ranks, {self.launcher}{saving}"
 
 
+def has_torchrun(command: str) -> bool:
+    """Whether the module for Python was built, and there is a Python for it."""
+    python = os.environ.get("STAGECRAFT_PYTHON_WITH_TORCH", "")
+    return (Path(command).parent / "python/stagecraft").is_dir() and os.access(python, os.X_OK)
+
+
 def any_setting(choose: random.Random) -> Setting:
     return Setting(
         schedule=choose.choice(SCHEDULES),
@@ -115,6 +123,12 @@ class Start:
         words = [command, "train", str(config), "--resume"]
         if setting.launcher == "mpirun":
             words = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(setting.ranks), *words]
+        if setting.launcher == "torchrun":
+            logs = config.with_name("torchrun")
+            logs.mkdir(exist_ok=True)
+            module = Path(command).parent / "python"
+            agent = [os.environ["STAGECRAFT_PYTHON_WITH_TORCH"], "-m", "campaigns.agent", str(module)]
+            words = [*agent, str(setting.ranks), str(RESTARTS), str(logs), *words[1:]]
         self.setting = setting
         self.output = config.with_name(f"{name}.txt")
         self.begun = time.monotonic()

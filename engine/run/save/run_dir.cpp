@@ -88,14 +88,22 @@ void sweep_run_files(const RunPaths& paths) {
                                   paths.root + "/probe"}) {
     sweep_asides(file, /*alone=*/true);
   }
+  const auto is_own = [](const std::string& folder) {  // no link
+    FileFacts facts;
+    return !storage().facts(folder, /*follow=*/false, facts) && facts.is_folder();
+  };
   for (const std::string& folder : {paths.shares(), paths.live()}) {
     std::vector<std::string> names;
-    if (storage().list(folder, names)) continue;
+    if (!is_own(folder) || storage().list(folder, names)) continue;
     for (const std::string& name : names) {
       if (const std::string_view its = named_aside(name); !its.empty()) {
         sweep_asides(fmt::format("{}/{}", folder, its), /*alone=*/true);
       }
     }
+  }
+  try {
+    if (is_own(paths.checkpoints())) (void)sweep_checkpoints(paths.checkpoints());
+  } catch (const InputError&) {  // told where they are used
   }
 }
 
@@ -115,15 +123,16 @@ RunDirectory::RunDirectory(const std::string& path, bool resume, const std::stri
     check_contents(path, resume);
     if (!after.empty()) require_last(after);
     sign();
+    fence_ = fence_of(paths_);
+    // Before anything is read: what an earlier start that lives on would publish goes here (base/fence.h).
+    sweep_run_files(paths_);
+    (void)storage().remove(paths_.exit_record());
+  } catch (const TakenOverError&) {
+    throw;
   } catch (...) {
     if (claimed_) (void)storage().remove(paths_.owner());
     throw;
   }
-  fence_ = fence_of(paths_);
-  // Before anything is read: what an earlier start that lives on would publish goes here (base/fence.h).
-  sweep_run_files(paths_);
-  (void)sweep_checkpoints(paths_.checkpoints());
-  (void)storage().remove(paths_.exit_record());
 }
 
 /// Throws InputError where the folder holds anything and is not a run's to go on with.
