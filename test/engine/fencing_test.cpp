@@ -3,28 +3,30 @@
 
 #include "base/error.h"
 #include "base/failure.h"
-#include "base/files.h"
 #include "base/json.h"
-#include "engine/records/metrics/manifest.h"
-#include "engine/records/metrics/metrics.h"
 #include "engine/run/save/checkpoint_folder.h"
 #include "engine/run/save/run_dir.h"
 #include "engine/run/start/train.h"
+#include "test/engine/taken_over.h"
 #include "test/support/catch.h"
 #include "test/support/simulated_disk.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
-#include <map>
 #include <memory>
-#include <set>
 
 using namespace stagecraft;
+using test::check_untouched;
+using test::Contents;
+using test::contents_of;
 using test::DiskFault;
+using test::kElsewhere;
+using test::kHere;
 using test::SimulatedDisk;
+using test::take_over;
 
 namespace {
 
@@ -46,8 +48,6 @@ constexpr const char* kConfig = R"({
     "run_dir": "/runs/one"
   })";
 
-const std::string kHere = "/runs/one", kElsewhere = "/other/one";  // the same folder
-
 std::unique_ptr<SimulatedDisk> shared_disk(const std::function<void(Json&)>& change) {
   Json config = json::parse_text(kConfig, "config");
   change(config);
@@ -56,11 +56,9 @@ std::unique_ptr<SimulatedDisk> shared_disk(const std::function<void(Json&)>& cha
   return disk;
 }
 
-/// The same disk as another machine may have it, which has its own locks.
 std::unique_ptr<SimulatedDisk> copy_of(const SimulatedDisk& before) {
   auto disk = before.copy();
-  disk->set_locks_per_machine();
-  disk->mount("/runs", "/other");
+  test::share(*disk);
   return disk;
 }
 
@@ -78,65 +76,6 @@ Failure session(SimulatedDisk& disk, bool resume) {
   } catch (...) {
     return failure_of(std::current_exception());
   }
-}
-
-using Contents = std::map<std::string, std::string>;
-
-/// Of the run's directory, but for names aside, which count for nothing.
-Contents contents_of(const SimulatedDisk& disk) {
-  Contents contents;
-  for (const std::string& path : disk.files()) {
-    if (!path.starts_with(kHere) || path.find(".part") != std::string::npos) continue;
-    contents[path] = disk.read(path);
-  }
-  return contents;
-}
-
-/// What a start does before it trains.
-std::unique_ptr<RunDirectory> take_over() {
-  auto directory = std::make_unique<RunDirectory>(kElsewhere, /*resume=*/true);
-  const RunPaths& paths = directory->paths();
-  const std::string newest = newest_checkpoint(paths.checkpoints());
-  if (!newest.empty()) {
-    const Manifest manifest = read_manifest(newest);
-    (void)cut_metrics_back(paths.metrics(), manifest.step, manifest.validation_owed);
-  } else if (is_there(paths.metrics())) {
-    REQUIRE_FALSE(storage().rename(paths.metrics(), paths.root + "/metrics.earlier-9.jsonl"));
-  }
-  return directory;
-}
-
-/// A checkpoint is one thing, with all its files.
-std::string thing_of(const std::string& path) {
-  const std::string checkpoints = kHere + "/checkpoints/";
-  return path.starts_with(checkpoints) ? path.substr(0, path.find('/', checkpoints.size())) : path;
-}
-
-/// The one call that the first start was at may still have its effect: a thing that is gone, or empty, or has another
-/// name. Nothing has other contents, and the newest checkpoint is there. A line of a log may have been under way.
-void check_untouched(const Contents& theirs, const Contents& now, const std::string& newest) {
-  std::set<std::string> gone, come;
-  Contents lost;
-  for (const auto& [path, text] : theirs) {
-    const auto found = now.find(path);
-    if (found == now.end()) {
-      gone.insert(thing_of(path));
-      lost[path] = text;
-      continue;
-    }
-    INFO(path);
-    if (path.find("/logs/") == std::string::npos) CHECK(found->second == text);
-  }
-  for (const auto& [path, text] : now) {
-    if (theirs.contains(path)) continue;
-    INFO(path);
-    const bool moved =
-        std::any_of(lost.begin(), lost.end(), [&, &its = text](const auto& old) { return old.second == its; });
-    CHECK((text.empty() || moved));
-    if (!moved) come.insert(thing_of(path));
-  }
-  CHECK(gone.size() + come.size() <= 1);
-  if (!newest.empty()) CHECK_FALSE(gone.contains(thing_of(newest)));
 }
 
 struct Kind {
