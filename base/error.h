@@ -3,7 +3,7 @@
 // The errors of Stagecraft. Libraries throw; only cli/ turns a throw into a message and an exit code.
 //   InputError    bad usage, bad file, bad value                      exit 2
 //   RefusedError  no proof, no plan, or too little memory             exit 3
-//   PeerError     another rank died, hung or disagreed                exit 4
+//   PeerError     another rank died, hung or disagreed, or another start took the run over   exit 4
 //   StoppedError  stopped by a signal after a checkpoint              exit 75
 //   anything else (InternalError included): a defect of ours          exit 1
 
@@ -50,6 +50,11 @@ struct RefusedError : std::runtime_error {
 /// Another rank failed, or did not answer within the timeout.
 struct PeerError : std::runtime_error {
   using std::runtime_error::runtime_error;
+};
+
+/// Another process has taken the folder that this one writes in, and this one writes nothing more there (base/fence.h).
+struct TakenOverError : PeerError {
+  using PeerError::PeerError;
 };
 
 /// The run stopped on SIGTERM or SIGUSR1 and its state is on disk.

@@ -16,6 +16,8 @@ Failure failure_of(const std::exception_ptr& error) noexcept {
       return {exit_code::kInput, e.what()};
     } catch (const RefusedError& e) {
       return {exit_code::kRefused, e.what()};
+    } catch (const TakenOverError& e) {
+      return {exit_code::kPeer, e.what()};
     } catch (const PeerError& e) {
       return {exit_code::kPeer, e.what(), true};
     } catch (const StoppedError& e) {

@@ -176,7 +176,7 @@ std::atomic<Storage*> instead{nullptr};
 
 }  // namespace
 
-Storage& storage() {
+Storage& unfenced_storage() {
   Storage* const other = instead.load(std::memory_order_acquire);
   return other != nullptr ? *other : machine();
 }

@@ -5,7 +5,8 @@
 // loses power (test/support/simulated_disk.h). What is built on it, files that are never half-written, is in
 // files.h.
 //
-// Errors are std::error_code with the numbers of errno: whoever calls knows the file's role and says it.
+// Errors are std::error_code with the numbers of errno: whoever calls knows the file's role and says it. Calls that
+// change a folder which another process has taken throw TakenOverError (fence.h).
 // Links in the last part of a path are never followed where a file is made, appended to or locked: a run
 // directory may have been prepared by somebody else.
 //
@@ -88,9 +89,11 @@ class Storage {
   [[nodiscard]] virtual std::error_code space(const std::string& path, std::uint64_t& bytes) = 0;
 };
 
-/// The storage of this process: the machine's, unless a test has put another in its place. Like the file
-/// system itself there is one for all threads.
+/// The storage of this process, behind its fences: the machine's, unless a test has put another in its place. Like the
+/// file system itself there is one for all threads.
 [[nodiscard]] Storage& storage();
+/// The same without fences.
+[[nodiscard]] Storage& unfenced_storage();
 
 /// Puts `other` in place of the machine's storage while it lives. For tests; none may be open meanwhile.
 class StorageInstead {

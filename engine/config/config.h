@@ -197,6 +197,8 @@ struct CommsConfig {
   double start_up_timeout_s = 3600;
   double save_timeout_s = 3600;
   double stop_timeout_s = 10;
+  double timeout_steps = 10;
+  double timeout_pause_s = 60;
   bool synchronous_sends = false;
   bool poison_released_slots = false;
   int slots_per_channel = 0;
@@ -229,6 +231,13 @@ void describe(V& v, CommsConfig& c) {
       "stop_timeout_s", c.stop_timeout_s,
       "seconds: a step that is not over so long after a SIGTERM is left, and the state before it is saved",
       seconds);
+  v.optional("timeout_steps", c.timeout_steps,
+             "once 20 steps have been measured, a wait inside one lasts at most so many times as long as the "
+             "slowest of them and timeout_pause_s more, where that is less than timeout_s allows; 0: only "
+             "timeout_s bounds it",
+             json::between(0, 1e6));
+  v.optional("timeout_pause_s", c.timeout_pause_s,
+             "seconds: beside timeout_steps, for disks and networks that pause", seconds);
   v.optional("synchronous_sends", c.synchronous_sends,
              "every send waits for its receive (MPI_Ssend): slower, what the proof assumes");
   v.optional("poison_released_slots", c.poison_released_slots,

@@ -2,9 +2,11 @@
 
 #include "base/error.h"
 #include "base/failure.h"
+#include "base/files.h"
 #include "base/json.h"
 #include "engine/core/overflow.h"
 #include "engine/device/accelerators.h"
+#include "engine/records/metrics/run_holder.h"
 #include "engine/run/resolve/devices.h"
 #include "engine/run/resolve/find_plan.h"
 #include "engine/run/resolve/memory_check.h"
@@ -29,10 +31,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <utility>
 
 namespace stagecraft {
 namespace {
+
+/// The same for all ways to write a path.
+std::string plain_folder(const std::string& path) {
+  return (std::filesystem::absolute(path) / ".").lexically_normal().string();
+}
 
 /// Stands for the config in messages.
 constexpr const char* kName = "pipeline";
@@ -120,6 +128,9 @@ void Session::resolve_setup(const Json& json, const GivenTensors& first, const s
   if (!checkpoint.empty()) {
     manifest = read_manifest(checkpoint);
     start = {.step = manifest->step, .checkpoint = checkpoint};
+    const std::string run = plain_folder(folder_of(folder_of(checkpoint)));
+    RunHolder holder;
+    if (!read_holder(RunPaths{run}.lock(), holder)) starts_[run] = holder.session;
     if (config.threads_per_rank == 0) config.threads_per_rank = manifest->threads;
   }
   STAGECRAFT_CHECK(!first.empty() || config.pipeline.plan,
@@ -467,14 +478,17 @@ std::vector<std::string> Session::state_names() const {
   return names;
 }
 
-std::string Session::save(const std::string& path, const Meanwhile& meanwhile) {
+std::string Session::save(const std::string& path, const Meanwhile& meanwhile,
+                          const std::function<void()>& beside) {
   settle(meanwhile);
   require_whole();
   std::unique_ptr<RunDirectory> directory;
   RunPaths paths;
   if (is_first()) {
-    directory = std::make_unique<RunDirectory>(path, /*resume=*/true);
+    std::string& last = starts_[plain_folder(path)];
+    directory = std::make_unique<RunDirectory>(path, /*resume=*/true, last);
     paths = directory->paths();
+    last = paths.session;
     for (const std::string& folder : {paths.logs(), paths.checkpoints()}) make_folder(folder);
     write_setup(paths, *setup_);
   }
@@ -489,10 +503,13 @@ std::string Session::save(const std::string& path, const Meanwhile& meanwhile) {
           Json json;
           json["root"] = paths.root;
           json["run"] = paths.run;
+          json["session"] = paths.session;
           const Json heard = Json::parse(its.transport->broadcast(json.dump()));
           its_paths.root = heard.at("root").get<std::string>();
           its_paths.run = heard.at("run").get<std::string>();
+          its_paths.session = heard.at("session").get<std::string>();
         }
+        const std::unique_ptr<Fence> fence = directory ? nullptr : fence_of(its_paths);
         require_finite_state(*its.worker, *its.transport, steps_);
         std::string unfinished;
         Saved its_saved =
@@ -500,7 +517,12 @@ std::string Session::save(const std::string& path, const Meanwhile& meanwhile) {
         if (place == 0) saved = std::move(its_saved);
       },
       meanwhile);
+  if (saved.failure && directory) check_session(paths);
   if (saved.failure) throw InputError(saved.failure->what);
+  if (directory) {
+    check_session(paths);
+    beside();
+  }
   return saved.folder;
 }
 

@@ -97,8 +97,11 @@ class Session {
   [[nodiscard]] std::vector<std::string> state_names() const;
 
   /// Writes a checkpoint of the present step into the run directory `path`, as `train` does. Collective. Returns its
-  /// folder. Throws InputError where it cannot be written: what was there stays, and the session goes on.
-  std::string save(const std::string& path, const Meanwhile& meanwhile);
+  /// folder. `beside`: on the first process, while it holds the directory, writes what else belongs there. Throws
+  /// InputError where it cannot be written, and TakenOverError where another process has saved there since this session
+  /// did, or was loaded from there: what was there stays, and the session goes on.
+  std::string save(const std::string& path, const Meanwhile& meanwhile,
+                   const std::function<void()>& beside = [] {});
 
   /// Collective over processes: everybody's text, in rank order.
   [[nodiscard]] std::vector<std::string> gather(const std::string& mine, const Meanwhile& meanwhile);
@@ -137,6 +140,7 @@ class Session {
   std::unique_ptr<RunSetup> setup_;
   std::unique_ptr<SessionBatches> batches_;
   std::vector<std::string> notes_;
+  std::map<std::string, std::string> starts_;  ///< by run directory: the holder that this session knows of
   std::vector<std::unique_ptr<RankState>> ranks_;  ///< of this process
   std::function<void(Rank, const std::string&)> fail_all_;
   std::deque<std::shared_ptr<StepUnderWay>> under_way_;

@@ -8,21 +8,6 @@
 namespace stagecraft::transport {
 namespace {
 
-/// The key of run.json that bounds waits in this phase.
-const char* key_of(Phase phase) {
-  switch (phase) {
-    case Phase::start_up:
-      return "comms.start_up_timeout_s";
-    case Phase::step:
-      return "comms.timeout_s";
-    case Phase::save:
-      return "comms.save_timeout_s";
-    case Phase::spare:
-      break;  // it has no bound
-  }
-  return "";
-}
-
 const char* work_of(Phase phase) {
   switch (phase) {
     case Phase::start_up:
@@ -50,11 +35,25 @@ std::string describe(Rank rank, const Sign& sign) {
 
 }  // namespace
 
-std::string timed_out(Rank rank, const std::string& what, Seconds age, Seconds bound, Phase phase,
+std::string bound_key(Phase phase) {
+  switch (phase) {
+    case Phase::start_up:
+      return "comms.start_up_timeout_s";
+    case Phase::step:
+      return "comms.timeout_s";
+    case Phase::save:
+      return "comms.save_timeout_s";
+    case Phase::spare:
+      break;  // it has no bound
+  }
+  return "";
+}
+
+std::string timed_out(Rank rank, const std::string& what, Seconds age, Seconds bound, const std::string& why,
                       const Signs* signs) {
   const std::string others = describe_others(rank, signs);
   return fmt::format("rank {}: {}, begun {:.1f} s ago, is not complete after {:.1f} s of waiting ({}){}",
-                     rank.value, what, age.value, bound.value, key_of(phase),
+                     rank.value, what, age.value, bound.value, why,
                      others.empty() ? "; the other rank hangs, died, or is slower than that allows" : others);
 }
 
@@ -62,11 +61,13 @@ std::string gave_up(Rank rank, const std::string& what, Rank failed, const std::
   return fmt::format("rank {}: gave up {}: rank {} failed: {}", rank.value, what, failed.value, reason);
 }
 
-std::string gave_up_silent(Rank rank, const std::string& what, Rank silent, const Sign& sign) {
-  const char* const why = sign.life == Sign::Life::gone
-                              ? "without a word: it was killed or crashed, see its machine's log"
-                              : "(comms.timeout_s): it is stopped, or its machine is down or cut off";
-  return fmt::format("rank {}: gave up {}: {} {}", rank.value, what, describe(silent, sign), why);
+std::string gave_up_silent(Rank rank, const std::string& what, Rank silent, const Sign& sign,
+                           const std::string& why) {
+  const std::string more =
+      sign.life == Sign::Life::gone
+          ? "without a word: it was killed or crashed, see its machine's log"
+          : fmt::format("({}): it is stopped, or its machine is down or cut off", why);
+  return fmt::format("rank {}: gave up {}: {} {}", rank.value, what, describe(silent, sign), more);
 }
 
 std::string describe_others(Rank rank, const Signs* signs) {

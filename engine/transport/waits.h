@@ -3,7 +3,8 @@
 // How long a rank waits for another one. All ranks go through the same phases together, and each phase has a
 // bound: seconds for a transfer inside a step, but an hour for a rank that plans the run or writes its part
 // of a checkpoint. Within the bound, signs of life (signs.h) tell a slow rank from a dead one, where the
-// transport has them.
+// transport has them. Once steps have been measured, a wait inside one gives up earlier: a rank that takes many times as
+// long as any step has taken hangs, though its process lives.
 //
 // Time counts while this process runs (base/stopwatch.h): a job that was suspended and continued
 // goes on.
@@ -15,6 +16,7 @@
 #include "engine/transport/signs.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -28,6 +30,8 @@ struct TransportOptions {
   bool synchronous_sends = false;
   Seconds start_up_timeout{3600};     ///< of one wait in Phase::start_up
   Seconds save_timeout{3600};         ///< of one wait in Phase::save
+  double timeout_steps = 10;          ///< slowest steps that a wait inside one may last; 0: only the above bounds it
+  Seconds timeout_pause{60};          ///< beside them: disks and networks that pause, machines that swap
   std::size_t text_piece = 64 << 20;  ///< bytes of a long text that travel at once, below 2 GiB
 };
 
@@ -52,19 +56,29 @@ class Waits {
   [[nodiscard]] Pulse& pulse() { return pulse_; }
   /// Of one wait in the present phase.
   [[nodiscard]] Seconds bound() const;
+  /// A step was made in so long, waits included.
+  void step_took(Seconds time);
+  /// Of one wait for ranks that are inside a step as this one is, from what steps have taken so far: timeout_steps times
+  /// the slowest, and timeout_pause. Infinite outside steps, and before kMeasured of them.
+  [[nodiscard]] Seconds measured_bound() const;
 
   /// A wait inside a step may be for a whole step of the slowest rank, and a rank may be slower than it was
   /// when it was measured.
   static constexpr double kSteps = 10;
+  static constexpr std::int64_t kMeasured = 20;
 
  private:
   friend class Wait;
+
+  [[nodiscard]] std::string measured_text() const;
 
   Rank rank_;
   TransportOptions options_;
   std::shared_ptr<Signs> signs_;
   Phase phase_ = Phase::step;
   Seconds predicted_{0};
+  Seconds slowest_{0};
+  std::int64_t measured_ = 0;  ///< steps
   Pulse pulse_;
   std::function<void(const std::string&)> note_;
 };
@@ -98,6 +112,7 @@ class Wait {
 
  private:
   void read_signs(Seconds spent, const std::function<std::string()>& what);
+  [[nodiscard]] Seconds age() const;
 
   Waits& waits_;
   Stopwatch::Clock::time_point begun_;

@@ -316,8 +316,12 @@ class PySession {
   void settle() {
     called([&](Session& its, const Session::Meanwhile& look) { return its.settle(look), 0; });
   }
-  std::string save(const std::string& path) {
-    return called([&](Session& its, const Session::Meanwhile& look) { return its.save(path, look); });
+  std::string save(const std::string& path, const py::function& beside) {
+    const auto keep = [&] {
+      const py::gil_scoped_acquire held;
+      beside();
+    };
+    return called([&](Session& its, const Session::Meanwhile& look) { return its.save(path, look, keep); });
   }
   std::map<std::string, at::Tensor> state() {
     return called([&](Session& its, const Session::Meanwhile& look) { return its.state(look); });

@@ -284,12 +284,10 @@ class Pipeline:
         """Writes a checkpoint into the run directory `path`, as `stagecraft train` does, and returns its
         folder. Of several processes all must call it. `load(path)` goes on from it, and so does `stagecraft
         train --resume`. Throws InputError where it cannot be written: nothing of it is left, older ones
-        stay, and the pipeline goes on."""
+        stay, and the pipeline goes on. Throws PeerError where another process has saved there since this
+        pipeline did, or was loaded from there."""
         root = os.path.abspath(checks.path("save", path))
-        folder = str(self._session.save(root))
-        if self._session.is_first():
-            self._keep_model(Path(root))
-        return folder
+        return str(self._session.save(root, lambda: self._keep_model(Path(root))))
 
     def _keep_model(self, root: Path) -> None:
         """A copy of the model folder beside the checkpoints, and a config that names it."""

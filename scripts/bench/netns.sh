@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# Runs a command as MPI ranks that stand in network namespaces of their own, joined by links of a given speed: a slow network on one
-# machine. Root only. What it sets up is gone when it ends; what a run that was killed left is gone when the next one begins.
+# Runs a command as MPI ranks that stand in network namespaces of their own, joined by links of a given speed: several hosts and a slow
+# network on one machine. Root only. What it sets up is gone when it ends; what a run that was killed left is gone when the next one begins.
 #
-#   scripts/bench/netns.sh RANKS MBIT [-d MS] COMMAND...
+#   scripts/bench/netns.sh RANKS MBIT [-s N] [-d MS] [-l PERCENT] COMMAND...
 #   scripts/bench/netns.sh 4 200 build/stagecraft train configs/delays.json
 #
 # Every rank has one card: what leaves it shares MBIT megabits per second (tc tbf), as `"shared_by": "child"` says in a cluster.json.
-# -d: milliseconds each way on top (tc netem, where the kernel has it). Exit code 77: namespaces or shaping are not permitted here.
+# MBIT 0: as fast as it goes. -s: so many ranks per host, which share its card (default 1). -d: milliseconds each way on top, -l: percent
+# of packets that are lost (tc netem, where the kernel has it). Exit code 77: namespaces or shaping are not permitted here.
+# The namespaces are scPID-hub and scPID-2, scPID-3, ..., with this script's PID; the cable of host 2 is scPID-hub's port2
+# (scripts/campaigns/namespaces.py pulls it).
 # Messages up to 4 MiB leave at once (OMPI_MCA_btl_tcp_eager_limit), into socket buffers of 8 MiB, so that the kernel carries
 # them while a rank computes: MPI itself moves nothing then, and with its own limit of 64 KiB the other side would have to answer first.
 set -euo pipefail
@@ -22,13 +25,23 @@ skip() {
   exit 77
 }
 
-(($# >= 3)) || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+(($# >= 3)) || { sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 ranks=$1 mbit=$2
 shift 2
-delay=
-if [[ $1 == -d ]]; then delay=$2; shift 2; fi
+slots=1 delay=0 loss=0
+while [[ $1 == -[sdl] ]]; do
+  case $1 in
+    -s) slots=$2 ;;
+    -d) delay=$2 ;;
+    -l) loss=$2 ;;
+  esac
+  shift 2
+done
 [[ $ranks =~ ^[1-9][0-9]*$ && $ranks -le 250 ]] || { echo "netns.sh: RANKS is 1 to 250, not '$ranks'" >&2; exit 2; }
-[[ $mbit =~ ^[1-9][0-9]*$ ]] || { echo "netns.sh: MBIT is a whole number of megabits per second, not '$mbit'" >&2; exit 2; }
+[[ $mbit =~ ^(0|[1-9][0-9]*)$ ]] || { echo "netns.sh: MBIT is a whole number of megabits per second, not '$mbit'" >&2; exit 2; }
+[[ $slots =~ ^[1-9][0-9]*$ ]] || { echo "netns.sh: -s is a number of ranks per host, not '$slots'" >&2; exit 2; }
+((ranks % slots == 0)) || { echo "netns.sh: $ranks ranks do not fill hosts of $slots" >&2; exit 2; }
+hosts=$((ranks / slots))
 
 export STAGECRAFT_NETNS="sc$$"
 export PATH="$PATH:/usr/sbin:/sbin"
@@ -44,7 +57,7 @@ remove() { # NAMESPACE...
 clean() {
   trap '' INT TERM
   # shellcheck disable=SC2046  # names are words
-  remove "$hub" $(seq -f "$STAGECRAFT_NETNS-%g" 2 $((ranks + 1)))
+  remove "$hub" $(seq -f "$STAGECRAFT_NETNS-%g" 2 $((hosts + 1)))
   rm -rf "$work"
 }
 trap clean EXIT
@@ -61,8 +74,8 @@ ip netns add "$hub" 2> "$work/why" || skip "no network namespaces: $(head -1 "$w
   ip -n "$hub" link set bridge mtu 9000 up && ip -n "$hub" link set lo up
 } 2> "$work/why" || skip "no bridge: $(head -1 "$work/why")"
 
-# One shaped card per rank. Packets of 9,000 bytes: what headers take of the rate is below a percent.
-for number in $(seq 2 $((ranks + 1))); do
+# One shaped card per host. Packets of 9,000 bytes: what headers take of the rate is below a percent.
+for number in $(seq 2 $((hosts + 1))); do
   space="$STAGECRAFT_NETNS-$number"
   {
     ip netns add "$space"
@@ -74,12 +87,18 @@ for number in $(seq 2 $((ranks + 1))); do
     # What a rank sends lies here while it computes. The default size, since sockets may not ask for more than a limit outside.
     ip netns exec "$space" sh -c 'echo 4096 8388608 16777216 > /proc/sys/net/ipv4/tcp_wmem && cp /proc/sys/net/ipv4/tcp_wmem /proc/sys/net/ipv4/tcp_rmem'
   } 2> "$work/why" || skip "no virtual cards: $(head -1 "$work/why")"
-  ip netns exec "$space" tc qdisc add dev card root handle 1: tbf rate "${mbit}mbit" burst $((20000 + 30 * mbit)) limit 16m \
-    2> "$work/why" || skip "no tc tbf: $(head -1 "$work/why")"
-  if [[ -n $delay ]]; then
-    ip netns exec "$space" tc qdisc add dev card parent 1:1 netem delay "${delay}ms" limit 100000 2> "$work/why" || skip "no tc netem: $(head -1 "$work/why")"
+  parent=root
+  if ((mbit > 0)); then
+    ip netns exec "$space" tc qdisc add dev card root handle 1: tbf rate "${mbit}mbit" burst $((20000 + 30 * mbit)) limit 16m \
+      2> "$work/why" || skip "no tc tbf: $(head -1 "$work/why")"
+    parent="parent 1:1"
   fi
-  echo "10.177.0.$number slots=1" >> "$work/hosts"
+  if [[ $delay != 0 || $loss != 0 ]]; then
+    # shellcheck disable=SC2086  # two words
+    ip netns exec "$space" tc qdisc add dev card $parent netem delay "${delay}ms" loss "$loss%" limit 100000 2> "$work/why" ||
+      skip "no tc netem: $(head -1 "$work/why")"
+  fi
+  echo "10.177.0.$number slots=$slots" >> "$work/hosts"
 done
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1

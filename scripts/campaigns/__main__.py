@@ -6,10 +6,18 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import hostile, kills, oom, pauses, soak
+from . import hostile, kills, namespaces, oom, pauses, soak, wakes
 from .trial import Tally, Wrong
 
-CAMPAIGNS = {"kills": kills, "pauses": pauses, "soak": soak, "oom": oom, "hostile": hostile}
+CAMPAIGNS = {
+    "kills": kills,
+    "pauses": pauses,
+    "wakes": wakes,
+    "namespaces": namespaces,
+    "soak": soak,
+    "oom": oom,
+    "hostile": hostile,
+}
 
 
 def main() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import re
 import shutil
@@ -31,6 +32,7 @@ SCHEDULES = (
     "2bw",
 )
 PATIENCE = 300.0  # seconds that one start may take
+RESTARTS = 8  # of torchrun's
 KEEP = 2  # checkpoints
 
 
@@ -40,7 +42,7 @@ class Wrong(Exception):
 
 @dataclass
 class Setting:
-    """A run, and what starts its ranks: threads of a process, or mpirun."""
+    """A run, and what starts its ranks: threads of a process, mpirun, or torchrun's agent."""
 
     schedule: str
     ranks: int
@@ -92,6 +94,12 @@ class Setting:
         return f"{self.schedule}, {self.ranks} ranks, {self.launcher}{saving}"
 
 
+def has_torchrun(command: str) -> bool:
+    """Whether the module for Python was built, and there is a Python for it."""
+    python = os.environ.get("STAGECRAFT_PYTHON_WITH_TORCH", "")
+    return (Path(command).parent / "python/stagecraft").is_dir() and os.access(python, os.X_OK)
+
+
 def any_setting(choose: random.Random) -> Setting:
     return Setting(
         schedule=choose.choice(SCHEDULES),
@@ -104,15 +112,28 @@ def any_setting(choose: random.Random) -> Setting:
 class Start:
     """One start of a run."""
 
-    def __init__(self, command: str, setting: Setting, config: Path) -> None:
+    def __init__(
+        self,
+        command: str,
+        setting: Setting,
+        config: Path,
+        name: str = "run",
+        environment: dict[str, str] | None = None,
+    ) -> None:
         words = [command, "train", str(config), "--resume"]
         if setting.launcher == "mpirun":
             words = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(setting.ranks), *words]
+        if setting.launcher == "torchrun":
+            logs = config.with_name("torchrun")
+            logs.mkdir(exist_ok=True)
+            module = Path(command).parent / "python"
+            agent = [os.environ["STAGECRAFT_PYTHON_WITH_TORCH"], "-m", "campaigns.agent", str(module)]
+            words = [*agent, str(setting.ranks), str(RESTARTS), str(logs), *words[1:]]
         self.setting = setting
-        self.output = config.with_suffix(".txt")
+        self.output = config.with_name(f"{name}.txt")
         self.begun = time.monotonic()
         with self.output.open("w") as output:
-            self.process = subprocess.Popen(words, stdout=output, stderr=output)
+            self.process = subprocess.Popen(words, stdout=output, stderr=output, env=environment)
 
     def processes(self) -> list[int]:
         """Of the ranks; none while there are none yet."""
@@ -222,6 +243,11 @@ def compare(run_dir: Path, whole: Facts, setting: Setting) -> None:
         raise Wrong(f"{setting}: {difference}")
 
 
+def add_to(row: Counter[str], counts: Counter[str]) -> None:
+    for key, count in counts.items():
+        row[key] = max(row[key], count) if key.startswith("longest") else row[key] + count
+
+
 @dataclass
 class Tally:
     """Trials and what happened in them, by schedule."""
@@ -232,13 +258,13 @@ class Tally:
 
     def add(self, seen: tuple[str, Counter[str]]) -> None:
         name, counts = seen
-        self.rows.setdefault(name, Counter()).update(counts)
+        add_to(self.rows.setdefault(name, Counter()), counts)
 
     def table(self) -> str:
         columns = sorted({key for row in self.rows.values() for key in row})
         total: Counter[str] = Counter()
         for row in self.rows.values():
-            total.update(row)
+            add_to(total, row)
         cells = [["", *columns]]
         cells += [[name, *(f"{row[c]}" for c in columns)] for name, row in sorted(self.rows.items())]
         cells.append(["all", *(f"{total[c]}" for c in columns)])

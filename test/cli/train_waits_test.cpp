@@ -147,6 +147,38 @@ TEST_CASE("a rank that is stopped ends the others after the timeout, by its name
   CHECK(seconds < 30);
 }
 
+TEST_CASE("a rank whose thread hangs while its process lives is named, by what steps have taken",
+          "[train_lost_ranks]") {
+  if (!has_mpirun()) return;
+  const ScratchFolder folder;
+  // Stops the rank's own thread alone, as a file system or a driver may.
+  const std::string hold = folder.write("hold.py", R"(
+import ctypes, sys, time
+ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+thread = int(sys.argv[1])
+if ptrace(0x4206, thread, None, None) != 0 or ptrace(0x4207, thread, None, None) != 0:  # SEIZE, INTERRUPT
+    print("not allowed", flush=True)
+    sys.exit()
+print("held", flush=True)
+time.sleep(60)
+)");
+  Json config = long_run(folder);
+  config["train_steps"] = 100'000;
+  config["comms"] = {{"timeout_s", 300}, {"timeout_pause_s", 2}};
+  const CommandResult result =
+      launch(folder, config,
+             "while [ $(wc -l < " + folder.path("run/metrics.jsonl") + ") -lt 60 ]; do sleep 0.1; done; "
+             "python3 " + hold + " $one & holder=$!; began=$(date +%s); "
+             "while kill -0 $launcher 2> /dev/null && [ $(($(date +%s) - began)) -lt 50 ]; "
+             "do sleep 0.1; done; kill $holder; echo lasted $(($(date +%s) - began)) s");
+  INFO(result.out << result.err);
+  if (says(result.out, "not allowed")) return;
+  CHECK(says(result.out, "held"));
+  CHECK(result.code == 4);
+  CHECK(says(result.err, "times the slowest of "));
+  CHECK(says(result.err, "rank 1 is alive and works on a step"));
+}
+
 TEST_CASE("a rank that is killed ends the others within seconds", "[train_lost_ranks]") {
   if (!has_mpirun()) return;
   const ScratchFolder folder;

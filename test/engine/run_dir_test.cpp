@@ -4,11 +4,14 @@
 #include "base/json.h"
 #include "engine/records/metrics/manifest.h"
 #include "engine/records/metrics/metrics.h"
+#include "engine/records/metrics/run_holder.h"
 #include "engine/run/show/printing.h"
 #include "engine/run/show/progress.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 #include "test/support/simulated_disk.h"
+
+#include <fmt/format.h>
 
 #include <cmath>
 #include <filesystem>
@@ -226,24 +229,46 @@ TEST_CASE("where the file system has no locks, a file keeps the second run out u
   CHECK(says(run_dir_refusal("/run", false), "is in use by another run, process 999999999"));
 }
 
-TEST_CASE("a directory that another run has taken meanwhile is not saved into", "[run_dir]") {
+TEST_CASE("a directory that another start has taken meanwhile is not written to", "[run_dir]") {
   const ScratchFolder folder;
   const RunDirectory directory(folder.path("run"), false);
   CHECK_NOTHROW(check_session(directory.paths()));
   CHECK_NOTHROW(check_session({folder.path("run")}));  // a rank that holds nothing
   std::filesystem::remove(folder.path("run/.lock"));
   const RunDirectory other(folder.path("run"), true);  // on a new file, so the lock is free
-  CHECK_THROWS_WITH(check_session(directory.paths()),
-                    Catch::Matchers::ContainsSubstring("was taken by another run, process"));
+  const std::string taker = fmt::format("was taken over by start 1 of the run (process {} on ", ::getpid());
+  CHECK_THROWS_WITH(check_session(directory.paths()), Catch::Matchers::ContainsSubstring(taker));
   CHECK_NOTHROW(check_session(other.paths()));
+  // A rank that does not hold the directory has a fence of its own, and leaves the other's exit.json alone.
+  const auto fence = fence_of(directory.paths());
+  CHECK(record_exit(directory.paths(), {Rank{1}, {}, "step 3", "why", 4}) == std::nullopt);
+  CHECK_FALSE(std::filesystem::exists(directory.paths().exit_record()));
+}
+
+TEST_CASE("each start of a run has the next number", "[run_dir]") {
+  const ScratchFolder folder;
+  std::string last;
+  for (std::int64_t number = 1; number < 12; ++number) {
+    const RunDirectory directory(folder.path("run"), true, last);
+    last = directory.paths().session;
+    CHECK(start_number(read_holder(directory.paths().lock())) == number);
+  }
+  CHECK_THROWS_WITH(RunDirectory(folder.path("run"), true, "start-10.0123456789abcdef"),
+                    Catch::Matchers::ContainsSubstring("was taken over by start 11 of the run"));
+  // Of an earlier version.
+  std::string text = test::read_text_file(folder.path("run/.lock"));
+  text.replace(text.rfind(' ') + 1, std::string::npos, "session.0123456789abcdef\n");
+  folder.write("run/.lock", text);
+  const RunDirectory directory(folder.path("run"), true);
+  CHECK(start_number(read_holder(directory.paths().lock())) == 1);
 }
 
 TEST_CASE("of several failing ranks the first writes exit.json", "[run_dir]") {
   const ScratchFolder folder;
   CHECK(run_dir_refusal(folder.path(""), false).empty());
   const RunPaths paths{folder.path("")};
-  CHECK(record_exit(paths, {Rank{1}, {StageId{1}}, "step 12", "the disk is gone", 2}));
-  CHECK_FALSE(record_exit(paths, {Rank{0}, {StageId{0}}, "step 12", "rank 1 failed", 4}));
+  CHECK(record_exit(paths, {Rank{1}, {StageId{1}}, "step 12", "the disk is gone", 2}) == true);
+  CHECK(record_exit(paths, {Rank{0}, {StageId{0}}, "step 12", "rank 1 failed", 4}) == false);
   const Json json = json::parse_file(paths.exit_record());
   CHECK(json["rank"] == 1);
   CHECK(json["stages"] == Json::array({1}));
@@ -258,7 +283,7 @@ TEST_CASE("of several failing ranks the first writes exit.json", "[run_dir]") {
 }
 
 TEST_CASE("a failure that cannot be recorded is still the first to speak", "[run_dir]") {
-  CHECK(record_exit(RunPaths{"/proc/nowhere"}, {Rank{0}, {}, "start-up", "why", 1}));
+  CHECK(record_exit(RunPaths{"/proc/nowhere"}, {Rank{0}, {}, "start-up", "why", 1}) == true);
 }
 
 TEST_CASE("metrics read back as written, infinities and all", "[metrics]") {

@@ -16,6 +16,7 @@
 
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -46,9 +47,10 @@ class Told final : public Signs {
 
 /// What ends rank 0's wait for rank 1's text, or "" after two seconds.
 std::string end_of(const TransportOptions& options, Phase phase, const std::vector<Sign>& signs,
-                   const std::function<void(const std::string&)>& note = nullptr) {
+                   const std::function<void(const std::string&)>& note = nullptr, std::int64_t steps = 0) {
   const auto told = std::make_shared<Told>(signs);
   Waits waits(Rank{0}, options, told);
+  for (std::int64_t step = 0; step < steps; ++step) waits.step_took(Seconds{0.01});
   waits.enter(phase);
   waits.on_long_wait(note);
   const auto until = std::chrono::steady_clock::now() + milliseconds(2000);
@@ -134,6 +136,54 @@ TEST_CASE("a wait beyond its bound names its key, and the rank that all wait for
   CHECK(says(end_of(options, Phase::step, {kMe, Sign{}, waits}), "hangs, died, or is slower"));
   const Sign silent{.life = Life::silent, .silence = Seconds{5}};
   CHECK(says(end_of(options, Phase::step, {kMe, works, silent}), "rank 2 has not been heard of for 5 s"));
+}
+
+TEST_CASE("steps that were measured bound a wait inside one, never above the configured bound", "[waits]") {
+  const auto infinite = std::numeric_limits<double>::infinity();
+  Waits waits(Rank{0}, {.timeout_steps = 10, .timeout_pause = Seconds{60}});
+  for (std::int64_t step = 1; step < Waits::kMeasured; ++step) waits.step_took(Seconds{step == 3 ? 2.0 : 0.5});
+  CHECK(waits.measured_bound().value == infinite);
+  waits.step_took(Seconds{0.5});
+  CHECK(waits.measured_bound() == Seconds{80});
+  waits.step_took(Seconds{4});  // a straggler allows for more of its kind
+  CHECK(waits.measured_bound() == Seconds{100});
+  {
+    const InPhase saving(waits, Phase::save);
+    CHECK(waits.measured_bound().value == infinite);
+  }
+  Waits off(Rank{0}, {.timeout_steps = 0});
+  for (std::int64_t step = 0; step < 2 * Waits::kMeasured; ++step) off.step_took(Seconds{1});
+  CHECK(off.measured_bound().value == infinite);
+}
+
+TEST_CASE("a rank that is alive and hangs in a step ends a wait long before timeout_s", "[waits]") {
+  using test::says;
+  const Sign works{.life = Life::alive, .phase = Phase::step};
+  const TransportOptions options{.timeout = Seconds{300}, .timeout_steps = 10, .timeout_pause = Seconds{1}};
+  const auto end = [&](const std::vector<Sign>& signs, std::int64_t steps, const TransportOptions& its) {
+    return end_of(its, Phase::step, signs, nullptr, steps);
+  };
+  const std::string said = end({kMe, works}, 30, options);
+  INFO(said);
+  CHECK(says(said, " is not complete after 1.1 s of waiting (10 times the slowest of 30 steps, 0.01 s, and 1 s: "
+                   "comms.timeout_steps and timeout_pause_s); rank 1 is alive and works on a step"));
+  CHECK(end({kMe, works}, Waits::kMeasured - 1, options) == "");
+  // What has a bound of its own, and what nothing is known of.
+  CHECK(end({kMe, works, {.life = Life::alive, .phase = Phase::save}}, 30, options) == "");
+  CHECK(end({kMe, works, Sign{}}, 30, options) == "");
+  CHECK(end({kMe, works, {.life = Life::silent, .silence = Seconds{9}, .phase = Phase::step}}, 30, options) ==
+        "");
+  // A machine that is cut off, in a step and in a save.
+  const Sign cut_off{.life = Life::silent, .silence = Seconds{11}, .phase = Phase::step};
+  CHECK(says(end({kMe, works, cut_off}, 30, options),
+             "rank 2 has not been heard of for 11 s (10 times the slowest of 30 steps, 0.01 s, and 1 s: "));
+  CHECK(end({kMe, works, cut_off}, 0, options) == "");
+  CHECK(end({kMe, works, {.life = Life::silent, .silence = Seconds{11}, .phase = Phase::save}}, 30,
+            options) == "");
+  // The configured bound is the upper end.
+  TransportOptions shorter = options;
+  shorter.timeout = Seconds{0.5};
+  CHECK(says(end({kMe, works}, 30, shorter), "after 0.5 s of waiting (comms.timeout_s)"));
 }
 
 TEST_CASE("a rank that is gone, or silent for the timeout, ends a wait in any phase", "[waits]") {

@@ -17,7 +17,7 @@ def campaign(*words, build=BUILD):
     )
 
 
-@pytest.mark.parametrize("name", ["kills", "pauses"])
+@pytest.mark.parametrize("name", ["kills", "pauses", "wakes"])
 def test_a_run_that_is_hurt_ends_as_one_left_alone(name):
     done = campaign(name, "--trials", "2")
     assert done.returncode == 0, done.stdout + done.stderr

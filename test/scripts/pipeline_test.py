@@ -565,6 +565,22 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_pipeline_as_it_was(scrat
     assert step.save(scratch / "run").endswith("step-00000003")
 
 
+def test_a_folder_that_another_pipeline_has_saved_into_is_left_alone(scratch):
+    data, first = pairs(2), pipeline()
+    first(data[0])
+    first.save(scratch / "run")
+    first.save(scratch / "run")
+    again = sc.load(scratch / "run")
+    again(data[1])
+    newest = again.save(scratch / "run")
+    with pytest.raises(sc.PeerError, match=r"run: was taken over by start 3 of the run \(process \d+ on "):
+        first.save(scratch / "run")
+    assert sc.load(scratch / "run").steps == 2
+    assert newest.endswith("step-00000002")
+    assert first.save(scratch / "other").endswith("step-00000001")
+    assert again.save(scratch / "run") == newest
+
+
 def test_the_command_line_goes_on_from_python_and_python_from_it(scratch):
     import subprocess
 

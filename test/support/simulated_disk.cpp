@@ -114,7 +114,7 @@ class SimulatedDisk::Handle final : public StoredFile {
     const std::scoped_lock lock(disk_.mutex_);
     if (const std::error_code error = disk_.begin()) return error;
     if (!disk_.locks_) return code(ENOLCK);
-    if (node_->locked) return code(EWOULDBLOCK);
+    if (node_->locked && disk_.locks_hold_) return code(EWOULDBLOCK);
     holds_ = node_->locked = true;
     return {};
   }
@@ -173,7 +173,7 @@ std::int64_t SimulatedDisk::calls() const {
 }
 
 std::error_code SimulatedDisk::begin(DiskFault::Kind* how) {
-  while (hangs_) never_.wait(mutex_);
+  while (hangs_ || (stopped_ && std::this_thread::get_id() != working_)) never_.wait(mutex_);
   if (dead_) return code(EIO);
   if (fault_.on_other_threads && std::this_thread::get_id() == setter_) return {};
   if (calls_++ != fault_.call) return {};
@@ -194,6 +194,17 @@ std::error_code SimulatedDisk::begin(DiskFault::Kind* how) {
       [[fallthrough]];
     case DiskFault::Kind::hang:
       for (;;) never_.wait(mutex_);
+    case DiskFault::Kind::stopped: {
+      const std::function<void()> meanwhile = fault_.meanwhile;
+      stopped_ = true;
+      working_ = std::this_thread::get_id();
+      mutex_.unlock();
+      meanwhile();
+      mutex_.lock();
+      stopped_ = false;
+      never_.notify_all();
+      return {};
+    }
   }
   return {};
 }
@@ -247,7 +258,10 @@ void SimulatedDisk::restart(std::uint64_t seed) {
   dead_ = false;
 }
 
-SimulatedDisk::Place SimulatedDisk::place_of(const std::string& path) const {
+SimulatedDisk::Place SimulatedDisk::place_of(const std::string& said) const {
+  const auto& [folder, point] = mounted_;
+  const bool elsewhere = !point.empty() && said.starts_with(point + "/");
+  const std::string path = elsewhere ? folder + said.substr(point.size()) : said;
   Place place{nullptr, "", root_};
   for (std::size_t begin = 0; begin < path.size();) {
     const std::size_t end = std::min(path.find('/', begin), path.size());

@@ -10,23 +10,36 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace stagecraft::test {
 
 /// What happens at the `call`-th call, counted from 0.
 struct DiskFault {
-  /// hang: the call never returns. hang_all: nor does any that comes after it.
-  enum class Kind : std::uint8_t { none, error, short_write, flipped_write, power_cut, hang, hang_all };
+  /// hang: the call never returns. hang_all: nor does any that comes after it. stopped: all of the process's calls wait
+  /// while somebody else works on the disk, and then go on.
+  enum class Kind : std::uint8_t {
+    none,
+    error,
+    short_write,
+    flipped_write,
+    power_cut,
+    hang,
+    hang_all,
+    stopped
+  };
   Kind kind = Kind::none;
   std::int64_t call = -1;
   int error = 0;                  ///< of Kind::error: an errno
   bool on_other_threads = false;  ///< only calls of other threads than the one that sets the fault count
+  std::function<void()> meanwhile = {};  ///< of Kind::stopped: the somebody else
 };
 
 class SimulatedDisk final : public Storage {
@@ -44,6 +57,10 @@ class SimulatedDisk final : public Storage {
   void restart(std::uint64_t seed);
 
   void set_locks(bool supported) { locks_ = supported; }
+  /// Everybody gets every lock, as if each were on a machine of its own.
+  void set_locks_per_machine() { locks_hold_ = false; }
+  /// What is in `folder` is at `point` too, as another machine may have it.
+  void mount(const std::string& folder, const std::string& point) { mounted_ = {folder, point}; }
   void set_space(std::uint64_t bytes) { space_ = bytes; }
   void write(const std::string& path, const std::string& contents);  ///< synced; folders are made
   void set_owner(const std::string& path, unsigned owner);
@@ -71,7 +88,7 @@ class SimulatedDisk final : public Storage {
   /// Of the call that begins now: an error, or none, but `how` a write goes wrong.
   /// Lets go of the mutex, which the caller holds, where it hangs.
   std::error_code begin(DiskFault::Kind* how = nullptr);
-  [[nodiscard]] Place place_of(const std::string& path) const;
+  [[nodiscard]] Place place_of(const std::string& said) const;
   static NodePtr copied(const NodePtr& node, std::map<const Node*, NodePtr>& done);
   static void settle(Node& node, std::uint64_t& random);
   static void collect(const Node& node, const std::string& path, std::vector<std::string>& found);
@@ -84,7 +101,10 @@ class SimulatedDisk final : public Storage {
   std::thread::id setter_;
   bool dead_ = false;
   bool hangs_ = false;
-  bool locks_ = true;
+  bool locks_ = true, locks_hold_ = true;
+  std::pair<std::string, std::string> mounted_;
+  bool stopped_ = false;
+  std::thread::id working_;  ///< while the others are stopped
   std::uint64_t space_ = std::uint64_t{1} << 40U;
 };
 

@@ -161,7 +161,7 @@ std::int64_t cut_metrics_back(const std::string& path, std::int64_t step, bool v
   const auto stays = [&](const LineSubject& line) {
     return line.step < step || (line.step == step && !(line.validation && validation_owed));
   };
-  std::uint64_t end = 0, size = 0;
+  std::string kept;
   std::int64_t last = -1;
   {
     StoredFilePtr file;
@@ -170,9 +170,8 @@ std::int64_t cut_metrics_back(const std::string& path, std::int64_t step, bool v
     if (error == std::errc::no_such_file_or_directory) return last;
     if (!error) error = file->facts(facts);
     if (error) throw unreadable(path, error);
-    size = facts.bytes;
     TextFromEnd text(path, *file);
-    end = text.line_before(size);  // what follows the last newline is the line a kill broke off
+    std::uint64_t end = text.line_before(facts.bytes);  // what follows the last newline is the line a kill broke off
     // A broken line among those that go is of a power cut: the lines before were synced with the checkpoint.
     while (end > 0) {
       const std::uint64_t begin = text.line_before(end - 1);
@@ -183,12 +182,13 @@ std::int64_t cut_metrics_back(const std::string& path, std::int64_t step, bool v
       }
       end = begin;
     }
+    kept.resize(end);
+    if (const std::string what = read_exactly(*file, 0, kept.data(), kept.size()); !what.empty()) {
+      throw InputError({path, ""}, what);
+    }
   }
-  if (end == size) return last;
-  const StoredFilePtr file = open_to_append(path);
-  std::error_code error = file->cut(end);
-  if (!error) error = file->sync();
-  if (error) throw unwritable(path, error);
+  (void)open_to_append(path);  // refuses what may be somebody else's
+  write_file_atomically(path, kept, Links::replace);
   return last;
 }
 

@@ -104,8 +104,9 @@ class MetricsWriter {
 
 /// Keeps the lines of the first `step` steps: what a resumed run will write again goes, and with it lines
 /// that a power cut left broken. `validation_owed`: so does the validation after `step`. Looks at no line
-/// before those that go, so that it takes as long for any history. Returns the step of the last line that
-/// stays; -1 for none. Throws InputError, with all lines still there.
+/// before those that go, and puts a copy in the file's place: an earlier start that lives on has the old one open, and
+/// what it still writes there is lost (base/fence.h). Returns the step of the last line that stays; -1 for none. Throws
+/// InputError, with all lines still there.
 std::int64_t cut_metrics_back(const std::string& path, std::int64_t step, bool validation_owed);
 
 }  // namespace stagecraft

@@ -4,6 +4,7 @@
 #include "base/files.h"
 
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <sstream>
 
@@ -15,12 +16,35 @@ std::string process_numbers_here() {
   return boot_id() + "/" + container;
 }
 
+std::error_code read_holder(const std::string& path, RunHolder& holder) {
+  StoredFilePtr file;
+  std::error_code error = storage().open(path, OpenFor::reading, file);
+  std::string text(kMostLockBytes, '\0');
+  std::size_t bytes = 0;
+  for (std::size_t got = 1; !error && got > 0 && bytes < text.size(); bytes += got) {
+    error = file->read(text.data() + bytes, text.size() - bytes, got);
+  }
+  if (error) return error;
+  text.resize(bytes);
+  if (text.starts_with(kRunMark)) text.erase(0, text.find('\n'));
+  holder = {};
+  std::istringstream(text) >> holder.process >> holder.machine >> holder.processes >> holder.session;
+  return {};
+}
+
 RunHolder read_holder(const std::string& path) {
   RunHolder holder;
-  std::string text = read_file(path, kMostLockBytes);
-  if (text.starts_with(kRunMark)) text.erase(0, text.find('\n'));
-  std::istringstream(text) >> holder.process >> holder.machine >> holder.processes >> holder.session;
+  if (const std::error_code error = read_holder(path, holder)) throw unreadable(path, error);
   return holder;
+}
+
+std::int64_t start_number(const RunHolder& holder) {
+  std::string_view text = holder.session;
+  if (!text.starts_with(kStartMark)) return 0;
+  text.remove_prefix(kStartMark.size());
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && number > 0 ? number : 0;
 }
 
 namespace {

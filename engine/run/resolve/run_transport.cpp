@@ -42,7 +42,9 @@ TransportOptions transport_options(const RunConfig& config) {
   return {.timeout = Seconds{comms.timeout_s},
           .synchronous_sends = comms.synchronous_sends,
           .start_up_timeout = Seconds{comms.start_up_timeout_s},
-          .save_timeout = Seconds{comms.save_timeout_s}};
+          .save_timeout = Seconds{comms.save_timeout_s},
+          .timeout_steps = comms.timeout_steps,
+          .timeout_pause = Seconds{comms.timeout_pause_s}};
 }
 
 std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const RunSetup& setup,

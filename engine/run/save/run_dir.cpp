@@ -46,6 +46,19 @@ std::string name_of(const RunHolder& holder) {
                      holder.machine.empty() ? "" : " on " + holder.machine);
 }
 
+/// Empty for a line that is being written.
+std::string taker(const RunHolder& holder) {
+  const std::int64_t number = start_number(holder);
+  const std::string who = number == 0 ? "another start of the run" : fmt::format("start {} of the run", number);
+  if (holder.process == 0) return who;
+  return fmt::format("{} (process {} on {})", who, holder.process, holder.machine);
+}
+
+[[noreturn]] void taken_over(const std::string& root, const RunHolder& holder) {
+  throw TakenOverError(fmt::format(
+      "{}: was taken over by {}: this one stops, and writes nothing more there", root, taker(holder)));
+}
+
 /// Throws InputError where it is in use: flock is held by somebody else.
 [[noreturn]] void refuse_held(const RunPaths& paths) {
   const RunHolder holder = read_holder(paths.lock());
@@ -70,24 +83,35 @@ std::string run_of_checkpoints(const RunPaths& paths) {
 
 /// What a session that was killed left half-written: names aside of the run's own files.
 void sweep_run_files(const RunPaths& paths) {
-  for (const std::string& file : {paths.config(), paths.plan(), paths.profile(), paths.timeline(),
-                                  paths.summary(), paths.exit_record(), paths.root + "/probe"}) {
+  for (const std::string& file : {paths.config(), paths.plan(), paths.profile(), paths.metrics(),
+                                  paths.timeline(), paths.summary(), paths.exit_record(),
+                                  paths.root + "/probe"}) {
     sweep_asides(file, /*alone=*/true);
   }
-  std::vector<std::string> names;
-  if (storage().list(paths.shares(), names)) return;
-  for (const std::string& name : names) {
-    if (const std::string_view its = named_aside(name); !its.empty()) {
-      sweep_asides(fmt::format("{}/{}", paths.shares(), its), /*alone=*/true);
+  const auto is_own = [](const std::string& folder) {  // no link
+    FileFacts facts;
+    return !storage().facts(folder, /*follow=*/false, facts) && facts.is_folder();
+  };
+  for (const std::string& folder : {paths.shares(), paths.live()}) {
+    std::vector<std::string> names;
+    if (!is_own(folder) || storage().list(folder, names)) continue;
+    for (const std::string& name : names) {
+      if (const std::string_view its = named_aside(name); !its.empty()) {
+        sweep_asides(fmt::format("{}/{}", folder, its), /*alone=*/true);
+      }
     }
+  }
+  try {
+    if (is_own(paths.checkpoints())) (void)sweep_checkpoints(paths.checkpoints());
+  } catch (const InputError&) {  // told where they are used
   }
 }
 
 }  // namespace
 
-RunDirectory::RunDirectory(const std::string& path, bool resume)
+RunDirectory::RunDirectory(const std::string& path, bool resume, const std::string& after)
     // Other ranks, which may have been started in other folders, are told of paths in it.
-    : paths_{std::filesystem::absolute(path).lexically_normal().string(), unique_name("session"), ""} {
+    : paths_{std::filesystem::absolute(path).lexically_normal().string()} {
   make_folder(path);
   FileFacts facts;
   // Before `.lock` is made: a folder that is refused stays as it was.
@@ -97,13 +121,18 @@ RunDirectory::RunDirectory(const std::string& path, bool resume)
   try {
     read_identity();
     check_contents(path, resume);
+    if (!after.empty()) require_last(after);
     sign();
+    fence_ = fence_of(paths_);
+    // Before anything is read: what an earlier start that lives on would publish goes here (base/fence.h).
+    sweep_run_files(paths_);
+    (void)storage().remove(paths_.exit_record());
+  } catch (const TakenOverError&) {
+    throw;
   } catch (...) {
     if (claimed_) (void)storage().remove(paths_.owner());
     throw;
   }
-  sweep_run_files(paths_);
-  (void)storage().remove(paths_.exit_record());
 }
 
 /// Throws InputError where the folder holds anything and is not a run's to go on with.
@@ -170,10 +199,17 @@ void RunDirectory::lock() {
   }
 }
 
+void RunDirectory::require_last(const std::string& after) const {
+  const RunHolder holder = read_holder(paths_.lock());
+  if (holder.session != after) taken_over(paths_.root, holder);
+}
+
 /// Writes who holds the folder into `.lock`, behind the run's identity, which never changes and is on disk before
 /// anything else is.
 void RunDirectory::sign() {
   constexpr unsigned kAlone = 0600;
+  const std::int64_t number = start_number(read_holder(paths_.lock())) + 1;
+  paths_.session = unique_name(fmt::format("{}{}", kStartMark, number));
   const std::string mine = text_of(this_process(paths_.session));
   (void)lock_->set_mode(kAlone);  // some file systems have no modes
   std::error_code error;
@@ -213,21 +249,35 @@ void RunDirectory::claim() {
 }
 
 RunDirectory::~RunDirectory() {
-  if (claimed_) (void)storage().remove(paths_.owner());
+  try {
+    if (claimed_) (void)storage().remove(paths_.owner());
+  } catch (const TakenOverError&) {  // then it is the other's
+  }
 }
+
+namespace {
+
+/// Throws TakenOverError.
+std::error_code look_for_taker(const RunPaths& paths) {
+  if (paths.session.empty()) return {};
+  RunHolder holder;
+  if (const std::error_code unknown = read_holder(paths.lock(), holder)) return unknown;
+  if (holder.session != paths.session) taken_over(paths.root, holder);
+  return {};
+}
+
+}  // namespace
 
 void check_session(const RunPaths& paths) {
-  if (paths.session.empty()) return;
-  const RunHolder holder = read_holder(paths.lock());
-  if (holder.session == paths.session) return;
-  throw InputError(
-      {paths.root, ""},
-      fmt::format("was taken by {} while this run was using it: two runs would overwrite each other. "
-                  "This one stops; its last checkpoint is untouched",
-                  name_of(holder)));
+  if (const std::error_code unknown = look_for_taker(paths)) throw unreadable(paths.lock(), unknown);
 }
 
-bool record_exit(const RunPaths& paths, const ExitRecord& record) noexcept {
+std::unique_ptr<Fence> fence_of(const RunPaths& paths) {
+  if (paths.session.empty()) return nullptr;
+  return std::make_unique<Fence>(paths.root, [paths] { return look_for_taker(paths); });
+}
+
+std::optional<bool> record_exit(const RunPaths& paths, const ExitRecord& record) noexcept {
   try {
     // Made whole under a name of its own, then linked: that fails where exit.json is, so that the first one
     // wins and nobody ever reads half of it.
@@ -239,6 +289,8 @@ bool record_exit(const RunPaths& paths, const ExitRecord& record) noexcept {
     if (error && is_there(paths.exit_record())) return false;
     if (error) write_new_file(paths.exit_record(), {text});  // a file system without hard links
     return true;
+  } catch (const TakenOverError&) {
+    return std::nullopt;
   } catch (...) {
     return true;
   }

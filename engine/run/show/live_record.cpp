@@ -82,6 +82,8 @@ void LiveRecord::steps_made(std::int64_t before, std::int64_t after, bool asked,
       make_folder(folder_of(shares_path));
       write_file_atomically(shares_path, shares.json().dump(), Links::replace);
       if (slow != nullptr) written.slow = slow->look();
+    } catch (const TakenOverError&) {
+      written.taken = std::current_exception();
     } catch (const std::exception& error) {
       written.failure = error.what();
     }
@@ -108,6 +110,7 @@ void LiveRecord::finish(const Worker& worker) noexcept try {
 std::string LiveRecord::news() {
   if (!writing_.valid() || !rested(kNow)) return "";
   const Written written = writing_.get();
+  if (written.taken) std::rethrow_exception(written.taken);
   if (written.failure.empty()) return written.slow;
   if (std::exchange(failed_, true)) return "";
   return "the last steps cannot be shown: " + written.failure;

@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <future>
 #include <memory>
 #include <string>
@@ -40,6 +41,7 @@ class LiveRecord {
   /// run's own files say more. The shares have them, too.
   void finish(const Worker& worker) noexcept;
   /// What people should know by what was written: why nothing could be, or which rank is slow; each once. Otherwise "".
+  /// Throws TakenOverError.
   [[nodiscard]] std::string news();
 
  private:
@@ -54,6 +56,7 @@ class LiveRecord {
   LiveTimes times_;
   struct Written {
     std::string failure, slow;
+    std::exception_ptr taken;
   };
   std::future<Written> writing_;
   bool failed_ = false;              ///< and it was told

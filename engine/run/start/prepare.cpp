@@ -267,10 +267,12 @@ std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& 
   return notes;
 }
 
-std::string setup_text(const RunSetup& setup, const std::string& file, const std::string& run_dir) {
+std::string setup_text(const RunSetup& setup, const std::string& file, const RunPaths& paths) {
   Json json;
   json["file"] = file;
-  json["run_dir"] = run_dir;
+  json["run_dir"] = paths.root;
+  json["session"] = paths.session;
+  json["identity"] = paths.run;
   json["ranks"] = setup.world();
   ResolvedRun run = setup.run();
   // Other ranks may have been started in other folders.
@@ -283,7 +285,9 @@ std::string setup_text(const RunSetup& setup, const std::string& file, const std
 }
 
 RunPaths paths_from_text(const std::string& text) {
-  return {Json::from_msgpack(text).at("run_dir").get<std::string>()};
+  const Json json = Json::from_msgpack(text);
+  return {json.at("run_dir").get<std::string>(), json.at("session").get<std::string>(),
+          json.at("identity").get<std::string>()};
 }
 
 int ranks_from_text(const std::string& text) { return Json::from_msgpack(text).at("ranks").get<int>(); }

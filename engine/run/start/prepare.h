@@ -35,8 +35,7 @@ std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& 
                                          const std::optional<Profile>& profile = std::nullopt);
 
 /// What rank 0 knows, for the others, as bytes; and back.
-[[nodiscard]] std::string setup_text(const RunSetup& setup, const std::string& file,
-                                     const std::string& run_dir);
+[[nodiscard]] std::string setup_text(const RunSetup& setup, const std::string& file, const RunPaths& paths);
 [[nodiscard]] RunPaths paths_from_text(const std::string& text);
 /// That hold stages, the first ones; the other processes are spares.
 [[nodiscard]] int ranks_from_text(const std::string& text);

@@ -190,7 +190,8 @@ class LocalRun {
   }
 
   /// The first error is the run's.
-  void claim(Rank rank, const std::string& doing, const std::exception_ptr& error) {
+  void claim(Rank rank, const std::string& doing, const std::exception_ptr& said) {
+    const std::exception_ptr error = with_taker(said, paths_);
     {
       const std::scoped_lock lock(mutex_);
       if (error_) return;
@@ -284,12 +285,12 @@ class ProcessRun {
   /// Says whether this rank is the one that speaks, and leaves exit.json if so. `second`: it only heard of another's
   /// failure, or failed after it.
   void claim(const std::exception_ptr& error, bool second);
-  [[noreturn]] void give_up(const std::exception_ptr& error);
+  [[noreturn]] void give_up(const std::exception_ptr& said);
   /// The failing rank speaks, removes `unfinished` and ends the job; another one lets it.
   [[noreturn]] void leave_job(const std::string& doing, const std::exception_ptr& error, bool first,
                               const std::string& unfinished);
   /// The same on another thread, while the rank's own hangs.
-  [[noreturn]] void give_up_hanging(const std::string& doing, const std::exception_ptr& error);
+  [[noreturn]] void give_up_hanging(const std::string& doing, const std::exception_ptr& said);
   [[nodiscard]] bool heard_of_failure() const;
   void compare_fingerprints(const RunSetup& setup);
   void compare_memory(const RunSetup& setup, at::Device device);
@@ -306,6 +307,7 @@ class ProcessRun {
   Prepared prepared_;
   const RunSetup* setup_ = nullptr;
   RunPaths paths_;
+  std::unique_ptr<Fence> fence_;  ///< of a rank that does not hold the directory
   RankPhase doing_;
   std::optional<bool> first_;  ///< claim()'s answer
 };
@@ -341,6 +343,7 @@ TrainResult ProcessRun::rank() {
   }
   if (!first) {
     paths_ = paths_from_text(text);
+    fence_ = fence_of(paths_);
     received_ = setup_from_text(text, session_->rank());
     setup_ = received_.get();
     start_up_.know(paths_);
@@ -396,7 +399,7 @@ std::string ProcessRun::prepare_run(RunConfig config) {
   }
   paths_ = prepared_.directory->paths();
   for (const std::string& remark : write_run_files(paths_, *setup_, prepared_.profile)) output_.note(remark);
-  return setup_text(*setup_, request_.config, paths_.root);
+  return setup_text(*setup_, request_.config, paths_);
 }
 
 void ProcessRun::compare_fingerprints(const RunSetup& setup) {
@@ -449,7 +452,8 @@ void ProcessRun::claim(const std::exception_ptr& error, bool second) {
   first_ = first;
 }
 
-void ProcessRun::give_up(const std::exception_ptr& error) {
+void ProcessRun::give_up(const std::exception_ptr& said) {
+  const std::exception_ptr error = with_taker(said, paths_);
   const Failure failure = failure_of(error);
   if (!first_) claim(error, failure.secondary || heard_of_failure());
   const Rank rank = session_->rank();
@@ -481,7 +485,8 @@ void ProcessRun::leave_job(const std::string& doing, const std::exception_ptr& e
   session_->abort(code);
 }
 
-void ProcessRun::give_up_hanging(const std::string& doing, const std::exception_ptr& error) {
+void ProcessRun::give_up_hanging(const std::string& doing, const std::exception_ptr& said) {
+  const std::exception_ptr error = with_taker(said, paths_);
   while (!start_up_.claim_end()) ::pause();
   const Failure failure = failure_of(error);
   const bool first =

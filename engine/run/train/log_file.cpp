@@ -26,6 +26,13 @@ struct Lines {
   std::string waiting;
   bool writing = false, closed = false;
 
+  /// Lines that cannot be written are lost, also where another start has taken the directory.
+  void put(const std::string& text) noexcept {
+    try {
+      (void)write_all(*file, text);
+    } catch (...) {  // what matters of it comes with the next checkpoint
+    }
+  }
   void write_all_that_comes() {
     std::unique_lock lock(mutex);
     for (;;) {
@@ -34,7 +41,7 @@ struct Lines {
       const std::string text = std::exchange(waiting, "");
       writing = true;
       lock.unlock();
-      (void)write_all(*file, text);
+      put(text);
       lock.lock();
       writing = false;
       changed.notify_all();
@@ -71,7 +78,7 @@ class StorageSink final : public spdlog::sinks::base_sink<spdlog::details::null_
     formatter_->format(message, line);
     const std::string text = printable({line.data(), line.size()});
     if (!has_thread_) {
-      (void)write_all(*lines_->file, text);
+      lines_->put(text);
       return;
     }
     const std::scoped_lock lock(lines_->mutex);

@@ -179,7 +179,7 @@ class Trainer final : public FailedTrainer {
   void end_background_save();
   /// A checkpoint that is in its place.
   void take_saved(const Saved& saved, std::int64_t step);
-  /// Behind a checkpoint that could not be written. Throws InputError, on the rank whose write failed, and PeerError on
+  /// Behind a checkpoint that could not be written. Throws TakenOverError where that is why, and InputError, on the rank whose write failed, and PeerError on
   /// the others, where the run must not go on. `last`: there is no next one.
   void warn(const std::string& text);
   void go_on_without(const Saved::Failure& failure, bool last) {
@@ -339,6 +339,7 @@ bool Trainer::carry_out(const Segment& segment, const Segment* next) {
   };
   const std::function<bool()> asked = [] { return StopSignals::received() != 0; };
   bool whole = false;
+  const Clock::time_point begun = Clock::now();
   {
     const Watched watched(watchdog_ ? &*watchdog_ : nullptr);
     whole = worker_.run(program, segment, report, train ? std::function<bool()>() : asked);
@@ -347,6 +348,8 @@ bool Trainer::carry_out(const Segment& segment, const Segment* next) {
   if (!whole) log_->info("{}: left for a signal, to be made again", doing_.what);
   in_segment_ = false;
   if (!train) return whole;
+  const Seconds took{std::chrono::duration<double>(Clock::now() - begun).count()};
+  transport_.waits().step_took(took / static_cast<double>(groups));
   if (reporter_ && outcome_.steps == setup_.start().step) remove_results(paths_);
   outcome_.steps = segment.first_step + groups;
   if (reporter_ && !told_core_share_ && Clock::now() - started_ > kSettled) {
@@ -410,6 +413,7 @@ void Trainer::end_background_save() {
 }
 
 void Trainer::go_on_without(const Saved::Failure& failure, bool last, std::int64_t step) {
+  check_session(paths_);
   if (last || setup_.config().checkpoint.on_failure == OnFailedSave::stop) {
     if (transport_.rank() == failure.rank) throw InputError(failure.what);
     transport_.barrier();  // hears it from there
