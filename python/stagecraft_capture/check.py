@@ -46,7 +46,7 @@ def difference(a: torch.Tensor, b: torch.Tensor) -> float:
     if a.shape != b.shape:
         raise CaptureError(
             f"the captured layers make a tensor of {list(a.shape)} where the model makes one of"
-            f" {list(b.shape)}; this is a defect of the capture"
+            f" {list(b.shape)}; this is a defect of the capture: report it with the module, or write this part otherwise"
         )
     if not a.numel() or same(a, b):
         return 0.0
@@ -340,7 +340,8 @@ def differentiate(
                 " the forward before: .detach() what is stored in buffers"
             )
         raise CaptureError(
-            f"{f'{place}: ' if place else ''}the backward {which}fails in eager mode: {said(error)}{again}"
+            f"{f'{place}: ' if place else ''}the backward {which}fails in eager mode: {said(error)}"
+            + (again or "; a plain loop's loss.backward() fails alike: mend it there")
         ) from error
 
 

@@ -29,7 +29,7 @@ from .hugging_face import eager_masks
 from .in_place import out_of_place, storage, without_out, written_by
 from .lstm import lstms_by_layers
 from .nodes import name_of
-from .noise import is_random
+from .noise import is_drawn_over, is_random
 from .number_checks import without_number_checks
 from .pooling import pool_by_means
 from .quick import quick
@@ -276,7 +276,8 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
     drawing = [n for n in composite.nodes if is_random(n) and not is_idle_dropout(n)]
     composite.nodes = wanted(composite)
     composite.changing = changed_by(composite)
-    composite.unread = unread_draws(drawing, set(composite.nodes))
+    drawn_over = {n for n in drawing if is_drawn_over(n)}
+    composite.unread = unread_draws(drawing, set(composite.nodes) - drawn_over)
     refuse_dependent(composite.nodes)
     return composite
 

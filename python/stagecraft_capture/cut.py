@@ -178,7 +178,7 @@ def take_loss(composite: Composite, needs: Needs, order: list[fx.Node]) -> tuple
         places = "; ".join(place_of(n) for n in sorted(read, key=order.index)[:3])
         raise CaptureError(
             f"the loss{' with its terms' if terms else ''} reads {len(read)} values of the model ({places});"
-            " it may read one, the output"
+            " it may read one, the output: return from the module's forward what it reads"
         )
     for node in nodes:
         held = [composite.tensors[n] for n in node.all_input_nodes if n in composite.tensors]

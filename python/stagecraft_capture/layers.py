@@ -144,7 +144,8 @@ def by_patterns(
 def narrow(candidates: Candidates, order: list[fx.Node], count: int) -> Candidates:
     if len(candidates) < count - 1:
         raise CaptureError(
-            f"--layers narrow:{count}: the model can be cut into {len(candidates) + 1} layers at most"
+            f"--layers narrow:{count}: the model can be cut into {len(candidates) + 1} layers at most: give as"
+            " many or fewer"
         )
     done, sums = 0.0, []
     for node in order:
