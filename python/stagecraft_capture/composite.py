@@ -29,7 +29,7 @@ from .hugging_face import eager_masks
 from .in_place import out_of_place, storage, without_out, written_by
 from .lstm import lstms_by_layers
 from .nodes import name_of
-from .noise import is_drawn_over, is_random
+from .noise import is_random
 from .number_checks import without_number_checks
 from .pooling import pool_by_means
 from .quick import quick
@@ -60,8 +60,7 @@ class Composite:
     # placeholder -> (kind, name, tensor); kind: parameter, frozen (which has no gradient), buffer, constant
     tensors: dict
     nodes: list  # the operators, in order
-    # (how many others draw before it, operator that draws what nothing reads)
-    unread: list = field(default_factory=list)
+    drawing: list = field(default_factory=list)  # operators that draw, in eager's order
     changing: set = field(default_factory=set)  # names of buffers that a forward in training changes
 
     def listed(self) -> Listed:
@@ -276,8 +275,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
     drawing = [n for n in composite.nodes if is_random(n) and not is_idle_dropout(n)]
     composite.nodes = wanted(composite)
     composite.changing = changed_by(composite)
-    drawn_over = {n for n in drawing if is_drawn_over(n)}
-    composite.unread = unread_draws(drawing, set(composite.nodes) - drawn_over)
+    composite.drawing = drawing
     refuse_dependent(composite.nodes)
     return composite
 
@@ -301,17 +299,6 @@ def as_term(graph: fx.Graph, node: fx.Node) -> fx.Node:
 
 def is_idle_dropout(node: fx.Node) -> bool:
     return node.target == ATEN.dropout.default and (node.args[1] == 0 or not node.args[2])
-
-
-def unread_draws(drawing: list[fx.Node], read: Collection[fx.Node]) -> list[tuple[int, fx.Node]]:
-    """Eager mode draws them too, so those behind them are others than without."""
-    found, before = [], 0
-    for node in drawing:
-        if node in read:
-            before += 1
-        else:
-            found.append((before, node))
-    return found
 
 
 def copied(composite: Composite) -> Composite:

@@ -109,6 +109,9 @@ def draw_of(node: fx.Node) -> Callable[..., Any]:
     p = node.args[1] if len(node.args) > 1 else None
     if op in ("dropout", "dropout_", "native_dropout", "feature_dropout") and isinstance(p, float):
         return lambda sizes: torch.empty(sizes, dtype=made.dtype).bernoulli_(1 - p)
+    if op == "scaled_dot_product_attention":  # of its weights, in the kernel that has dropout
+        chosen, keys = 1 - dropout_of(node), node.args[1].meta["val"].shape[-2]
+        return lambda sizes: torch.empty([*sizes[:-1], keys], dtype=made.dtype).bernoulli_(chosen)
     if op in ("bernoulli", "bernoulli_") and isinstance(p, float):
         return lambda sizes: torch.empty(sizes, dtype=made.dtype).bernoulli_(p)
     if (op in NORMAL or op.startswith("normal_")) and made.is_floating_point():
@@ -122,10 +125,18 @@ def is_random(node: fx.Node) -> bool:
     """Whether the operator, or the fused attention, draws random numbers."""
     if not isinstance(node.target, OpOverload) or torch.Tag.nondeterministic_seeded not in node.target.tags:
         return False
-    schema = node.target._schema.arguments  # attention has its own dropout, where it has any
+    p = dropout_of(node)  # attention has its own, where it has any
+    return p is None or bool(p)
+
+
+def dropout_of(node: fx.Node) -> float | None:
+    """The dropout_p that an operator is given; None of one that has no such argument."""
+    schema = node.target._schema.arguments
     at = next((i for i, a in enumerate(schema) if a.name == "dropout_p"), None)
-    given = node.kwargs.get("dropout_p", node.args[at] if at is not None and at < len(node.args) else None)
-    return at is None or bool(schema[at].default_value if given is None else given)
+    if at is None:
+        return None
+    given = node.kwargs.get("dropout_p", node.args[at] if at < len(node.args) else None)
+    return schema[at].default_value if given is None else given
 
 
 def is_drawn_over(node: fx.Node) -> bool:
