@@ -315,12 +315,14 @@ def named(module: torch.nn.Module, model: Model, prefix: str) -> State:
 def captured_equal(
     module: torch.nn.Module, batch: Batch, has_loss: bool, captured: Callable[..., Any]
 ) -> tuple[Model, Json, list[int], list[str]]:
-    """With gaps between the layers as eager has them (gaps.py), where that is needed to be equal."""
+    """With gaps between the layers as eager has them (gaps.py), or with calls of a module where eager has
+    them (repeated.py), where that is needed to be equal."""
     model = captured(module, batch, has_loss)
     checked, sizes, lines = check_sizes(module, model, batch)
-    if not all_equal(checked) and model.gaps:
-        model = captured(module, batch, has_loss, gaps=True)
-        checked, sizes, lines = check_sizes(module, model, batch)
+    for how in ({"gaps": True} if model.gaps else {}, {"together": False} if model.moved else {}):
+        if how and not all_equal(checked):
+            model = captured(module, batch, has_loss, **how)
+            checked, sizes, lines = check_sizes(module, model, batch)
     return model, checked, sizes, lines
 
 
@@ -395,8 +397,8 @@ def capture_loaded(
 ) -> int:
     """The folder of `module`, and what to print of it. `begin`: when it was asked for."""
 
-    def captured(module: WithLoss, batch: Batch, has_loss: bool, gaps: bool = False) -> Model:
-        return capture(module, batch, has_loss, BUDGET[arguments.keep], arguments.layers, gaps)
+    def captured(module: WithLoss, batch: Batch, has_loss: bool, **how: bool) -> Model:
+        return capture(module, batch, has_loss, BUDGET[arguments.keep], arguments.layers, **how)
 
     prefix = getattr(module, "PREFIX", "")
     if arguments.no_weights:

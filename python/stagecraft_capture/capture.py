@@ -14,6 +14,7 @@ from .composite import dependencies
 from .constants import constant_values, settle_constants
 from .cut import derived, finish
 from .differences import REMEDY, Listed, Unlike, first_difference, of_sizes
+from .draws import draws_of
 from .equal_pieces import describe
 from .errors import CaptureError, place_of
 from .graph_text import fit, graph_json
@@ -25,6 +26,7 @@ from .losses import reduction_of, units_of
 from .memory import refuse_shared_with_parameters
 from .multiply_adds import multiply_adds
 from .no_weights import mode_of
+from .repeated import put_together
 from .seams import cut_alike, values_between
 from .sizes import RUN, exported_at_sizes
 from .small_twin import structure
@@ -33,12 +35,11 @@ from .state import Changes, examined
 from .torch_private import FakeTensorMode
 
 if TYPE_CHECKING:
-    from torch import fx
-
     from .aliases import Cuts, Json, Modes
     from .batch import Batch
     from .composite import Composite
     from .cut import Piece
+    from .draws import Draws
     from .joint import Joint
     from .losses import WithLoss
     from .sizes import Exports
@@ -63,15 +64,14 @@ class Model:
     terms: list[str] = field(default_factory=list)  # names of what its graph makes behind the loss
     units: Json | None = None  # what a mean counts, as the manifest has it; None: samples
     reduction: str = "mean"  # or "sum", or "whole": neither, of reduction_of
-    unread: dict[int, list[tuple[int, fx.Node]]] = field(
-        default_factory=dict
-    )  # by micro-batch size, of composite.py
+    draws: dict[int, Draws] = field(default_factory=dict)  # by micro-batch size
     changes: Changes = field(default_factory=Changes)
     # layers that are part of the first: no gradient goes further back
     joined: list[str] = field(default_factory=list)
     sizes: tuple[int, ...] = ()  # of micro-batches that its graphs were exported at
     fails: str = ""  # why not at more samples, of sizes.py
     gaps: bool = False  # whether something lies with gaps between layers in eager mode
+    moved: bool = False  # whether calls of a module were put together, of repeated.py
 
     @property
     def parts(self) -> list[Layer]:
@@ -86,14 +86,16 @@ def capture(
     budget: float = BUDGET["cheap"],
     choice: str = "auto",
     gaps: bool = False,
+    together: bool = True,
 ) -> Model:
     """`module` takes the fields of `batch` and returns its output; with `has_loss` (output, loss). `budget`:
-    of keep.py. `choice`: of layers.py. `gaps`: of gaps.py."""
+    of keep.py. `choice`: of layers.py. `gaps`: of gaps.py. `together`: calls of a module are, where they
+    can be, of repeated.py."""
     checked(choice, module)
     changes = examined(module, batch)
     exports = exported_at_sizes(module, batch, has_loss)
     try:
-        return cut_and_fitted(module, batch, has_loss, exports, changes, budget, choice, gaps)
+        return cut_and_fitted(module, batch, has_loss, exports, changes, budget, choice, gaps, together)
     except Unlike as error:
         raise exports.explained(error) from error
 
@@ -107,6 +109,7 @@ def cut_and_fitted(
     budget: float,
     choice: str,
     gaps: bool,
+    together: bool,
 ) -> Model:
     exported, sizes, fake = exports.by_mode, exports.sizes, mode_of(module)
     refuse_shared_with_parameters(module, exported[True][RUN])
@@ -114,6 +117,7 @@ def cut_and_fitted(
     changing = set().union(*(composite.changing for composite in exported[True].values()))
     for composite in (c for at in exported.values() for c in at.values()):
         composite.changing = changing  # evaluation reads what training changes
+    moved = [put_together(composite) for at in exported.values() for composite in at.values() if together]
     blocks = blocks_of(module)
 
     def given_gradients(composite: Composite, pieces: list[Piece]) -> Any:
@@ -146,19 +150,20 @@ def cut_and_fitted(
         reads, makes = values[index]
         layers.append(Layer(name, reads, makes, tensors=tensors, **graphs[about]))
     loss = layers.pop() if has_loss else None
-    unread = {b: composite.unread for b, composite in exported[True].items()}
+    draws = {b: draws_of(composite) for b, composite in exported[True].items()}
     return Model(
         layers,
         loss,
         list(exported[True][RUN].terms),
         units,
         reduction,
-        unread,
+        draws,
         changes,
         joined,
         sizes,
         exports.fails,
         gradients.gaps,
+        any(moved),
     )
 
 

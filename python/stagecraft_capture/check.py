@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import replay
 from .changed_lines import line_that_changes
+from .draws import drawing_as_eager
 from .errors import CaptureError, place_in
 from .export_errors import said
 from .layouts import order_between
-from .noise import draw_of
 from .reach import Snapshot
 from .replay import Replayed
 from .seams import MODEL_INPUT
@@ -46,7 +45,7 @@ def difference(a: torch.Tensor, b: torch.Tensor) -> float:
     if a.shape != b.shape:
         raise CaptureError(
             f"the captured layers make a tensor of {list(a.shape)} where the model makes one of"
-            f" {list(b.shape)}; this is a defect of the capture"
+            f" {list(b.shape)}; this is a defect of the capture: report it with the module, or write this part otherwise"
         )
     if not a.numel() or same(a, b):
         return 0.0
@@ -90,33 +89,6 @@ def without_fast_path() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-
-
-@contextlib.contextmanager
-def drawing_as_eager(unread: dict[int, list[tuple[int, fx.Node]]], b: int) -> Iterator[None]:
-    """Between the draws of layers, those whose results nothing reads. `unread`: of Model."""
-    (few, first), (more, second) = sorted(unread.items())[:2]
-
-    def sizes(x: fx.Node, y: fx.Node) -> list[int]:
-        return [
-            n + (m - n) // (more - few) * (b - few) for n, m in zip(x.meta["val"].shape, y.meta["val"].shape)
-        ]
-
-    left = [(place, draw_of(x), sizes(x, y)) for (place, x), (_, y) in zip(first, second)]
-    count = 0
-
-    def before() -> None:
-        nonlocal count
-        while left and left[0][0] == count:
-            _, draw, shape = left.pop(0)
-            draw(shape)
-        count += 1
-
-    replay.before_draw = before
-    try:
-        yield
-    finally:
-        replay.before_draw = None
 
 
 class Layers:
@@ -238,7 +210,7 @@ def compared(module: torch.nn.Module, model: Model, batch: dict[str, torch.Tenso
         torch.manual_seed(1 + forward)
         output, loss, terms = results(in_eager_mode(module, given))
         torch.manual_seed(1 + forward)
-        with torch.no_grad(), drawing_as_eager(model.unread, next(iter(batch.values())).shape[0]):
+        with torch.no_grad(), drawing_as_eager(model.draws, next(iter(batch.values())).shape[0]):
             found, found_loss, found_terms = layers.outputs(lambda layer: layer.forward, given)
         note("output", compare.equal(found, output.detach()))
         if loss is not None:
@@ -340,7 +312,8 @@ def differentiate(
                 " the forward before: .detach() what is stored in buffers"
             )
         raise CaptureError(
-            f"{f'{place}: ' if place else ''}the backward {which}fails in eager mode: {said(error)}{again}"
+            f"{f'{place}: ' if place else ''}the backward {which}fails in eager mode: {said(error)}"
+            + (again or "; a plain loop's loss.backward() fails alike: mend it there")
         ) from error
 
 

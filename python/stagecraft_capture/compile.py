@@ -249,7 +249,8 @@ class Compiler:
         self.capability = torch.backends.cpu.get_cpu_capability()
         if self.capability not in MARCH:
             raise CaptureError(
-                f"--compile is for processors with {' or '.join(MARCH)}; LibTorch uses {self.capability} here"
+                f"--compile is for processors with {' or '.join(MARCH)}; LibTorch uses {self.capability} here:"
+                " leave it out"
             )
         vectors, self.march = MARCH[self.capability]
         # Inductor would use more of this processor than its capability says.
@@ -260,7 +261,7 @@ class Compiler:
         if not cpu_vec_isa.pick_vec_isa():
             raise CaptureError(
                 "--compile needs a C++ compiler (g++ 11 or newer) that can build vector code against this"
-                " torch"
+                " torch: install one, or leave --compile out"
             )
         # The code is linked with no library of LibTorch: a program has them already, and libtorch.so would
         # bring CUDA's.

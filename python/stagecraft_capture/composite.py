@@ -60,8 +60,7 @@ class Composite:
     # placeholder -> (kind, name, tensor); kind: parameter, frozen (which has no gradient), buffer, constant
     tensors: dict
     nodes: list  # the operators, in order
-    # (how many others draw before it, operator that draws what nothing reads)
-    unread: list = field(default_factory=list)
+    drawing: list = field(default_factory=list)  # operators that draw, in eager's order
     changing: set = field(default_factory=set)  # names of buffers that a forward in training changes
 
     def listed(self) -> Listed:
@@ -276,7 +275,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
     drawing = [n for n in composite.nodes if is_random(n) and not is_idle_dropout(n)]
     composite.nodes = wanted(composite)
     composite.changing = changed_by(composite)
-    composite.unread = unread_draws(drawing, set(composite.nodes))
+    composite.drawing = drawing
     refuse_dependent(composite.nodes)
     return composite
 
@@ -300,17 +299,6 @@ def as_term(graph: fx.Graph, node: fx.Node) -> fx.Node:
 
 def is_idle_dropout(node: fx.Node) -> bool:
     return node.target == ATEN.dropout.default and (node.args[1] == 0 or not node.args[2])
-
-
-def unread_draws(drawing: list[fx.Node], read: Collection[fx.Node]) -> list[tuple[int, fx.Node]]:
-    """Eager mode draws them too, so those behind them are others than without."""
-    found, before = [], 0
-    for node in drawing:
-        if node in read:
-            before += 1
-        else:
-            found.append((before, node))
-    return found
 
 
 def copied(composite: Composite) -> Composite:

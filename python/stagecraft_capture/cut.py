@@ -22,16 +22,15 @@ from .errors import CaptureError, place_of
 from .in_place import storage, written_by
 from .layers import chosen
 from .layouts import Gradients, dense_between, dense_output, gradients_in_order
+from .nodes import modules_of
 from .noise import is_random
+from .repeated import HELD, calls_at, calls_of
 
 if TYPE_CHECKING:
     from torch import fx
 
     from .aliases import Needs
     from .composite import Composite
-
-
-HELD = ("parameter", "frozen")  # what a layer holds of its own
 
 
 @dataclass
@@ -52,11 +51,6 @@ class Piece:
 def module_of(node: fx.Node) -> str:
     """Path of the innermost module that made the node."""
     return (modules_of(node) or [""])[-1]
-
-
-def modules_of(node: fx.Node) -> list[str]:
-    """Paths of the modules that the node lies in, outermost first."""
-    return [path for path, _ in (node.meta.get("nn_module_stack") or {}).values() if path]
 
 
 def derived(composite: Composite, needs: Needs) -> set[fx.Node]:
@@ -138,15 +132,11 @@ def writes_to_parts(composite: Composite, position: dict[fx.Node, int]) -> list[
 def calls_of_repeated(composite: Composite, position: dict[fx.Node, int]) -> list[tuple[int, int]]:
     """Of each module that reads the same parameter several times (ALBERT calls one block for all), the first
     and the last time."""
-    calls = []
-    for placeholder, (kind, _, _) in composite.tensors.items():
-        if kind == "parameter":
-            readers: dict[str, list[int]] = {}
-            for node in placeholder.users:
-                if node in position:
-                    readers.setdefault(module_of(node), []).append(position[node])
-            calls += [(min(at), max(at)) for at in readers.values() if len(at) > 1]
-    return calls
+    found = []
+    for calls in calls_of(composite):
+        at = [position[node] for node in calls if node in position]
+        found += [(min(at), max(at))] if len(at) > 1 else []
+    return found
 
 
 def ancestors(node: fx.Node, needs: Needs) -> set[fx.Node]:
@@ -178,7 +168,7 @@ def take_loss(composite: Composite, needs: Needs, order: list[fx.Node]) -> tuple
         places = "; ".join(place_of(n) for n in sorted(read, key=order.index)[:3])
         raise CaptureError(
             f"the loss{' with its terms' if terms else ''} reads {len(read)} values of the model ({places});"
-            " it may read one, the output"
+            " it may read one, the output: return from the module's forward what it reads"
         )
     for node in nodes:
         held = [composite.tensors[n] for n in node.all_input_nodes if n in composite.tensors]
@@ -271,7 +261,8 @@ def cut(
     if forbidden:
         seams = read_up_to(composite, [[node] for node in order], common)
         candidates = [(i, live) for i, live in candidates if seams[i] not in forbidden]
-    ends = [i for i, _ in chosen(candidates, order, choice, modules_of, prefix, blocks)]
+    width = calls_at(composite, order)
+    ends = [i for i, _ in chosen(candidates, order, choice, modules_of, prefix, blocks, width)]
 
     def holds(nodes: list[fx.Node]) -> bool:
         return any(composite.tensors.get(n, ("",))[0] in HELD for node in nodes for n in node.all_input_nodes)

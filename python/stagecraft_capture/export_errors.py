@@ -117,7 +117,10 @@ def explained(error: BaseException, module: torch.nn.Module, inputs: dict[str, t
     of_itself = fails_in_eager_mode(module, inputs)
     if of_itself is not None:
         shapes = ", ".join(f"{name} of {list(t.shape)}" for name, t in inputs.items())
-        return CaptureError(f"{at}the model fails in eager mode too, with {shapes}: {said(of_itself)}")
+        return CaptureError(
+            f"{at}the model fails in eager mode too, with {shapes}: {said(of_itself)}; call it with such samples"
+            " in Python, and mend it there or give other sizes"
+        )
     return CaptureError(
         f"{at}torch.export cannot follow the model: {said(error)}; write this place with operators of torch"
         " on tensors alone"

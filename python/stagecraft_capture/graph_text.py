@@ -13,7 +13,7 @@ from torch import fx
 from . import operators
 from .errors import CaptureError, place_of
 from .nodes import name_of
-from .noise import DRAWS, OURS, TRACED, is_random
+from .noise import DRAWS, OURS, TRACED, is_random, refused_draw
 from .split import mask_of
 from .torch_private import OpOverload
 
@@ -182,11 +182,7 @@ def steps(
             out.append(remade)
             continue
         if is_random(node) and name_of(node) != "native_dropout":
-            raise CaptureError(
-                f"{place_of(node)}: {node.target} draws random numbers of a kind that runs cannot draw by"
-                " name; use dropout, torch.rand, torch.randn or bernoulli_ with a number, or set its"
-                " probability to 0"
-            )
+            raise CaptureError(f"{place_of(node)}: {refused_draw(node)}")
         schema = node.target._schema
         several = len(schema.returns) > 1 or "List" in str(schema.returns[0].type)
         if several:
@@ -221,13 +217,17 @@ def steps(
                 " self.training is true, and decide without chance elsewhere"
             )
         if not name.startswith("stagecraft::") and name.removeprefix("aten::") not in operators.NAMES:
-            what = INSTEAD.get(
-                base_of(name),
-                "compute the same with others (models/captured/operators/operators.cpp lists them)",
-            )
-            raise CaptureError(f"{place_of(node)}: runs do not execute the operator {name}; {what}")
+            raise CaptureError(f"{place_of(node)}: {not_executed(name)}")
         out.append([name, results, given])
     return out
+
+
+def not_executed(operator: str) -> str:
+    """What is said of one that is not in the engine's list."""
+    instead = INSTEAD.get(base_of(operator), "")
+    return f"runs do not execute the operator {operator}; " + (
+        instead or "compute the same with others (models/captured/operators/operators.cpp lists them)"
+    )
 
 
 def readers(nodes: list[fx.Node], kept: Iterable[fx.Node | None]) -> set[fx.Node]:

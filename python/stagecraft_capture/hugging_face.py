@@ -58,9 +58,10 @@ def config_file(path: str) -> str:
 
 
 def download(path: str) -> str:
-    """Where a path is missing and looks like a name on the Hugging Face Hub: how it becomes a folder."""
+    """What to do: where a path is missing and looks like a name on the Hugging Face Hub, how it becomes a
+    folder."""
     if os.path.exists(path) or not re.fullmatch(r"[\w.-]+/[\w.-]+", path) or path.endswith(".json"):
-        return ""
+        return "; give a config.json as save_pretrained() writes it, or a folder with one"
     return (
         f"; --hf takes a file or a folder. If this is a name on the Hub: hf download {path} --local-dir"
         f" {path.rpartition('/')[2]}"
@@ -78,7 +79,7 @@ def read_config(path: str) -> Json:
             f"{file}: cannot be read as a config of transformers: {error}{download(path)}"
         ) from error
     if not isinstance(about, dict) or "model_type" not in about:
-        raise CaptureError(f'{file}: has no "model_type", which a config of transformers has')
+        raise CaptureError(f'{file}: has no "model_type", which a config of transformers has: give such a file, or FILE.py:NAME')
     return about
 
 
@@ -127,7 +128,7 @@ def load(
     if about["model_type"] not in transformers.CONFIG_MAPPING:
         raise CaptureError(
             f"{config_file(path)}: transformers {transformers.__version__} knows no model of type"
-            f" {about['model_type']!r}"
+            f" {about['model_type']!r}: install a version that does, or give FILE.py:NAME"
         )
     config = transformers.AutoConfig.for_model(**about)
     weights = (
@@ -216,7 +217,7 @@ def load_with_batch(arguments: argparse.Namespace, about: Json | None = None) ->
     second = isinstance(model, Translation)
     target = (arguments.target_sequence or arguments.sequence) if second else arguments.sequence
     if arguments.target_sequence and not second:
-        raise CaptureError("--target-sequence is for models that read two texts; this one reads one")
+        raise CaptureError("--target-sequence is for models that read two texts; this one reads one: leave it out")
     known = ("labels",) if images else ("labels", *FIELDS)
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -232,7 +233,7 @@ def load_with_batch(arguments: argparse.Namespace, about: Json | None = None) ->
     elif arguments.sequence:
         fields = [Field("input_ids", [arguments.sequence], below=config.vocab_size)]
     else:
-        raise CaptureError("--hf needs --sequence for models of text: the tokens of a sample")
+        raise CaptureError("give --sequence N, the tokens of a sample: --hf needs it for models of text")
     if second and "labels" not in names:
         fields.append(Field("decoder_input_ids", [target], below=config.vocab_size))
     for name in names:
@@ -306,7 +307,7 @@ def named_with_batch(model: Wrapped, arguments: argparse.Namespace) -> tuple[Wra
 def other_classes(config: Any, name: str) -> str:
     """What to do where a class has no labels."""
     found = classes_of_type(config.model_type) if name == "labels" else []
-    return f"; --architecture takes a class that does: {', '.join(found)}" if found else ""
+    return f"; --architecture takes a class that does: {', '.join(found)}" if found else "; leave it out"
 
 
 def untied_copies(model: torch.nn.Module) -> dict[str, str]:

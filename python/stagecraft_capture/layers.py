@@ -1,6 +1,7 @@
 """Where to cut: the layers that --layers asks for.
 
-`auto`: between modules, wherever one tensor alone goes on, and between the blocks of a ModuleList or
+`auto`: between modules, wherever one tensor alone goes on (of a module that is called several times: one of
+each call), and between the blocks of a ModuleList or
 ModuleDict, whatever goes on there. `narrow:N`: N pieces of about equal multiply-adds, cut where the tensors
 that go on are smallest. Patterns of module paths (`model.layers.*`): each module that fits is a layer, and so
 is what lies between them.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -73,9 +74,10 @@ def chosen(
     paths_of: Callable[[fx.Node], list[str]],
     prefix: str,
     blocks: frozenset[str] = frozenset(),
+    width: Sequence[int] = (),
 ) -> Candidates:
     """Of `candidates`, (index of the last node before the cut, the values that go on), those to cut at.
-    `paths_of`: a node's modules, outermost first. `blocks`: of blocks_of()."""
+    `paths_of`: a node's modules, outermost first. `blocks`: of blocks_of(); `width`: of calls_at()."""
     if choice == "auto":
 
         def block(i: int) -> str | None:
@@ -87,7 +89,7 @@ def chosen(
         return [
             (i, live)
             for i, live in candidates
-            if (between(i) if len(live) == 1 else block(i) != block(i + 1))
+            if (between(i) if len(live) <= (width[i] if width else 1) else block(i) != block(i + 1))
         ]
     if choice.startswith("narrow:"):
         return narrow(candidates, order, int(choice.partition(":")[2]))
@@ -144,7 +146,8 @@ def by_patterns(
 def narrow(candidates: Candidates, order: list[fx.Node], count: int) -> Candidates:
     if len(candidates) < count - 1:
         raise CaptureError(
-            f"--layers narrow:{count}: the model can be cut into {len(candidates) + 1} layers at most"
+            f"--layers narrow:{count}: the model can be cut into {len(candidates) + 1} layers at most: give as"
+            " many or fewer"
         )
     done, sums = 0.0, []
     for node in order:

@@ -222,7 +222,7 @@ def gradients_between(
             except (RuntimeError, IndexError) as error:
                 raise CaptureError(
                     f"{place_of(node)}: {node.target} fails in eager mode:"
-                    f" {str(error).strip().splitlines()[0]}"
+                    f" {str(error).strip().splitlines()[0]}; call the module in Python, and mend it there"
                 ) from error
     result, crossing = (
         values[composite.loss or composite.output],
@@ -243,7 +243,8 @@ def gradients_between(
     except Exception as error:  # a backward of the user's own may raise any
         place = place_in(error) or place_of_backward(error)
         raise CaptureError(
-            f"{f'{place}: ' if place else ''}eager PyTorch cannot differentiate the model: {said(error)}"
+            f"{f'{place}: ' if place else ''}eager PyTorch cannot differentiate the model: {said(error)};"
+            " a plain loop's loss.backward() fails alike: mend it there"
         ) from error
     gradients = dict(zip(map(id, wanted), made))
     return Gradients(

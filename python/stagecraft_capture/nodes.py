@@ -47,6 +47,11 @@ def is_view(node: fx.Node) -> bool:
     return name_of(node) in VIEWS
 
 
+def modules_of(node: fx.Node) -> list[str]:
+    """Paths of the modules that the node lies in, outermost first."""
+    return [path for path, _ in (node.meta.get("nn_module_stack") or {}).values() if path]
+
+
 def owner(node: fx.Node) -> fx.Node:
     """The node in whose memory the value lies."""
     while is_view(node) or (is_element(node) and is_view(node.args[0])):

@@ -8,7 +8,7 @@ joining and splitting round nothing, neither forward nor backward.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,12 @@ from .users_code import described
 def taken_apart(made: Any) -> tuple[list[tuple[str, Any]], Any]:
     """Its leaves by path, and how to put them together again."""
     _know_dataclasses(made)
-    leaves, spec = pytree.tree_flatten_with_path(made)
+    try:
+        leaves, spec = pytree.tree_flatten_with_path(made)
+    except ValueError:  # a class that tells its leaves and not their names, as diffusers' outputs do
+        flat, spec = pytree.tree_flatten(made)
+        keys = list(made) if isinstance(made, Mapping) and len(made) == len(flat) else range(len(flat))
+        return [(f"[{key!r}]", leaf) for key, leaf in zip(keys, flat)], spec
     return [(pytree.keystr(path) or "the output", leaf) for path, leaf in leaves], spec
 
 

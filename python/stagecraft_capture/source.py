@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def function_in(path: str, name: str) -> Any:
     """What a Python file has under a name."""
     if not os.path.isfile(path):
-        raise CaptureError(f"{path}: there is no such file")
+        raise CaptureError(f"{path}: there is no such file: give FILE.py:NAME")
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     spec: Any = importlib.util.spec_from_file_location("captured_model", path)
     module = importlib.util.module_from_spec(spec)
@@ -78,7 +78,7 @@ def input_name(module: torch.nn.Module) -> str:
             f"{kind.__name__}.forward takes its batch by names: name the input, as in --input x=f32[8]"
         )
     if first is None:
-        raise CaptureError(f"{kind.__name__}.forward takes no argument; it must take the samples")
+        raise CaptureError(f"{kind.__name__}.forward takes no argument: let it take the samples")
     return first
 
 
@@ -147,7 +147,7 @@ def load(arguments: argparse.Namespace) -> tuple[Any, Batch, bool]:
     """The module, the batch that it reads, and whether it returns its loss too."""
     if arguments.hf:
         if arguments.loss:
-            raise CaptureError("--hf has the model's own loss; --loss is for FILE.py:NAME")
+            raise CaptureError("--hf has the model's own loss: leave --loss out, which is for FILE.py:NAME")
         with running(f"{arguments.hf}: transformers cannot make the model"):
             loaded = hugging_face.load_with_batch(arguments)
         refuse_untrainable(loaded[0])

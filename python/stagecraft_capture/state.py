@@ -209,7 +209,7 @@ def refusal(path: str, before: Any, after: Any, line: str, module: torch.nn.Modu
     if leaf.is_buffer:
         return CaptureError(
             f"{at} makes {words_of(after)} of buffer {name!r}, {words_of(before)} before; a buffer keeps its"
-            " shape and type"
+            " shape and type: write to it with copy_()"
         )
     if leaf.is_tensor() or (after is not None and after.is_tensor()):
         return CaptureError(
@@ -301,7 +301,7 @@ def changes_of(
     if lines.hooks:
         what, line = lines.hooks[0]
         raise CaptureError(
-            f"{line or 'the forward'}: registers {what}, which no run calls: do what it does in a"
+            f"{line or 'the forward'}: registers {what}, which no run calls: write what it does as a"
             " torch.autograd.Function"
         )
     first = Snapshot(module, lines.parameters)
@@ -315,7 +315,8 @@ def changes_of(
         place = place_of_error(error, module)
         raise CaptureError(
             f"{f'{place}: ' if place else ''}a second forward of the model fails in eager mode:"
-            f" {said(error)}; the first one left something that it cannot read"
+            f" {said(error)}; the first one left something that it cannot read: keep nothing but"
+            " detached tensors in buffers"
         ) from error
     second = Snapshot(module, lines.parameters)
     found |= {path: pair for path, pair in first.differences(second).items() if path not in found}

@@ -29,7 +29,7 @@ def loss_and_terms(made: Any, at: str = "") -> tuple[Any, Terms]:
         if TRAINED not in made:
             names = ", ".join(map(str, made)) or "nothing"
             raise CaptureError(
-                f"{at}the loss returns a {type(made).__name__} of {names}: what is trained stands under"
+                f"{at}the loss returns a {type(made).__name__} of {names}: put what is trained under"
                 f" {TRAINED!r}, as in {{'loss': total, 'ce': ce}}"
             )
         loss, terms = made[TRAINED], {name: term for name, term in made.items() if name != TRAINED}
@@ -52,8 +52,8 @@ def loss_and_terms(made: Any, at: str = "") -> tuple[Any, Terms]:
 def require_term(name: object, term: object, at: str) -> None:
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise CaptureError(
-            f"{at}the loss returns a term of the name {name!r}: a name has 1 to 40 letters, digits, _ . / or"
-            " -, and begins with a letter, a digit or _"
+            f"{at}the loss returns a term of the name {name!r}: give it one of 1 to 40 letters, digits, _ . /"
+            " or -, which begins with a letter, a digit or _"
         )
     if not isinstance(term, torch.Tensor):
         raise CaptureError(

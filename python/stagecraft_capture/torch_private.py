@@ -142,7 +142,8 @@ def __getattr__(name: str) -> Any:
         )
     except ImportError as error:
         raise CaptureError(
-            f"torch {installed()} has no {row.module}.{row.attribute}, which a capture needs ({row.use})"
+            f"torch {installed()} has no {row.module}.{row.attribute}, which a capture needs ({row.use}):"
+            " install the torch that scripts/setup.sh does"
         ) from error
     globals()[name] = found
     return found

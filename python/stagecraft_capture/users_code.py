@@ -26,6 +26,13 @@ REMEDIES = (
 )
 
 
+def usual_remedy(module: torch.nn.Module | None) -> str:
+    """Where nothing better is known."""
+    if module is None:
+        return "; run it in Python alone, and mend it there"
+    return "; call it so in Python, and mend it there, or give other samples (--input, --field)"
+
+
 @contextlib.contextmanager
 def running(what: str, module: torch.nn.Module | None = None) -> Iterator[None]:
     """What the user's code raises here, which is `what`, is refused. `module`: whose part is named."""
@@ -40,7 +47,7 @@ def running(what: str, module: torch.nn.Module | None = None) -> Iterator[None]:
             if isinstance(error, SystemExit)
             else first_line(error)
         )
-        remedy = next((words for text, words in REMEDIES if re.search(text, said)), "")
+        remedy = next((words for text, words in REMEDIES if re.search(text, said)), usual_remedy(module))
         raise CaptureError(f"{f'{place}: ' if place else ''}{what}: {said}{remedy}") from error
 
 
