@@ -472,12 +472,14 @@ std::string Session::save(const std::string& path, const Meanwhile& meanwhile) {
   require_whole();
   std::unique_ptr<RunDirectory> directory;
   RunPaths paths;
-  if (is_first()) {
+  all_or_none("opening a run directory", [&] {
+    if (!is_first()) return;
     directory = std::make_unique<RunDirectory>(path, /*resume=*/true);
     paths = directory->paths();
     for (const std::string& folder : {paths.logs(), paths.checkpoints()}) make_folder(folder);
+    require_same_model(paths);
     write_setup(paths, *setup_);
-  }
+  }, meanwhile);
   Saved saved;
   on_ranks(
       fmt::format("saving the state of step {}", steps_),
@@ -501,7 +503,39 @@ std::string Session::save(const std::string& path, const Meanwhile& meanwhile) {
       },
       meanwhile);
   if (saved.failure) throw InputError(saved.failure->what);
+  // Of an earlier pipeline that went further: whoever loads the directory means what was saved last.
+  if (is_first()) set_aside_later_checkpoints(paths.checkpoints(), steps_);
   return saved.folder;
+}
+
+void Session::all_or_none(const std::string& doing, const std::function<void()>& work,
+                          const Meanwhile& meanwhile) {
+  if (!process_) return work();
+  std::exception_ptr refused;  // by all processes alike, so that none of them has failed
+  on_ranks(
+      doing,
+      [&](std::size_t place) {
+        Transport& transport = *ranks_[place]->transport;
+        const InPhase saving(transport.waits(), Phase::save);
+        try {
+          together(transport, work);
+        } catch (const PeerError&) {
+          throw;
+        } catch (...) {
+          refused = std::current_exception();
+        }
+      },
+      meanwhile);
+  if (refused) std::rethrow_exception(refused);
+}
+
+void Session::require_same_model(const RunPaths& paths) const {
+  const std::string newest = newest_checkpoint(paths.checkpoints());
+  if (newest.empty() || setup_->start().checkpoint.starts_with(paths.checkpoints() + "/")) return;
+  if (read_manifest(newest).model == setup_->inputs().model.fingerprint) return;
+  throw InputError({paths.root, ""},
+                   "holds the checkpoints of another model, and one directory is one run's: nothing was "
+                   "changed; save into another");
 }
 
 std::vector<std::string> Session::gather(const std::string& mine, const Meanwhile& meanwhile) {

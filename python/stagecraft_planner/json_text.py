@@ -50,11 +50,31 @@ def parse(text: str, name: str) -> Any:
         return json.loads(text, parse_float=Number, parse_constant=refuse, object_pairs_hook=entries)
     except json.JSONDecodeError as error:
         raise InputError(
-            f"{name}: not valid JSON: line {error.lineno}, column {error.colno}:"
-            f" found {_found(text, error.pos)}; {error.msg[0].lower()}{error.msg[1:]}"
+            f"{name}: not valid JSON: {syntax_error(error)}"
         ) from None
     except RecursionError:
         raise InputError(f"{name}: is nested too deep") from None
+
+
+# Python's words, and what the command says in their place.
+_EXPECTED = {
+    "Expecting value": "expected a value",
+    "Expecting ',' delimiter": 'expected "," or the closing bracket',
+    "Expecting ':' delimiter": 'expected ":"',
+    "Expecting property name enclosed in double quotes": "expected a key in double quotes",
+    "Illegal trailing comma before end of object": "expected a key behind the comma: is the comma one too many?",
+    "Illegal trailing comma before end of array": "expected a value behind the comma: is the comma one too many?",
+    "Extra data": "expected the end of the text",
+    "Unterminated string starting at": "expected a closing quote for this string",
+    "Invalid control character at": "expected line breaks and tabs in a string as \\n and \\t",
+}
+
+
+def syntax_error(error: json.JSONDecodeError) -> str:
+    """Where, what stands there, and what was expected; of a text of one line by its column alone."""
+    line = f"line {error.lineno}, " if "\n" in error.doc.rstrip("\n") else ""
+    said = _EXPECTED.get(error.msg, f"{error.msg[0].lower()}{error.msg[1:]}")
+    return f"{line}column {error.colno}: found {_found(error.doc, error.pos)}; {said}"
 
 
 def _found(text: str, at: int) -> str:
