@@ -472,14 +472,17 @@ std::string Session::save(const std::string& path, const Meanwhile& meanwhile) {
   require_whole();
   std::unique_ptr<RunDirectory> directory;
   RunPaths paths;
-  all_or_none("opening a run directory", [&] {
-    if (!is_first()) return;
-    directory = std::make_unique<RunDirectory>(path, /*resume=*/true);
-    paths = directory->paths();
-    for (const std::string& folder : {paths.logs(), paths.checkpoints()}) make_folder(folder);
-    require_same_model(paths);
-    write_setup(paths, *setup_);
-  }, meanwhile);
+  all_or_none(
+      "opening a run directory",
+      [&] {
+        if (!is_first()) return;
+        directory = std::make_unique<RunDirectory>(path, /*resume=*/true);
+        paths = directory->paths();
+        for (const std::string& folder : {paths.logs(), paths.checkpoints()}) make_folder(folder);
+        require_same_model(paths);
+        write_setup(paths, *setup_);
+      },
+      meanwhile);
   Saved saved;
   on_ranks(
       fmt::format("saving the state of step {}", steps_),

@@ -126,8 +126,9 @@ class Arrays {
   static std::string others_in(const std::string& path) {
     for (const std::string& name : names_in(path)) {
       if (has_images(path + "/" + name)) {
-        return fmt::format("; its {} is a folder of images: `stagecraft-images {} --size N -o FOLDER` makes arrays of them",
-                           name, path);
+        return fmt::format(
+            "; its {} is a folder of images: `stagecraft-images {} --size N -o FOLDER` makes arrays of them",
+            name, path);
       }
       const std::string other = known_format(beginning_of(path + "/" + name));
       if (!other.empty()) return fmt::format("; its {} is {}", name, other);

@@ -217,7 +217,8 @@ void TokenFile::read_index() {
 
 std::string TokenFile::kind() const {
   const std::uint64_t bits = 8 * width_;
-  if (kind_ == Kind::megatron) return fmt::format("Megatron's, of {} bits, {}", bits, plural(documents_, "document"));
+  if (kind_ == Kind::megatron)
+    return fmt::format("Megatron's, of {} bits, {}", bits, plural(documents_, "document"));
   return fmt::format("{}of {} bits", kind_ == Kind::llm_c ? "llm.c's, " : "plain, ", bits);
 }
 

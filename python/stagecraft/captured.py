@@ -268,7 +268,8 @@ def _with_type(field: Any, tensor: torch.Tensor) -> Any:
 
 
 def own_loss(made: Any, module: torch.nn.Module, names: Iterable[str]) -> Loss:
-    """The loss that a module returns among its results. `names`: of the batch's fields. Throws InputError where there is none."""
+    """The loss that a module returns among its results. `names`: of the batch's fields. Throws InputError
+    where there is none."""
     if isinstance(made, Mapping) and "loss" in made:
         return _loss_entry
     if isinstance(made, (tuple, list)):
@@ -281,8 +282,7 @@ def own_loss(made: Any, module: torch.nn.Module, names: Iterable[str]) -> Loss:
     without = f" without labels in the batch, which has {', '.join(names)}" if labels else ""
     raise InputError(
         f"loss: {type(module).__name__} returns no loss of its own{without}: give loss=, a name"
-        " (cross_entropy, mse) or a"
-        " function of (output, batch)"
+        " (cross_entropy, mse) or a function of (output, batch)"
     )
 
 

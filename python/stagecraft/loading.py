@@ -83,8 +83,8 @@ def _kept(
     root = Path(os.path.abspath(checks.path("load", path)))
     if (root / "manifest.json").is_file() and root.parent.name == "checkpoints":
         raise InputError(
-            f"{root}: is a checkpoint: give its run directory, {root.parent.parent}, and step= for one that is"
-            " not the newest"
+            f"{root}: is a checkpoint: give its run directory, {root.parent.parent}, and step= for one"
+            " that is not the newest"
         )
     found = _read(root / "config.json")
     if found["model"].get("family") != "captured":

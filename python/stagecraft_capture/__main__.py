@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def parse(given: list[str] | None = None) -> argparse.Namespace:
-    parser = Parser("stagecraft-capture", __doc__ or "")
+    parser = Parser("stagecraft-capture", (__doc__ or "").partition(": ")[2])
     parser.add_argument(
         "source", nargs="?", metavar="FILE.py:NAME", help="a module, or a function that returns one"
     )
@@ -158,7 +158,7 @@ def parse(given: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--threads",
-        type=int,
+        type=positive_number,
         default=1,
         metavar="N",
         help="with --compile: threads per rank of the runs (default: 1)",
@@ -200,8 +200,8 @@ def parse(given: list[str] | None = None) -> argparse.Namespace:
         parser.error("--compile is for models that run; --no-weights makes one to plan")
     if arguments.lengths and arguments.no_weights:
         parser.error("--lengths is for models that run; --no-weights makes one to plan")
-    if arguments.threads < 1 or (arguments.threads != 1 and not arguments.compile):
-        parser.error("--threads is for --compile, and at least 1")
+    if arguments.threads != 1 and not arguments.compile:
+        parser.error("--threads is for --compile")
     return arguments
 
 

@@ -50,7 +50,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--name", metavar="NAME", help="of the run (default: that of its directory)")
     parser.add_argument(
-        "--every", type=at_least_zero("seconds"), default=1.0, metavar="SECONDS", help="between two looks (default: 1)"
+        "--every",
+        type=at_least_zero("seconds"),
+        default=1.0,
+        metavar="SECONDS",
+        help="between two looks (default: 1)",
     )
     parser.add_argument(
         "--patience",

@@ -39,7 +39,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         metavar="T",
         help="how freely tokens are drawn; 0: always the likeliest (default: 0.8)",
     )
-    parser.add_argument("--seed", type=whole(0, 2**63 - 1), default=0, metavar="N", help="of the draws (default: 0)")
+    parser.add_argument(
+        "--seed", type=whole(0, 2**63 - 1), default=0, metavar="N", help="of the draws (default: 0)"
+    )
     parser.add_argument(
         "--tokenizer",
         metavar="FOLDER",

@@ -25,7 +25,7 @@ def lines_of(file: IO[Any], path: str, key: str) -> Iterator[tuple[str, int]]:
     for number, line in enumerate(file, 1):
         if not line.strip():
             continue
-        record = parse_json(line.rstrip("\r\n"), f"{path}, line {number}")
+        record = parse_json(line.rstrip("\r\n"), f"{path}, line {number}", one_line=True)
         if not isinstance(record, dict) or not isinstance(record.get(key), str):
             if isinstance(record, dict) and key in record:
                 raise TokenizeError(

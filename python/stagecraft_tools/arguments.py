@@ -76,6 +76,8 @@ def at_least_zero(unit: str = "") -> Callable[[str], float]:
             value = math.nan
         if math.isfinite(value) and value >= 0:
             return value
-        raise argparse.ArgumentTypeError(f"expected a number{' of ' if unit else ''}{unit}, 0 or more, found {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"expected a number{' of ' if unit else ''}{unit}, 0 or more, found {text!r}"
+        )
 
     return read

@@ -20,11 +20,11 @@ def read_json(path: str | Path) -> Any:
     return parse_json(text, str(path))
 
 
-def parse_json(text: str, name: str) -> Any:
-    """Of a whole text, or of a line of one, which `name` names."""
+def parse_json(text: str, name: str, one_line: bool = False) -> Any:
+    """Of a whole text, or of a line of one, which `name` names then."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise Refused(f"{name}: not valid JSON: {syntax_error(error)}") from None
+        raise Refused(f"{name}: not valid JSON: {syntax_error(error, one_line)}") from None
     except RecursionError:
         raise Refused(f"{name}: is nested too deep") from None

@@ -1,4 +1,4 @@
-"""Tools are the work of one process. Under a launcher each of several would do it, and write the same files."""
+"""Tools are the work of one process: of several each would do it, and write the same files."""
 
 from __future__ import annotations
 

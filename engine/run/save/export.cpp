@@ -50,8 +50,9 @@ ExportSource source_of(const ExportRequest& request) {
   if (checkpoint.empty()) {
     const std::string kind = kind_of_folder(from);
     const bool other = !is_folder(paths.checkpoints()) && kind != "a folder";
-    throw InputError({from, ""}, other ? fmt::format("is {}; a run directory or a checkpoint is needed here", kind)
-                                       : "has no complete checkpoint in checkpoints/");
+    throw InputError({from, ""},
+                     other ? fmt::format("is {}; a run directory or a checkpoint is needed here", kind)
+                           : "has no complete checkpoint in checkpoints/");
   }
   if (request.step) {
     const std::string wanted = checkpoint_path(paths.checkpoints(), *request.step);
