@@ -42,12 +42,21 @@ constexpr Source kSources[] = {
     {Source::Kind::torch, "WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE", "LOCAL_RANK"},
 };
 
+Environment or_this_process(const Environment& given) {
+  return given ? given : [](const char* name) -> const char* { return std::getenv(name); };
+}
+
 }  // namespace
 
+bool asked_by_a_program(const Environment& given) {
+  const char* const value = or_this_process(given)("STAGECRAFT_ALONE");
+  return value != nullptr && *value != '\0';
+}
+
 LaunchInfo detect_launch(const Environment& given) {
-  const Environment environment =
-      given ? given : [](const char* name) -> const char* { return std::getenv(name); };
+  const Environment environment = or_this_process(given);
   LaunchInfo launch;
+  if (asked_by_a_program(environment)) return launch;
   for (const Source& source : kSources) {
     const int world = number(environment, source.size, 0);
     // A batch script of Slurm has SLURM_NTASKS before anything was launched; srun adds the task's number. And

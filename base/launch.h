@@ -26,9 +26,13 @@ struct LaunchInfo {
 
 using Environment = std::function<const char*(const char*)>;
 
+/// Whether STAGECRAFT_ALONE is set: one of Stagecraft's own packages started this process and waits for its answer. Then
+/// what a launcher left in the environment is about the process that asked.
+[[nodiscard]] bool asked_by_a_program(const Environment& environment = {});
+
 /// Reads OMPI_COMM_WORLD_SIZE (Open MPI), PMI_SIZE (MPICH, Slurm's pmi2), SLURM_NTASKS with SLURM_PROCID (srun), and
 /// WORLD_SIZE with RANK (torchrun). The largest world wins: they can only disagree where one launcher started
-/// another. Throws InputError for a variable that is no number.
+/// another. One process where a program asked. Throws InputError for a variable that is no number.
 [[nodiscard]] LaunchInfo detect_launch(const Environment& environment = {});
 
 /// Throws InputError where this is one of several processes, for work that one does. `what` begins the sentence: "`plan`".

@@ -18,6 +18,8 @@ constexpr std::array kOtherNames{
     OtherNames{"cuda", " gpu gpus nvidia cuda0 "},
     OtherNames{"cpu", " host "},
     OtherNames{"float32", " fp32 f32 single "},
+    OtherNames{"float16", " fp16 f16 half "},
+    OtherNames{"bfloat16", " bf16 "},
     OtherNames{"float64", " fp64 f64 double "},
     OtherNames{"fill_drain", " gpipe afab allforwardallbackward schedulegpipe "},
     OtherNames{"1f1b", " onefoneb pipedreamflush dapple schedule1f1b 1f1bnoninterleaved "},

@@ -3,6 +3,7 @@
 #include "base/bounded.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/launch.h"
 #include "base/printable.h"
 
 #include <chrono>
@@ -24,7 +25,7 @@ std::string torchrun_error_text(const Failure& failure, std::int64_t now) {
 void leave_torchrun_error(const Failure& failure) noexcept try {
   constexpr Seconds kPatience{2};
   const char* const path = std::getenv("TORCHELASTIC_ERROR_FILE");
-  if (path == nullptr || *path == '\0') return;
+  if (path == nullptr || *path == '\0' || asked_by_a_program()) return;  // who asked tells it
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const std::string text =
       torchrun_error_text(failure, std::chrono::duration_cast<std::chrono::seconds>(now).count());

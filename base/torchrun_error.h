@@ -15,7 +15,7 @@ namespace stagecraft {
 /// is the root cause.
 [[nodiscard]] std::string torchrun_error_text(const Failure& failure, std::int64_t now);
 
-/// Writes that file. Does nothing without the variable, and where the file is there already: what was told first stays.
+/// Writes that file. Does nothing without the variable, in a process that a program asked (launch.h), and where the file is there already: what was told first stays.
 /// An empty message says that another rank tells the reason. Takes two seconds at most; for a process on its way out.
 void leave_torchrun_error(const Failure& failure) noexcept;
 

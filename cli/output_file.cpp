@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -74,7 +76,22 @@ void refuse_other_kind(const std::string& path, const std::string& kind) {
                                            its.empty() ? "something else" : "a " + its, kind));
 }
 
+/// A name that promises what no command writes would keep a picture that no program opens.
+void refuse_ending(const std::string& path, const std::string& kind) {
+  constexpr std::array kForeign{".png", ".jpg",  ".jpeg", ".gif", ".webp",
+                                ".bmp", ".tiff", ".pdf",  ".eps", ".ps"};
+  const fs::path name(path);
+  std::string ending = name.extension().string();
+  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (std::ranges::find(kForeign, ending) == kForeign.end()) return;
+  const std::string ours = kind == "picture" ? ".svg" : kind == "web page" ? ".html" : ".json";
+  throw InputError({path, ""},
+                   fmt::format("a name in {} is for another format than is written: expected one such as {}",
+                               ending, fs::path(name).replace_extension(ours).string()));
+}
+
 void refuse_what_is_there(const std::string& path, const std::string& kind, const std::string& input) {
+  refuse_ending(path, kind);
   refuse_record(path);
   if (!input.empty()) refuse_input(path, input);
   refuse_other_kind(path, kind);

@@ -129,13 +129,11 @@ std::string profile_text(const Profile& profile) {
     out += fmt::format("\nmicro-batches of {} sample{}\n{}", measurement.micro_batch,
                        measurement.micro_batch == 1 ? "" : "s", measurement_table(measurement));
   }
-  out += profile.estimated_from ? "\nF forward, I gradient of the input, W gradient of the weights. "
-                                : "\nF forward, I gradient of the input, W gradient of the weights: medians, "
-                                  "with the interquartile "
-                                  "range\nof the repeats. ";
+  out += "\nF forward, I gradient of the input, W gradient of the weights";
+  out += profile.estimated_from ? ". " : ": medians, with the interquartile range of the repeats. ";
   out +=
-      "kept: from forward to backward, without the layer's input and output. transient: the\n"
-      "worst moment of forward or backward, above what stays.\n";
+      "kept: from forward to backward, without the layer's input and output. transient: the worst moment of "
+      "forward or backward, above what stays.\n";
   out += left_out_text(profile.measurements.front());
   if (profile.link) out += link_text(*profile.link);
   return out;

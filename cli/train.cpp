@@ -99,7 +99,10 @@ void show(const TrainResult& result, const TrainOptions& options, Output& output
   } else if (options.json) {
     print_json(json::write(result.outcome.summary));
   } else if (result.over) {
-    output.print(fmt::format("{} had made all its steps: nothing was left to do.\n", result.run_dir));
+    output.print(
+        fmt::format("{} had made all its steps: nothing was left to do. A larger train_steps or epochs goes "
+                    "on from there.\n",
+                    result.run_dir));
   } else if (!result.trained) {
     output.print("All programs are proved; this was a dry run.\n");
   } else if (stopped.empty()) {

@@ -50,7 +50,7 @@ void require_run(const std::string& run_dir, Look look) {
   const RunPaths paths{run_dir};
   for (const std::string& its : {paths.lock(), paths.config(), paths.plan(), paths.metrics(), paths.summary(),
                                  paths.exit_record(), paths.logs(), paths.live(), paths.checkpoints()}) {
-    if (is_there(its)) return;
+    if (is_there(its) && !is_there(RunPaths{its}.plan())) return;  // a run may be called "live"
   }
   if (std::filesystem::is_empty(run_dir)) return;
   std::vector<std::string> inside;

@@ -484,14 +484,19 @@ std::string Session::save(const std::string& path, const Meanwhile& meanwhile,
   require_whole();
   std::unique_ptr<RunDirectory> directory;
   RunPaths paths;
-  if (is_first()) {
-    std::string& last = starts_[plain_folder(path)];
-    directory = std::make_unique<RunDirectory>(path, /*resume=*/true, last);
-    paths = directory->paths();
-    last = paths.session;
-    for (const std::string& folder : {paths.logs(), paths.checkpoints()}) make_folder(folder);
-    write_setup(paths, *setup_);
-  }
+  all_or_none(
+      "opening a run directory",
+      [&] {
+        if (!is_first()) return;
+        std::string& last = starts_[plain_folder(path)];
+        directory = std::make_unique<RunDirectory>(path, /*resume=*/true, last);
+        paths = directory->paths();
+        last = paths.session;
+        for (const std::string& folder : {paths.logs(), paths.checkpoints()}) make_folder(folder);
+        require_same_model(paths);
+        write_setup(paths, *setup_);
+      },
+      meanwhile);
   Saved saved;
   on_ranks(
       fmt::format("saving the state of step {}", steps_),
@@ -521,9 +526,41 @@ std::string Session::save(const std::string& path, const Meanwhile& meanwhile,
   if (saved.failure) throw InputError(saved.failure->what);
   if (directory) {
     check_session(paths);
+    // Of an earlier pipeline that went further: whoever loads the directory means what was saved last.
+    set_aside_later_checkpoints(paths.checkpoints(), steps_);
     beside();
   }
   return saved.folder;
+}
+
+void Session::all_or_none(const std::string& doing, const std::function<void()>& work,
+                          const Meanwhile& meanwhile) {
+  if (!process_) return work();
+  std::exception_ptr refused;  // by all processes alike, so that none of them has failed
+  on_ranks(
+      doing,
+      [&](std::size_t place) {
+        Transport& transport = *ranks_[place]->transport;
+        const InPhase saving(transport.waits(), Phase::save);
+        try {
+          together(transport, work);
+        } catch (const PeerError&) {
+          throw;
+        } catch (...) {
+          refused = std::current_exception();
+        }
+      },
+      meanwhile);
+  if (refused) std::rethrow_exception(refused);
+}
+
+void Session::require_same_model(const RunPaths& paths) const {
+  const std::string newest = newest_checkpoint(paths.checkpoints());
+  if (newest.empty() || setup_->start().checkpoint.starts_with(paths.checkpoints() + "/")) return;
+  if (read_manifest(newest).model == setup_->inputs().model.fingerprint) return;
+  throw InputError({paths.root, ""},
+                   "holds the checkpoints of another model, and one directory is one run's: nothing was "
+                   "changed; save into another");
 }
 
 std::vector<std::string> Session::gather(const std::string& mine, const Meanwhile& meanwhile) {

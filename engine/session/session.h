@@ -5,6 +5,7 @@
 // same plan, proof, workers and checkpoints, so the same bits.
 
 #include "engine/core/worker.h"
+#include "engine/records/metrics/run_paths.h"
 #include "engine/run/resolve/plan_request.h"
 #include "engine/run/resolve/setup.h"
 #include "engine/session/rank_crew.h"
@@ -97,9 +98,10 @@ class Session {
   [[nodiscard]] std::vector<std::string> state_names() const;
 
   /// Writes a checkpoint of the present step into the run directory `path`, as `train` does. Collective. Returns its
-  /// folder. `beside`: on the first process, while it holds the directory, writes what else belongs there. Throws
-  /// InputError where it cannot be written, and TakenOverError where another process has saved there since this session
-  /// did, or was loaded from there: what was there stays, and the session goes on.
+  /// folder. Checkpoints of later steps get another name. `beside`: on the first process, while it holds the directory,
+  /// writes what else belongs there. Throws InputError where it cannot be written or the directory is another model's,
+  /// and TakenOverError where another process has saved there since this session did, or was loaded from there: what was
+  /// there stays, and the session goes on.
   std::string save(const std::string& path, const Meanwhile& meanwhile,
                    const std::function<void()>& beside = [] {});
 
@@ -132,6 +134,10 @@ class Session {
   /// Of processes, before a step: all have a batch of the same sizes, or none makes the step. `mine`: the sizes, or
   /// `why` there is none. Throws the same InputError on all of them.
   void agree_on_batch(const std::string& mine, const std::string& why, const Meanwhile& meanwhile);
+  /// What each process does by itself before all go on: where one throws, all throw its error, and go on as before.
+  void all_or_none(const std::string& doing, const std::function<void()>& work, const Meanwhile& meanwhile);
+  /// Throws InputError where the directory has checkpoints of another model, and this session did not begin there.
+  void require_same_model(const RunPaths& paths) const;
   void on_ranks(const std::string& doing, const RankCrew::Task& task, const Meanwhile& meanwhile);
 
   SessionRanks given_;

@@ -18,6 +18,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <utility>
@@ -107,6 +108,14 @@ class Arrays {
     throw InputError(place, error.what());  // which names the file
   }
 
+  static bool has_images(const std::string& path) {
+    constexpr std::array<std::string_view, 4> kEndings{".jpg", ".jpeg", ".png", ".webp"};
+    if (!is_folder(path)) return false;
+    return std::ranges::any_of(names_in(path), [&](const std::string& name) {
+      return std::ranges::any_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); });
+    });
+  }
+
   static void refuse_other(const std::string& path, const InputPlace& place) {
     const std::string other = known_format(beginning_of(path));
     if (other.empty() || other.starts_with("a safetensors file")) return;
@@ -116,6 +125,11 @@ class Arrays {
   /// What a folder without arrays has in their place.
   static std::string others_in(const std::string& path) {
     for (const std::string& name : names_in(path)) {
+      if (has_images(path + "/" + name)) {
+        return fmt::format(
+            "; its {} is a folder of images: `stagecraft-images {} --size N -o FOLDER` makes arrays of them",
+            name, path);
+      }
       const std::string other = known_format(beginning_of(path + "/" + name));
       if (!other.empty()) return fmt::format("; its {} is {}", name, other);
     }

@@ -4,6 +4,7 @@
 #include "base/files.h"
 #include "base/fingerprint.h"
 #include "base/input_path.h"
+#include "base/text.h"
 #include "models/data/data_file.h"
 #include "models/data/known_format.h"
 #include "models/data/token_width.h"
@@ -216,7 +217,8 @@ void TokenFile::read_index() {
 
 std::string TokenFile::kind() const {
   const std::uint64_t bits = 8 * width_;
-  if (kind_ == Kind::megatron) return fmt::format("Megatron's, of {} bits, {} documents", bits, documents_);
+  if (kind_ == Kind::megatron)
+    return fmt::format("Megatron's, of {} bits, {}", bits, plural(documents_, "document"));
   return fmt::format("{}of {} bits", kind_ == Kind::llm_c ? "llm.c's, " : "plain, ", bits);
 }
 

@@ -76,7 +76,6 @@ void check_request(const RequestScope& scope, PlacementKind kind, int stages_per
                                             ? straight_layout(kind, stages_per_rank, 1).placement()
                                             : scope.schedule.place(1, stages_per_rank),
                                         {request.micro_batches}, {}));
-  if (request.stages) check_stage_count(scope, *request.stages, stages_per_rank);
   const auto agree = [&](int stages, const std::string& what) {
     if (request.stages && *request.stages != stages) {
       throw InputError(fmt::format("{} make {}, but {} asked for", what, plural(stages, "stage"),
@@ -100,6 +99,7 @@ void check_request(const RequestScope& scope, PlacementKind kind, int stages_per
     check_stage_count(scope, stages, stages_per_rank);
     check_widths(scope, stages_per_rank);
   }
+  if (request.stages) check_stage_count(scope, *request.stages, stages_per_rank);
 }
 
 std::vector<int> stage_counts(const RequestScope& scope, int stages_per_rank) {

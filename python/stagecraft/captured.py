@@ -9,11 +9,12 @@ import fcntl
 import inspect
 import io
 import os
+import re
 import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,6 +115,7 @@ def _capture(module: torch.nn.Module, fields: Mapping[str, torch.Tensor], choice
     """Returns what a person may like to read."""
     from stagecraft_capture.errors import CaptureError as Refused
     from stagecraft_capture.errors import require_known_torch
+    from stagecraft_capture.users_code import DRAWN
     from stagecraft_tools.refusal import Refused as ToolRefused
 
     try:
@@ -121,7 +123,22 @@ def _capture(module: torch.nn.Module, fields: Mapping[str, torch.Tensor], choice
         with _as_before(module), phase(f"capturing the module, a {type(module).__name__}"):
             return _captured(module, fields, choices, path)
     except (Refused, ToolRefused) as error:
-        raise CaptureError(str(error)) from error
+        raise CaptureError(_as_arguments(str(error).replace(DRAWN, _most_of(fields)))) from error
+
+
+def _as_arguments(said: str) -> str:
+    """What the capture says of its options, of those of `pipeline()`."""
+    return re.sub(r"--(layers|lengths)\b", r"\1", said.replace(" (see stagecraft-capture --help)", ""))
+
+
+def _most_of(fields: Mapping[str, torch.Tensor]) -> str:
+    """Of whole numbers, for a lookup that found nothing: here they are the batch's own."""
+    most = [
+        f"{int(tensor.max())} in {name}"
+        for name, tensor in fields.items()
+        if tensor.numel() and not tensor.is_floating_point()
+    ]
+    return f"; the batch has numbers up to {', '.join(most)}" if most else ""
 
 
 @contextlib.contextmanager
@@ -212,7 +229,7 @@ def _with_loss(
             f'loss: "{loss}" is not one of {", ".join(USUAL)}; give a function of (output, batch)'
         )
     if loss is None:
-        loss = own_loss(made, module)
+        loss = own_loss(made, module, two)
     function = None if isinstance(loss, str) else loss
     results = results_for(made, module, function, dict(two))
     example = results.one(made)
@@ -250,8 +267,9 @@ def _with_type(field: Any, tensor: torch.Tensor) -> Any:
     return dataclasses.replace(field, shape=list(tensor.shape[1:]), dtype=tensor.dtype)
 
 
-def own_loss(made: Any, module: torch.nn.Module) -> Loss:
-    """The loss that a module returns among its results. Throws InputError where there is none."""
+def own_loss(made: Any, module: torch.nn.Module, names: Iterable[str]) -> Loss:
+    """The loss that a module returns among its results. `names`: of the batch's fields. Throws InputError
+    where there is none."""
     if isinstance(made, Mapping) and "loss" in made:
         return _loss_entry
     if isinstance(made, (tuple, list)):
@@ -261,10 +279,10 @@ def own_loss(made: Any, module: torch.nn.Module) -> Loss:
     if hasattr(made, "loss") and made.loss is not None:
         return _loss_attribute
     labels = "labels" in inspect.signature(module.forward).parameters
+    without = f" without labels in the batch, which has {', '.join(names)}" if labels else ""
     raise InputError(
-        f"loss: {type(module).__name__} returns no loss of its own"
-        f"{' without labels in the batch' if labels else ''}: give loss=, a name (cross_entropy, mse) or a"
-        " function of (output, batch)"
+        f"loss: {type(module).__name__} returns no loss of its own{without}: give loss=, a name"
+        " (cross_entropy, mse) or a function of (output, batch)"
     )
 
 

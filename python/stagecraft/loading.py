@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from stagecraft_planner.nearest import keywords_checked
 
 from . import checks
 from .captured import ModelFolder
 from .errors import InputError
 from .fields import TARGETS, Reader
 from .launch import ranks_of_this_start
-from .pipeline import Pipeline
+from .pipeline import Pipeline, plan_file
 from .prepared import rates_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 TYPES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16"}
 
 
+@keywords_checked
 def load(
     path: str | os.PathLike[str],
     *,
@@ -49,9 +51,8 @@ def load(
     ranks = ranks_of_this_start()
     with ranks.closed_by_an_error():
         run = ranks.together(lambda: _kept(path, step, learning_rate, checks.keys_of_a_config(config)))
-        with tempfile.TemporaryDirectory(prefix="stagecraft-plan-") as place:
-            run.config.setdefault("pipeline", {})["plan"] = f"{place}/plan.json"
-            Path(place, "plan.json").write_text(json.dumps(run.plan), encoding="utf-8")
+        with plan_file(json.dumps(run.plan), os.path.join(path, "plan.json")) as place:
+            run.config.setdefault("pipeline", {})["plan"] = place
             made = Pipeline(
                 run.config, run.reader, {}, run.folder, ranks, checkpoint=run.checkpoint, rates=run.rates
             )
@@ -80,6 +81,11 @@ def _kept(
     path: str | os.PathLike[str], step: int | None, learning_rate: Rate | None, config: Mapping[str, Any]
 ) -> _Run:
     root = Path(os.path.abspath(checks.path("load", path)))
+    if (root / "manifest.json").is_file() and root.parent.name == "checkpoints":
+        raise InputError(
+            f"{root}: is a checkpoint: give its run directory, {root.parent.parent}, and step= for one"
+            " that is not the newest"
+        )
     found = _read(root / "config.json")
     if found["model"].get("family") != "captured":
         raise InputError(

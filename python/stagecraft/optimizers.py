@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from stagecraft_planner.nearest import keywords_checked
+
 from .errors import InputError
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class Optimizer:
         return dataclasses.replace(self, params={**self.params, "lr": lr})
 
 
+@keywords_checked
 def SGD(
     lr: float = 1e-3,
     momentum: float = 0,
@@ -46,6 +49,7 @@ def SGD(
     return Optimizer("SGD", _without_self(locals()))
 
 
+@keywords_checked
 def Adam(
     lr: float = 1e-3,
     betas: tuple[float, float] = (0.9, 0.999),
@@ -56,6 +60,7 @@ def Adam(
     return Optimizer("Adam", _without_self(locals()))
 
 
+@keywords_checked
 def AdamW(
     lr: float = 1e-3,
     betas: tuple[float, float] = (0.9, 0.999),
@@ -66,6 +71,7 @@ def AdamW(
     return Optimizer("AdamW", _without_self(locals()))
 
 
+@keywords_checked
 def NAdam(
     lr: float = 2e-3,
     betas: tuple[float, float] = (0.9, 0.999),
@@ -78,6 +84,7 @@ def NAdam(
     return Optimizer("NAdam", _without_self(locals()))
 
 
+@keywords_checked
 def Adafactor(
     lr: float = 1e-2,
     beta2_decay: float = -0.8,
@@ -90,6 +97,7 @@ def Adafactor(
     return Optimizer("Adafactor", {**settings, "eps": [eps[0] or 0.0, eps[1]]})
 
 
+@keywords_checked
 def Lion(lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0) -> Optimizer:
     """Lion (Chen et al., Symbolic Discovery of Optimization Algorithms, 2023): the sign of a momentum,
     which is all its state."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from stagecraft_planner import Plan
+from stagecraft_planner.nearest import keywords_checked
 
 from . import captured, checks
 from .errors import InputError, StagecraftError
@@ -319,6 +320,7 @@ class Pipeline:
         )
 
 
+@keywords_checked
 def pipeline(
     module: torch.nn.Module,
     batch: Batch,
@@ -331,7 +333,7 @@ def pipeline(
     widths: Sequence[int] | None = None,
     cuts: Sequence[int] | None = None,
     recompute: str | None = None,
-    precision: str = "float32",
+    precision: str | torch.dtype = "float32",
     plan: Plan | str | os.PathLike[str] | None = None,
     gradient_clipping: float = 0.0,
     learning_rate: Rate | Mapping[str, Any] | None = None,
@@ -425,10 +427,21 @@ def pipeline(
         prepared, rates = ranks.together(prepare)
         if not isinstance(plan, Plan):
             return _begun(prepared, rates, module, ranks)
-        with tempfile.TemporaryDirectory(prefix="stagecraft-plan-") as place:
-            plan.save(f"{place}/plan.json")
-            prepared.config["pipeline"]["plan"] = f"{place}/plan.json"
+        with plan_file(plan.to_json(), "plan") as prepared.config["pipeline"]["plan"]:
             return _begun(prepared, rates, module, ranks)
+
+
+@contextlib.contextmanager
+def plan_file(text: str, name: str) -> Iterator[str]:
+    """A path at which the plan lies meanwhile. Errors call it `name`."""
+    with tempfile.TemporaryDirectory(prefix="stagecraft-plan-") as place:
+        path = os.path.join(place, "plan.json")
+        Path(path).write_text(text, encoding="utf-8")
+        try:
+            yield path
+        except StagecraftError as error:
+            error.args = tuple(str(each).replace(path, name) for each in error.args)
+            raise
 
 
 def _without_nones(said: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stagecraft_planner.nearest import did_you_mean
+
 from . import captured, checks, optimizers
 from .errors import InputError
 from .fields import Reader, described, reader_of
@@ -40,7 +42,7 @@ def prepared_of(
     loss: captured.Loss | str | None,
     optimizer: Any,
     micro_batches: int | None,
-    precision: str,
+    precision: str | torch.dtype,
     layers: str,
     lengths: Sequence[int],
     cache: bool,
@@ -48,8 +50,7 @@ def prepared_of(
     check_module(module)
     inner = inside(module)
     check_loss(loss)
-    if precision not in PRECISIONS:
-        raise InputError(f"precision: expected {', '.join(PRECISIONS)}, found {precision!r}")
+    computed_in = precision_of(precision)
     reader = reader_of(batch, inner)
     fields = on_cpu(reader.fields(batch), module)
     fields = {name: fields[name] for name in reader.names}
@@ -58,7 +59,7 @@ def prepared_of(
         raise InputError("the batch has no samples")
     micro_batch = micro_batch_size(samples, micro_batches)
     chosen = optimizer_of(optimizer, inner)
-    choices = captured.Choices(loss, layers, precision, tuple(lengths), cache)
+    choices = captured.Choices(loss, layers, computed_in, tuple(lengths), cache)
     folder = captured.folder_of(inner, fields, choices)
     config: dict[str, Any] = {
         "model": {"family": "captured", "path": folder.path},
@@ -72,9 +73,19 @@ def prepared_of(
         "optimizer": optimizers.config_of(chosen, holders(folder.path)),
         "train_batch_size": samples,
         "train_micro_batch_size_per_gpu": micro_batch,
-        **captured.in_a_config(inner, precision),
+        **captured.in_a_config(inner, computed_in),
     }
     return Prepared(config, reader, fields, folder)
+
+
+def precision_of(given: Any) -> str:
+    """By the name, or as torch.bfloat16."""
+    name = str(given).removeprefix("torch.")
+    if name in PRECISIONS:
+        return name
+    short = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32"}.get(name.lower())
+    meant = f"; did you mean {short!r}?" if short else did_you_mean(name, PRECISIONS)
+    raise InputError(f"precision: expected {', '.join(PRECISIONS)}, found {given!r}{meant}")
 
 
 def on_cpu(fields: dict[str, torch.Tensor], module: torch.nn.Module) -> dict[str, torch.Tensor]:

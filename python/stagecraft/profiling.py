@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stagecraft_planner import Profile
+from stagecraft_planner.nearest import keywords_checked
 
 from . import captured, checks
 from .optimizers import Optimizer
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .pipeline import Batch
 
 
+@keywords_checked
 def profile(
     module: torch.nn.Module,
     batch: Batch,
@@ -26,7 +28,7 @@ def profile(
     loss: captured.Loss | str | None = None,
     optimizer: Optimizer | torch.optim.Optimizer | str = "AdamW",
     micro_batches: int | None = None,
-    precision: str = "float32",
+    precision: str | torch.dtype = "float32",
     layers: str = "auto",
     lengths: Sequence[int] = (),
     cache: bool = True,

@@ -70,7 +70,11 @@ class _Begun(Step):
         return _as_read(self) == (_as_read(other) if isinstance(other, Step) else other)
 
     def __repr__(self) -> str:
-        return repr(_as_read(self)) if self.is_over else "<a stagecraft.Step that is under way>"
+        return (
+            repr(_as_read(self))
+            if self.is_over
+            else ("<a stagecraft.Step that is under way: .loss and its other fields wait for it>")
+        )
 
 
 def begun(under_way: StepUnderWay) -> Step:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from stagecraft_tools.arguments import Parser
 from stagecraft_tools.console import Progress, add_traceback
 from stagecraft_tools.output import OutputFolder
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def parse(given: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="stagecraft-capture", description=__doc__, allow_abbrev=False)
+    parser = Parser("stagecraft-capture", (__doc__ or "").partition(": ")[2])
     parser.add_argument(
         "source", nargs="?", metavar="FILE.py:NAME", help="a module, or a function that returns one"
     )
@@ -157,7 +158,7 @@ def parse(given: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--threads",
-        type=int,
+        type=positive_number,
         default=1,
         metavar="N",
         help="with --compile: threads per rank of the runs (default: 1)",
@@ -183,14 +184,24 @@ def parse(given: list[str] | None = None) -> argparse.Namespace:
         parser.error("give either FILE.py:NAME or --hf CONFIG_OR_FOLDER")
     if arguments.architecture and not arguments.hf:
         parser.error("--architecture is for --hf")
+    for name, asked in (
+        ("--fields", arguments.fields is not None),
+        ("--target-sequence", arguments.target_sequence),
+        ("--untie", arguments.untie),
+    ):
+        if asked and not arguments.hf:
+            more = ": --field adds one that a module's forward reads" if name == "--fields" else ""
+            parser.error(f"{name} is for --hf{more}")
+    if arguments.source and arguments.input and (arguments.sequence or arguments.vocabulary):
+        parser.error("give either --input, for numbers, or --sequence and --vocabulary, for tokens")
     if arguments.full and arguments.dtype == "float32":
         parser.error("--full is for --dtype bfloat16 or float16")
     if arguments.compile and arguments.no_weights:
         parser.error("--compile is for models that run; --no-weights makes one to plan")
     if arguments.lengths and arguments.no_weights:
         parser.error("--lengths is for models that run; --no-weights makes one to plan")
-    if arguments.threads < 1 or (arguments.threads != 1 and not arguments.compile):
-        parser.error("--threads is for --compile, and at least 1")
+    if arguments.threads != 1 and not arguments.compile:
+        parser.error("--threads is for --compile")
     return arguments
 
 

@@ -25,6 +25,11 @@ TOOLS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PYTHON = os.path.dirname(os.__file__) + os.sep
 
 
+def is_pythons(file: str) -> bool:
+    """Of Python itself, and none of the packages that may lie below it."""
+    return file.startswith(PYTHON) and not file.startswith(f"{PYTHON}site-packages{os.sep}")
+
+
 class CaptureError(Refused):
     """A model, or a part of it, that cannot be captured: what, where and what to do."""
 

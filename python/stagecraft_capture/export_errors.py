@@ -14,7 +14,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from .batch import SAMPLES
-from .errors import OURS, TORCH, CaptureError, place_of, place_of_function
+from .errors import OURS, TOOLS, TORCH, CaptureError, is_pythons, place_of, place_of_function
 from .nodes import is_element
 from .torch_private import FakeTensor
 
@@ -55,9 +55,7 @@ def place_of_error(error: BaseException, module: torch.nn.Module) -> str:
         file, this = frame.f_code.co_filename, frame.f_locals.get("self")
         if id(this) in paths:
             path = paths[id(this)]
-        if os.path.isfile(file) and not file.startswith(
-            (TORCH, OURS, os.path.dirname(os.__file__) + os.sep + "contextlib")
-        ):
+        if os.path.isfile(file) and not file.startswith((TORCH, OURS, TOOLS)) and not is_pythons(file):
             text = linecache.getline(file, line).strip()
             found = (
                 f'{f"module {path!r}" if path else "the model itself"}, File "{file}", line {line}, in'

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import difflib
 import inspect
-import json
 import os
 import re
 import sys
@@ -14,6 +13,9 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from stagecraft_tools.json_files import read_json
+from stagecraft_tools.refusal import Refused
 
 from .batch import Batch, Field, parse_field, sizes_in
 from .errors import CaptureError, missing
@@ -72,11 +74,11 @@ def read_config(path: str) -> Json:
     """A config.json, or that of a folder, as a dictionary."""
     file = config_file(path)
     try:
-        with open(file, encoding="utf-8") as text:
-            about = json.load(text)
-    except (OSError, ValueError) as error:
+        about = read_json(file)
+    except (OSError, Refused) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error).removeprefix(f"{file}: ")
         raise CaptureError(
-            f"{file}: cannot be read as a config of transformers: {error}{download(path)}"
+            f"{file}: cannot be read as a config of transformers: {why}{download(path)}"
         ) from error
     if not isinstance(about, dict) or "model_type" not in about:
         raise CaptureError(f'{file}: has no "model_type", which a config of transformers has: give such a file, or FILE.py:NAME')
@@ -218,6 +220,11 @@ def load_with_batch(arguments: argparse.Namespace, about: Json | None = None) ->
     target = (arguments.target_sequence or arguments.sequence) if second else arguments.sequence
     if arguments.target_sequence and not second:
         raise CaptureError("--target-sequence is for models that read two texts; this one reads one: leave it out")
+    if arguments.vocabulary and arguments.vocabulary != getattr(config, "vocab_size", None):
+        raise CaptureError(
+            f"--vocabulary {arguments.vocabulary}: the config says what this model reads: leave it out, or"
+            " change vocab_size there"
+        )
     known = ("labels",) if images else ("labels", *FIELDS)
     unknown = [name for name in names if name not in known]
     if unknown:

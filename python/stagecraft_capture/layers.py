@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from stagecraft_planner.nearest import did_you_mean
+
 from .errors import CaptureError
 from .nodes import name_of
 
@@ -41,6 +43,11 @@ def checked(text: str, module: torch.nn.Module) -> str:
     prefix = getattr(module, "PREFIX", "")
     for pattern in text.split(","):
         if not any(fits(path, pattern, prefix) for path in paths):
+            meant = did_you_mean(pattern.partition(":")[0], ("auto", "narrow"))
+            if meant or ":" in pattern:
+                raise CaptureError(
+                    f"--layers {pattern}: is neither auto, narrow:N nor a module's path{meant}"
+                )
             near = difflib.get_close_matches(
                 pattern.replace("*", "0"), [path.removeprefix(prefix) for path in paths], 3, 0.3
             )

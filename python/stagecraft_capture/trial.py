@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from stagecraft_planner.binary import alone
 from stagecraft_tools.engine_program import engine
 
 from .errors import CaptureError
@@ -88,6 +89,7 @@ def try_in_engine(
                 text=True,
                 check=False,
                 timeout=LONGEST,
+                env=alone(),
                 stdin=subprocess.DEVNULL,
             )
         except OSError as error:

@@ -15,12 +15,10 @@ from .errors import CaptureError, place_in
 from .export_errors import place_of_error, with_place
 from .reach import Snapshot
 
+DRAWN = "; integers are drawn below a bound: give --field NAME=i64[SIZES]<N, or --vocabulary"
 # Of what PyTorch says, where it does not say what to do.
 REMEDIES = (
-    (
-        r"out of bounds|out of range in self",
-        "; integers are drawn below a bound: give --field NAME=i64[SIZES]<N, or --vocabulary",
-    ),
+    (r"out of bounds|out of range in self", DRAWN),
     (r"no NVIDIA driver|not compiled with CUDA", "; leave .cuda() out: runs bring layers to their devices"),
     (r"same dtype|expected scalar type", "; convert with .to(other.dtype)"),
 )
@@ -206,7 +204,8 @@ def refuse_result(made: Any, module: torch.nn.Module) -> None:
     if not made.requires_grad:
         raise CaptureError(
             f"no weight of {type(module).__name__} has a gradient: its output comes from torch.no_grad,"
-            " inference_mode or .detach(): leave that out where the model trains"
+            " inference_mode or .detach(), or by a way that reads no weight, as an early return does: leave"
+            " that out where the model trains"
         )
 
 

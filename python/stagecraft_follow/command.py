@@ -3,10 +3,10 @@ afterwards."""
 
 import argparse
 import importlib
-import math
 import os
 import sys
 
+from stagecraft_tools.arguments import Parser, at_least_zero
 from stagecraft_tools.console import Stopped, add_traceback, first_line, run
 from stagecraft_tools.refusal import Refused
 
@@ -26,15 +26,8 @@ TARGETS = {
 }
 
 
-def seconds(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value) or value < 0:
-        raise ValueError(text)
-    return value
-
-
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(TOOL, description=" ".join(__doc__.partition(": ")[2].split()))
+    parser = Parser(TOOL, __doc__.partition(": ")[2])
     parser.add_argument(
         "run_dir", metavar="RUN_DIR", help="of a run that goes, is over, or is about to begin"
     )
@@ -57,11 +50,15 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--name", metavar="NAME", help="of the run (default: that of its directory)")
     parser.add_argument(
-        "--every", type=seconds, default=1.0, metavar="SECONDS", help="between two looks (default: 1)"
+        "--every",
+        type=at_least_zero("seconds"),
+        default=1.0,
+        metavar="SECONDS",
+        help="between two looks (default: 1)",
     )
     parser.add_argument(
         "--patience",
-        type=seconds,
+        type=at_least_zero("seconds"),
         default=60.0,
         metavar="SECONDS",
         help="that a run which was stopped or killed has to begin again (default: 60)",

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any
 
-from stagecraft_planner.binary import planner
+from stagecraft_planner.binary import alone, planner
 from stagecraft_planner.errors import StagecraftError
 from stagecraft_tools.refusal import Refused
 
@@ -36,7 +36,12 @@ def command() -> str:
 
 def answer(*arguments: str) -> str:
     done = subprocess.run(
-        [command(), "report", *arguments], capture_output=True, text=True, errors="replace", check=False
+        [command(), "report", *arguments],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        env=alone(),
     )
     if done.returncode:
         raise NoReport(" ".join(done.stderr.removeprefix("stagecraft: ").split()))

@@ -53,6 +53,10 @@ class RunDirectory:
         """Whether a run has made the folder its own. Nothing may be written there before."""
         return any(os.path.exists(self.file(name)) for name in (".lock", "metrics.jsonl", "summary.json"))
 
+    def is_record(self, name: str) -> bool:
+        """Whether a run writes what is called so. In a folder of runs one may be called "live", too."""
+        return name in RECORDS and not os.path.exists(self.file(f"{name}/plan.json"))
+
     def foreign(self) -> str:
         """Why this can be no run's directory; "" where it is one, or may become one."""
         if not os.path.exists(self.path):
@@ -63,7 +67,7 @@ class RunDirectory:
             inside = sorted(os.listdir(self.path))
         except OSError as error:
             return f"cannot be read: {error.strerror}"
-        if self.is_there() or any(name in RECORDS for name in inside) or not set(inside) - FOLLOWED:
+        if self.is_there() or any(self.is_record(name) for name in inside) or not set(inside) - FOLLOWED:
             return ""
         runs = [name for name in inside if os.path.exists(self.file(f"{name}/plan.json"))][:3]
         such = ", ".join(self.file(name) for name in runs) or "as a config's run_dir names it"

@@ -4,14 +4,15 @@ and transformers: plainly slow, and what Hugging Face's own code computes."""
 import argparse
 import contextlib
 import json
-import math
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from stagecraft_tools.arguments import Parser, at_least_zero, whole
 from stagecraft_tools.console import add_traceback, run
+from stagecraft_tools.json_files import read_json
 from stagecraft_tools.refusal import Refused
 
 from .exporting import export
@@ -20,39 +21,27 @@ from .words import Words, words_of
 TOOL = "stagecraft-generate"
 
 
-def temperature(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value) or value < 0:
-        raise ValueError(text)
-    return value
-
-
-def count(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 1_000_000:
-        raise ValueError(text)
-    return value
-
-
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(TOOL, description=" ".join(__doc__.partition(": ")[2].split()))
+    parser = Parser(TOOL, __doc__.partition(": ")[2])
     parser.add_argument("run", metavar="RUN", help="a run's directory, one of its checkpoints, or an export")
     parser.add_argument("--prompt", required=True, metavar="TEXT", help="what it goes on with; - reads it")
     parser.add_argument(
         "--max-new-tokens",
-        type=count,
+        type=whole(1, 1_000_000),
         default=100,
         metavar="N",
         help="most that are written, within the model's longest text (default: 100)",
     )
     parser.add_argument(
         "--temperature",
-        type=temperature,
+        type=at_least_zero(),
         default=0.8,
         metavar="T",
         help="how freely tokens are drawn; 0: always the likeliest (default: 0.8)",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the draws (default: 0)")
+    parser.add_argument(
+        "--seed", type=whole(0, 2**63 - 1), default=0, metavar="N", help="of the draws (default: 0)"
+    )
     parser.add_argument(
         "--tokenizer",
         metavar="FOLDER",
@@ -69,7 +58,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 @contextlib.contextmanager
 def as_exported(run: Path, model: str | None) -> Iterator[Path]:
     """A folder that transformers loads: `run` itself, or its export, which goes again."""
-    if (run / "config.json").is_file() and "model_type" in read_json(run / "config.json"):
+    if (run / "config.json").is_file() and "model_type" in object_in(run / "config.json"):
         yield run
         return
     with tempfile.TemporaryDirectory(prefix="stagecraft-generate-") as folder:
@@ -78,16 +67,13 @@ def as_exported(run: Path, model: str | None) -> Iterator[Path]:
         yield made
 
 
-def read_json(path: Path) -> dict[str, object]:
-    try:
-        value = json.loads(path.read_text())
-    except ValueError as error:
-        raise Refused(f"{path}: not valid JSON: {error}") from error
+def object_in(path: Path) -> dict[str, object]:
+    value = read_json(path)
     return value if isinstance(value, dict) else {}
 
 
 def require_causal(folder: Path, run: Path) -> None:
-    config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    config = object_in(folder / "config.json") if (folder / "config.json").is_file() else {}
     architectures = config.get("architectures") or []
     if not isinstance(architectures, list) or not any(
         "CausalLM" in str(a) or "LMHead" in str(a) for a in architectures

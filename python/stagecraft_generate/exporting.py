@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from stagecraft_planner.binary import alone
 from stagecraft_tools.engine_program import engine
 from stagecraft_tools.refusal import Refused
 
@@ -17,7 +18,7 @@ def export(run: Path, folder: Path, model: str | None) -> None:
     command += ["export", str(run), "-o", str(folder)]
     command += ["--model", model] if model else []
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=alone())
     except OSError as error:
         raise Refused(f"{command[0]}: {error.strerror}: set STAGECRAFT to the program stagecraft") from error
     if done.returncode != 0:

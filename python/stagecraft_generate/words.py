@@ -1,10 +1,10 @@
 """Text as tokens and back: by the tokenizer beside the model, or as bytes where the run was trained on a
 text's bytes."""
 
-import json
 from pathlib import Path
 from typing import Protocol
 
+from stagecraft_tools.json_files import read_json
 from stagecraft_tools.refusal import Refused
 
 
@@ -74,6 +74,6 @@ def reads_bytes(run: Path) -> bool:
     for folder in (run, *list(run.resolve().parents)[:2]):
         path = folder / "config.json"
         if path.is_file():
-            data = json.loads(path.read_text()).get("data", {})
+            data = read_json(path).get("data", {})
             return bool(data.get("type") == "text" and data.get("tokens", "bytes") == "bytes")
     return False

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from stagecraft_tools.arguments import Parser, whole
 from stagecraft_tools.console import Progress, add_traceback, first_line, run
 from stagecraft_tools.output import OutputFolder
 from stagecraft_tools.refusal import Refused
@@ -25,13 +26,14 @@ class ImagesError(Refused):
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("stagecraft-images", description=__doc__.partition(": ")[2])
+    parser = Parser("stagecraft-images", __doc__.partition(": ")[2])
     parser.add_argument(
         "folder", metavar="FOLDER", help="a folder for each class, with its images in it and below"
     )
     parser.add_argument(
         "--size",
-        type=int,
+        type=whole(1, LARGEST_SIZE),
+        metavar="PIXELS",
         required=True,
         help=(
             "height and width: the shorter side becomes as long, and what is too much of the other is cut off"
@@ -160,8 +162,6 @@ def write(
     but one image."""
     import numpy
 
-    if not 1 <= options.size <= LARGEST_SIZE:
-        raise ImagesError(f"--size {options.size}: expected 1 to {LARGEST_SIZE} pixels per side")
     found, classes = classes_of(options)
     rows, others = images_of(options, found)
     channels = 1 if options.gray else 3

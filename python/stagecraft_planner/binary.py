@@ -18,6 +18,7 @@ from .document import read_text, write_text
 from .errors import InternalError, Note, error_of
 
 VARIABLE = "STAGECRAFT_PLANNER"
+ALONE = "STAGECRAFT_ALONE"  # the command then takes no launcher's word for what it is
 _BESIDE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "stagecraft")
 # Each message of the command begins so, and may have several lines.
 _MESSAGE = re.compile(r"^stagecraft: ", re.MULTILINE)
@@ -36,6 +37,12 @@ def planner() -> str:
         else f"{path}: there is no planner to start: install the package with pip, or set {VARIABLE} to"
         " build/planner/stagecraft of a build"
     )
+
+
+def alone() -> dict[str, str]:
+    """The environment of a command that this process asks. Under torchrun or mpirun it would else take itself
+    for one of their processes."""
+    return {**os.environ, ALONE: "1"}
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,11 @@ def _run(command: list[str]) -> tuple[int, str, str]:
     try:
         with _ctrl_c_later():
             child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=alone(),
             )
         stdout, stderr = child.communicate()
     except OSError as error:

@@ -49,12 +49,30 @@ def parse(text: str, name: str) -> Any:
     try:
         return json.loads(text, parse_float=Number, parse_constant=refuse, object_pairs_hook=entries)
     except json.JSONDecodeError as error:
-        raise InputError(
-            f"{name}: not valid JSON: line {error.lineno}, column {error.colno}:"
-            f" found {_found(text, error.pos)}; {error.msg[0].lower()}{error.msg[1:]}"
-        ) from None
+        raise InputError(f"{name}: not valid JSON: {syntax_error(error)}") from None
     except RecursionError:
         raise InputError(f"{name}: is nested too deep") from None
+
+
+# Python's words, and what the command says in their place.
+_EXPECTED = {
+    "Expecting value": "expected a value",
+    "Expecting ',' delimiter": 'expected "," or the closing bracket',
+    "Expecting ':' delimiter": 'expected ":"',
+    "Expecting property name enclosed in double quotes": "expected a key in double quotes",
+    "Illegal trailing comma before end of object": "expected a key behind it: is the comma one too many?",
+    "Illegal trailing comma before end of array": "expected a value behind it: is the comma one too many?",
+    "Extra data": "expected the end of the text",
+    "Unterminated string starting at": "expected a closing quote for this string",
+    "Invalid control character at": "expected line breaks and tabs in a string as \\n and \\t",
+}
+
+
+def syntax_error(error: json.JSONDecodeError, one_line: bool = False) -> str:
+    """Where, what stands there, and what was expected. `one_line`: of a text that is a line of a file."""
+    line = "" if one_line else f"line {error.lineno}, "
+    said = _EXPECTED.get(error.msg, f"{error.msg[0].lower()}{error.msg[1:]}")
+    return f"{line}column {error.colno}: found {_found(error.doc, error.pos)}; {said}"
 
 
 def _found(text: str, at: int) -> str:

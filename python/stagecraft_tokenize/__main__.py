@@ -5,6 +5,7 @@ import json
 import os
 import sys
 
+from stagecraft_tools.arguments import Parser
 from stagecraft_tools.console import Progress, add_traceback, run
 
 from .documents import bytes_of, documents
@@ -16,7 +17,7 @@ BATCH = 1 << 20  # bytes of text that are encoded at once
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("stagecraft-tokenize", description=__doc__.partition(": ")[2])
+    parser = Parser("stagecraft-tokenize", __doc__.partition(": ")[2])
     parser.add_argument(
         "files",
         nargs="+",

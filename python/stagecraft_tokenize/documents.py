@@ -7,6 +7,8 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
+from stagecraft_tools.json_files import parse_json
+
 from .errors import TokenizeError
 
 
@@ -23,10 +25,7 @@ def lines_of(file: IO[Any], path: str, key: str) -> Iterator[tuple[str, int]]:
     for number, line in enumerate(file, 1):
         if not line.strip():
             continue
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise TokenizeError(f"{path}, line {number}: {error}") from None
+        record = parse_json(line.rstrip("\r\n"), f"{path}, line {number}", one_line=True)
         if not isinstance(record, dict) or not isinstance(record.get(key), str):
             if isinstance(record, dict) and key in record:
                 raise TokenizeError(

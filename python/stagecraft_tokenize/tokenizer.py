@@ -2,6 +2,8 @@
 
 import os
 
+from stagecraft_tools.json_files import read_json
+
 from .errors import TokenizeError
 
 
@@ -18,6 +20,7 @@ class Tokenizer:
         try:
             self.fast = Fast.from_file(file)
         except Exception as error:
+            read_json(file)  # which says where it is none
             raise TokenizeError(
                 f"--tokenizer {file}: expected a tokenizer.json of Hugging Face, and this file is none:"
                 f" {error}"

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from typing import TextIO
 
+from .launchers import require_alone
 from .refusal import Refused
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -74,6 +75,7 @@ def run(
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup asks for
             signal.signal(number, stop)
     try:
+        require_alone()
         return main()
     except Stopped as stopped:
         print(f"{tool}: interrupted; nothing was written", file=sys.stderr)
@@ -82,7 +84,8 @@ def run(
         if "--traceback" in sys.argv:
             traceback.print_exc()
         code, line = said_of(error, tool, modules, place_of)
-        print(f"{tool}: {line}", file=sys.stderr)
+        if line:
+            print(f"{tool}: {line}", file=sys.stderr)
         return code
 
 

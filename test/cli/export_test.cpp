@@ -162,8 +162,9 @@ TEST_CASE("exports that are refused leave nothing behind, and what was there as 
   check_refused(exported(folder, "x", {"--model", captured_model("norm")}), 2, "is it of another model?");
   check_refused(exported(folder, "model"), 2, "which no export wrote");
   check_refused(exported(folder, "run.json"), 2, "exists and is no folder");
-  check_refused(stagecraft({"export", folder.path("model"), "-o", folder.path("x")}), 2,
-                "has no complete checkpoint");
+  check_refused(
+      stagecraft({"export", folder.path("model"), "-o", folder.path("x")}), 2,
+      "is a model folder that stagecraft-capture made; a run directory or a checkpoint is needed here");
   write_file_atomically(folder.path("out/mine.txt"), "mine");
   check_refused(exported(folder, "out"), 2, "holds mine.txt, which no export wrote");
   REQUIRE(storage().remove(folder.path("out/mine.txt")) == std::error_code());

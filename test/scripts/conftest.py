@@ -22,6 +22,12 @@ SKIPPED = 77
 outcomes = set()
 
 
+@pytest.fixture(autouse=True)
+def kept_captures(monkeypatch, tmp_path_factory):
+    """Captures of sc.pipeline are kept for all tests of a file, and none of the user's."""
+    monkeypatch.setenv("STAGECRAFT_CACHE", str(tmp_path_factory.getbasetemp() / "captures"))
+
+
 @pytest.fixture
 def scratch(tmp_path, monkeypatch):
     """A folder of the test's own, in which it works."""

@@ -10,10 +10,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from places import BUILD
+from places import BUILD, require_package
 
-if not (BUILD / "python" / "stagecraft").is_dir():
-    pytest.skip("the module for Python was not built", allow_module_level=True)
+require_package()
 
 AGAIN = "install the wheel again"
 

@@ -14,10 +14,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
 
-from places import BUILD, SOURCE
+from places import BUILD, SOURCE, require_package
 
-if not (BUILD / "python" / "stagecraft").is_dir():
-    pytest.skip("the module for Python was not built", allow_module_level=True)
+require_package()
 
 SCRIPT = str(SOURCE / "test" / "scripts" / "pipeline_ranks.py")
 LAUNCHERS = {

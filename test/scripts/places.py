@@ -13,3 +13,15 @@ BUILD = Path(os.environ.get("STAGECRAFT_BUILD", SOURCE / "build")).absolute()
 STAGECRAFT = str(BUILD / "stagecraft")
 # Of commands that tests run.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{SOURCE}/python", "OMP_NUM_THREADS": "1"}
+
+
+def require_package() -> Path:
+    """The folder with the package for Python as it was built, from where `import stagecraft` finds it now. A
+    file of tests that calls this first is skipped where there is none."""
+    folder = BUILD / "python"
+    if not (folder / "stagecraft").is_dir():
+        import pytest
+
+        pytest.skip("the module for Python was not built", allow_module_level=True)
+    sys.path.insert(0, str(folder))
+    return folder

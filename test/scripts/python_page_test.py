@@ -12,10 +12,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers", reason="scripts/setup.sh --models installs it")
 
-from places import BUILD, SOURCE
+from places import BUILD, SOURCE, require_package
 
-if not (BUILD / "python" / "stagecraft").is_dir():
-    pytest.skip("the module for Python was not built", allow_module_level=True)
+require_package()
 
 PAGE = (SOURCE / "docs/tutorial/python.md").read_text()
 README = (SOURCE / "README.md").read_text()

@@ -19,10 +19,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from places import BUILD, STAGECRAFT
+from places import BUILD, STAGECRAFT, require_package
 
-if not (BUILD / "python" / "stagecraft").is_dir():
-    pytest.skip("the module for Python was not built", allow_module_level=True)
+require_package()
 
 RANKS = 3
 DELAY = {

@@ -1,18 +1,15 @@
 """Schedulers of torch.optim.lr_scheduler given to a pipeline, beside the loop that steps them."""
 
 import copy
-import sys
 
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
 
-from places import BUILD
+from places import require_package
 
-if not (BUILD / "python" / "stagecraft").is_dir():
-    pytest.skip("the module for Python was not built", allow_module_level=True)
-sys.path.insert(0, str(BUILD / "python"))
+require_package()
 
 from torch.optim import lr_scheduler
 

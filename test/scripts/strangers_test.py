@@ -3,29 +3,21 @@
 import copy
 import pickle
 import subprocess
-import sys
 
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
 
-from places import BUILD, ENVIRONMENT, STAGECRAFT
+from places import ENVIRONMENT, STAGECRAFT, require_package
 
-if not (BUILD / "python" / "stagecraft").is_dir():
-    pytest.skip("the module for Python was not built", allow_module_level=True)
-sys.path.insert(0, str(BUILD / "python"))
+require_package()
 
 import stagecraft as sc
 
 torch.set_num_threads(1)
 X = torch.randn(16, 8, generator=torch.Generator().manual_seed(1))
 Y = torch.arange(16) % 3
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("STAGECRAFT_CACHE", str(tmp_path_factory.getbasetemp() / "captures"))
 
 
 class Net(torch.nn.Module):

@@ -6,7 +6,6 @@ import json
 import math
 import shutil
 import subprocess
-import sys
 
 import pytest
 
@@ -14,22 +13,15 @@ torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
 
 from forked import stagecraft_capture
-from places import BUILD, ENVIRONMENT, STAGECRAFT
+from places import ENVIRONMENT, STAGECRAFT, require_package
 from tiny_mixtral import mixtral
 
-if not (BUILD / "python" / "stagecraft").is_dir():
-    pytest.skip("the module for Python was not built", allow_module_level=True)
-sys.path.insert(0, str(BUILD / "python"))
+require_package()
 
 import stagecraft as sc
 
 MICRO_BATCHES, SAMPLES, STEPS = 4, 4, 3  # SAMPLES: of a micro-batch
 torch.set_num_threads(1)
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("STAGECRAFT_CACHE", str(tmp_path_factory.getbasetemp() / "captures"))
 
 
 # A file of its own for the command line; what tests here use of it is the same code.

@@ -14,21 +14,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
 
-from places import BUILD
+from places import BUILD, require_package
 
-if not (BUILD / "python" / "stagecraft").is_dir():
-    pytest.skip("the module for Python was not built", allow_module_level=True)
-sys.path.insert(0, str(BUILD / "python"))
+require_package()
 
 import stagecraft as sc
 
 SAMPLES, WIDTH = 64, 128
 torch.set_num_threads(1)
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("STAGECRAFT_CACHE", str(tmp_path_factory.getbasetemp() / "captures"))
 
 
 class Net(torch.nn.Module):

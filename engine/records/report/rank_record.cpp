@@ -133,10 +133,11 @@ Timeline merged(std::string title, std::vector<RankRecord> records, std::size_t 
 
 LiveRecords read_live_records(const RunPaths& paths, int world) {
   LiveRecords found;
+  if (!is_there(paths.live())) return found;
   for (Rank rank{0}; rank.value < world; ++rank.value) {
     const std::string path = paths.live(rank);
     try {
-      if (!is_there(path)) return {};
+      if (!is_there(path)) throw InputError({path, ""}, "is not there");
       RankRecord record = record_from(json::parse_file(path), path);
       if (record.rank != rank) throw InputError({path, "/rank"}, "is of another rank");
       found.records.push_back(std::move(record));

@@ -37,8 +37,8 @@ struct LiveRecords {
   std::vector<RankRecord> records;    ///< by rank, with the steps that all of them have
   std::vector<std::string> left_out;  ///< "the last steps of rank 1 are left out: FILE: ..."
 };
-/// Of `world` ranks. No records where a rank has none, or where they have no step in common: ranks write one after
-/// another. A file that is there and holds no record of its rank is left out. Throws nothing.
+/// Of `world` ranks. Nothing where none has written yet. A rank without a file, or with one that holds no record of it,
+/// is left out. No records where the others have no step in common: ranks write one after another. Throws nothing.
 [[nodiscard]] LiveRecords read_live_records(const RunPaths& paths, int world);
 
 }  // namespace stagecraft

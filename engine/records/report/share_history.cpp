@@ -111,11 +111,12 @@ ShareHistory ShareHistory::from(const Json& json, const std::string& file) try {
 Json shares_over_time(const RunPaths& paths, int world, std::size_t most,
                       std::vector<std::string>& left_out) {
   std::map<Rank, ShareHistory> ranks;
+  if (!is_there(paths.shares())) return nullptr;  // of a version that wrote none, or of a run that begins
   std::int64_t width = 1;
   for (Rank rank{0}; rank.value < world; ++rank.value) {
     const std::string path = paths.shares(rank);
     try {
-      if (!is_there(path)) return nullptr;
+      if (!is_there(path)) throw InputError({path, ""}, "is not there");
       width = std::max(width, (ranks[rank] = ShareHistory::from(json::parse_file(path), path)).width());
     } catch (const InputError& error) {
       ranks.erase(rank);

@@ -150,7 +150,6 @@ void RunView::follow_live() {
   std::vector<Seen> seen;
   for (Rank rank{0}; rank.value < files_.plan.placement().world(); ++rank.value) {
     seen.push_back(look(paths_.live(rank)));
-    if (seen.back() == Seen{}) return;
   }
   if (seen == live_seen_) return;
   RunFiles now = files_;

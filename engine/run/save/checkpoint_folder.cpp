@@ -87,6 +87,16 @@ std::string checkpoint_path(const std::string& folder, std::int64_t step) {
   return fmt::format("{}/{}", folder, name_of(step));
 }
 
+void set_aside_later_checkpoints(const std::string& folder, std::int64_t step) {
+  bool moved = false;
+  for (const auto& [its, path] : steps_in(folder)) {
+    if (its <= step || !is_complete(path)) continue;
+    (void)make_room(path);
+    moved = true;
+  }
+  if (moved) sync_folder(folder);
+}
+
 std::vector<std::string> complete_checkpoints(const std::string& folder) {
   std::vector<std::string> paths;
   for (const auto& [step, path] : steps_in(folder)) {

@@ -34,6 +34,9 @@ namespace stagecraft {
 [[nodiscard]] std::string publish_checkpoint(const std::string& folder, const std::string& aside,
                                              std::int64_t step);
 
+/// Gives complete checkpoints of later steps than `step` another name, so that this one is the newest.
+void set_aside_later_checkpoints(const std::string& folder, std::int64_t step);
+
 /// A line for each thing in the folder that has the name of a step, or nearly so, and is no checkpoint: it is left
 /// as it is. Throws InputError.
 [[nodiscard]] std::vector<std::string> strangers_in(const std::string& folder);

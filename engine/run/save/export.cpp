@@ -1,5 +1,6 @@
 #include "engine/run/save/export.h"
 
+#include "base/file_kind.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "engine/run/save/checkpoint_folder.h"
@@ -47,7 +48,11 @@ ExportSource source_of(const ExportRequest& request) {
   const RunPaths paths{from};
   std::string checkpoint = newest_checkpoint(paths.checkpoints());
   if (checkpoint.empty()) {
-    throw InputError({from, ""}, "has no complete checkpoint in checkpoints/");
+    const std::string kind = kind_of_folder(from);
+    const bool other = !is_folder(paths.checkpoints()) && kind != "a folder";
+    throw InputError({from, ""},
+                     other ? fmt::format("is {}; a run directory or a checkpoint is needed here", kind)
+                           : "has no complete checkpoint in checkpoints/");
   }
   if (request.step) {
     const std::string wanted = checkpoint_path(paths.checkpoints(), *request.step);

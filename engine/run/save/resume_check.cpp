@@ -66,13 +66,34 @@ std::string difference_text(const ResumeChange& difference) {
                      shown(difference.now));
 }
 
-/// How a run gets on where its config has changed. Another schedule of rates, or other data, differs in several keys.
-std::string remedy(const std::string& key) {
+constexpr const char* kNewRun = "a new run with \"initial_checkpoint\" starts from its weights";
+
+/// What is to be allowed where `key` has changed. Another schedule of rates, or other data, differs in several keys.
+std::string allowance(const std::string& key) {
   for (const std::string root : {"scheduler", "data"}) {
-    if (lies_in(key, root)) return fmt::format("--allow {} goes on with what is said now", root);
+    if (lies_in(key, root)) return root;
   }
-  if (is_changeable(key)) return fmt::format("--allow {} goes on with the new value", key);
-  return "a new run with \"initial_checkpoint\" starts from its weights";
+  return key;
+}
+
+/// All that differs, at once, and how the run gets on: who allows one key learns of no second.
+std::string refusal_text(const std::vector<ResumeChange>& refused) {
+  std::vector<std::string> texts, never;
+  std::vector<std::string> allow;
+  for (const ResumeChange& change : refused) {
+    const std::string key = dotted(change.pointer), its = allowance(key);
+    texts.push_back(difference_text(change));
+    if (!is_changeable(key)) {
+      never.push_back(key);
+    } else if (std::ranges::find(allow, its) == allow.end()) {
+      allow.push_back(its);
+    }
+  }
+  const std::string all = fmt::format("{}", fmt::join(texts, "; "));
+  if (never.size() == refused.size()) return fmt::format("{}; {}", all, kNewRun);
+  if (!never.empty())
+    return fmt::format("{}; no resume can change {}: {}", all, fmt::join(never, ", "), kNewRun);
+  return fmt::format("{}; --allow {} goes on with what is said now", all, fmt::join(allow, " --allow "));
 }
 
 /// Whether a program brought a run's batches. What they are is its own business, so such a run goes on from
@@ -180,25 +201,25 @@ std::vector<ResumeChange> check_resume(const Manifest& manifest, const std::stri
     (*identity)["model"].erase("fields");
   }
   std::vector<ResumeChange> changes = differences(before, now, manifest.step);
-  for (const ResumeChange& change : changes) {
-    const std::string key = dotted(change.pointer);
-    if (!is_allowed(key)) refuse(fmt::format("{}; {}", difference_text(change), remedy(key)));
-  }
+  std::vector<ResumeChange> refused = changes;
+  std::erase_if(refused, [&](const ResumeChange& change) { return is_allowed(dotted(change.pointer)); });
+  if (!refused.empty()) refuse(refusal_text(refused));
   const bool optimizer_changed =
       std::ranges::any_of(changes, [](const ResumeChange& c) { return c.pointer.starts_with("/optimizer"); });
   if (optimizer_changed) {
     const auto old = json::read<OptimizerConfig>(before.at("optimizer"), {checkpoint, "/training/optimizer"});
     if (!keeps_the_same(ModelOptimizer(old, inputs.model, {}), *inputs.optimizer, inputs.model)) {
       refuse("with these optimizer.params the optimizer keeps other tensors than the state has; " +
-             remedy("model"));
+             std::string(kNewRun));
     }
   }
   if (const std::string data = inputs.data->fingerprint(); !given && manifest.data != data) {
-    if (!is_allowed("data")) refuse(fmt::format("the data files have changed; {}", remedy("data")));
+    if (!is_allowed("data"))
+      refuse("the data files have changed; --allow data goes on with what they have now");
     changes.push_back({manifest.step, "/data", manifest.data, data});
   }
   if (!given && manifest.model != inputs.model.fingerprint)
-    refuse(fmt::format("the model has changed; {}", remedy("model")));
+    refuse(fmt::format("the model has changed; {}", kNewRun));
   const std::vector<ResumeChange> pipeline = differences(manifest.pipeline, pipeline_of(plan), manifest.step);
   if (!manifest.synchronous && !pipeline.empty()) {
     refuse(fmt::format("an asynchronous run goes on with its own pipeline only ({}); {} has its stages",
