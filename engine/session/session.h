@@ -102,8 +102,8 @@ class Session {
   /// writes what else belongs there. Throws InputError where it cannot be written or the directory is another model's,
   /// and TakenOverError where another process has saved there since this session did, or was loaded from there: what was
   /// there stays, and the session goes on.
-  std::string save(const std::string& path, const Meanwhile& meanwhile,
-                   const std::function<void()>& beside = [] {});
+  std::string save(
+      const std::string& path, const Meanwhile& meanwhile, const std::function<void()>& beside = [] {});
 
   /// Collective over processes: everybody's text, in rank order.
   [[nodiscard]] std::vector<std::string> gather(const std::string& mine, const Meanwhile& meanwhile);

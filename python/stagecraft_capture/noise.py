@@ -141,7 +141,9 @@ def dropout_of(node: fx.Node) -> float | None:
 
 def is_drawn_over(node: fx.Node) -> bool:
     """Whether it draws what another draw overwrites before anything reads it (`torch.rand_like(x).uniform_()`)."""
-    over = [user for user in node.users if is_random(user) and user.args[0] is node and name_of(user) in FILLS]
+    over = [
+        user for user in node.users if is_random(user) and user.args[0] is node and name_of(user) in FILLS
+    ]
     return bool(over) and len(node.users) == len(over)
 
 

@@ -208,7 +208,9 @@ class Campaign:
             seen["starts"] += 1
             try:
                 if hosts.wait() != 0:
-                    raise Wrong(f"{setting}, {name}: started again it ends with {hosts.process.returncode}\n{hosts.said()}")
+                    raise Wrong(
+                        f"{setting}, {name}: started again it ends with {hosts.process.returncode}\n{hosts.said()}"
+                    )
             finally:
                 hosts.end()
         compare(run_dir, facts, setting)

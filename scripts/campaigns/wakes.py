@@ -53,7 +53,9 @@ class Campaign:
         current.wait()
         last = self.start(setting, config, 99)
         if last.wait() != 0:
-            raise Wrong(f"{setting}: nobody stops it, and it ends with {last.process.returncode}\n{last.said()}")
+            raise Wrong(
+                f"{setting}: nobody stops it, and it ends with {last.process.returncode}\n{last.said()}"
+            )
         compare(run_dir, facts, setting)
         return setting.schedule, seen
 

@@ -404,7 +404,11 @@ def test_what_is_refused(finished, scratch):
         ([finished, "--to", "visdom"], 2, '"visdom" is not one of tensorboard, wandb'),
         ([finished, "--to", "wandb", "--at", "x"], 2, "--at x: wandb's own variables say where it goes"),
         ([finished, "--to", "prometheus", "--at", "x", "--state", "s"], 2, "--at x: expected HOST:PORT"),
-        ([finished, "--to", "otlp", "--every", "-1"], 2, "--every: expected a number of seconds, 0 or more, found '-1'"),
+        (
+            [finished, "--to", "otlp", "--every", "-1"],
+            2,
+            "--every: expected a number of seconds, 0 or more, found '-1'",
+        ),
         ([finished, "--to", "otlp", "--state", "/proc/x"], 2, "--state FOLDER keeps it elsewhere"),
     ]:
         done = run_command(*arguments)
