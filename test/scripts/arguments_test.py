@@ -69,7 +69,9 @@ def test_every_option_that_is_misspelled_is_named(parser):
 def test_every_option_that_takes_one_of_some_words_names_them(parser):
     for action in options_of(parser):
         for choice in action.choices or ():
-            assert f'did you mean "{choice}"?' in refusal(parser, ["x", action.option_strings[-1], f"{choice}_"])
+            assert f'did you mean "{choice}"?' in refusal(
+                parser, ["x", action.option_strings[-1], f"{choice}_"]
+            )
 
 
 def test_every_option_that_takes_a_number_says_which(parser):
@@ -113,7 +115,10 @@ def test_whoever_starts_the_command_says_that_it_is_alone():
     calls = 0
     for file in (SOURCE / "python").glob("stagecraft*/*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
-            named = isinstance(node, ast.Call) and ast.unparse(node.func) in ("subprocess.run", "subprocess.Popen")
+            named = isinstance(node, ast.Call) and ast.unparse(node.func) in (
+                "subprocess.run",
+                "subprocess.Popen",
+            )
             if named:
                 calls += 1
                 given = {word.arg: ast.unparse(word.value) for word in node.keywords}
@@ -123,7 +128,7 @@ def test_whoever_starts_the_command_says_that_it_is_alone():
 
 def test_broken_json_is_told_by_its_place(tmp_path):
     for text, said in (
-        ("", 'line 1, column 1: found the end of the text; expected a value'),
+        ("", "line 1, column 1: found the end of the text; expected a value"),
         ('{\n  "a": 1\n  "b": 2\n}', 'line 3, column 3: found """; expected "," or the closing bracket'),
         ('{"a" 1}', 'line 1, column 6: found "1"; expected ":"'),
         ("{a: 1}", 'line 1, column 2: found "a"; expected a key in double quotes'),
@@ -142,6 +147,16 @@ def test_broken_json_is_told_by_its_place(tmp_path):
     path.write_text("[" * 100_000)
     with pytest.raises(Refused, match="nested too deep"):
         read_json(path)
+
+
+def test_generate_says_where_a_config_is_no_json(tmp_path):
+    from stagecraft_generate.command import main
+
+    (tmp_path / "config.json").write_text('{"model_type": llama}')
+    with pytest.raises(Refused) as refused:
+        main([str(tmp_path), "--prompt", "x"])
+    said = 'not valid JSON: line 1, column 16: found "llama"; expected a value'
+    assert str(refused.value) == f"{tmp_path}/config.json: {said}"
 
 
 def test_a_tool_refuses_before_it_begins(monkeypatch, capsys):
