@@ -40,9 +40,10 @@ def parser(request, monkeypatch):
         made.append(self)
         raise Refused("kept")
 
-    with monkeypatch.context() as patched, pytest.raises(Refused, match="kept"):
+    with monkeypatch.context() as patched:
         patched.setattr(Parser, "parse_args", keep)
-        parse_of(request.param)(["x"])
+        with pytest.raises(Refused, match="kept"):
+            parse_of(request.param)(["x"])
     return made[0]
 
 
@@ -147,6 +148,16 @@ def test_broken_json_is_told_by_its_place(tmp_path):
     path.write_text("[" * 100_000)
     with pytest.raises(Refused, match="nested too deep"):
         read_json(path)
+
+
+def test_generate_says_where_a_config_is_no_json(tmp_path):
+    from stagecraft_generate.command import main
+
+    (tmp_path / "config.json").write_text('{"model_type": llama}')
+    with pytest.raises(Refused) as refused:
+        main([str(tmp_path), "--prompt", "x"])
+    said = 'not valid JSON: line 1, column 16: found "llama"; expected a value'
+    assert str(refused.value) == f"{tmp_path}/config.json: {said}"
 
 
 def test_a_tool_refuses_before_it_begins(monkeypatch, capsys):

@@ -390,11 +390,12 @@ def run_command(*arguments, **environment):
 
 
 def test_what_is_refused(finished, scratch):
-    (scratch / "runs/one").mkdir(parents=True)
-    (scratch / "runs/one/plan.json").write_text("{}")
+    for name in ("one", "live", "logs"):  # a run may have the name of what runs write
+        (scratch / "runs" / name).mkdir(parents=True)
+        (scratch / "runs" / name / "plan.json").write_text("{}")
     for arguments, code, text in [
         ([finished / "metrics.jsonl", "--to", "otlp"], 2, "metrics.jsonl: is no folder, and so no run's"),
-        (["runs", "--to", "otlp"], 2, f"expected a run directory, such as {scratch}/runs/one"),
+        (["runs", "--to", "otlp"], 2, f"expected a run directory, such as {scratch}/runs/live"),
         (
             ["/proc", "--to", "otlp"],
             2,
@@ -402,6 +403,13 @@ def test_what_is_refused(finished, scratch):
         ),
         (["none", "--to", "otlp", "--patience", "0"], 2, "none: is no run directory"),
         ([finished, "--to", "visdom"], 2, '"visdom" is not one of tensorboard, wandb'),
+        ([finished, "--to", "tensorboard", "--project", "x"], 2, "--project x: tensorboard has no projects"),
+        ([finished, "--to", "prometheus", "--project", "x"], 2, "--project x: prometheus has no projects"),
+        (
+            [finished, "--to", "tensorboard", "--name", "x"],
+            2,
+            "--name x: tensorboard calls a run by its folder",
+        ),
         ([finished, "--to", "wandb", "--at", "x"], 2, "--at x: wandb's own variables say where it goes"),
         ([finished, "--to", "prometheus", "--at", "x", "--state", "s"], 2, "--at x: expected HOST:PORT"),
         (
