@@ -219,8 +219,9 @@ def _with_loss(
     module: torch.nn.Module, loss: Any, two: dict[str, torch.Tensor], described: list[Any]
 ) -> tuple[Any, list[Any]]:
     """The module and its loss, and the fields of a batch with the target as that reads it. `two`: samples."""
-    from stagecraft_capture.losses import USUAL, WithLoss, usual
+    from stagecraft_capture.losses import USUAL, Fields, WithLoss, usual
     from stagecraft_capture.source import results_for
+    from stagecraft_capture.stored import read_by
     from stagecraft_capture.users_code import first_look, refuse_result
 
     made = first_look(WithLoss(module, None), dict(two))
@@ -231,7 +232,10 @@ def _with_loss(
     if loss is None:
         loss = own_loss(made, module, two)
     function = None if isinstance(loss, str) else loss
-    results = results_for(made, module, function, dict(two))
+    places = read_by(lambda output: function(output, Fields(two)), module, dict(two)) if function else []
+    if places:
+        made = first_look(WithLoss(module, None, None, places), dict(two))
+    results = results_for(made, module, function, dict(two), places)
     example = results.one(made)
     refuse_result(example, module)
     if isinstance(loss, str):
@@ -240,7 +244,7 @@ def _with_loss(
             raise InputError(f'loss: "{loss}" reads the target, and the batch has {", ".join(two)}')
         described = [target if field.name == target.name else field for field in described]
         described = [_with_type(field, two[field.name]) for field in described]
-    return WithLoss(module, function, results), described
+    return WithLoss(module, function, results, places), described
 
 
 def _arguments(tool: Any, choices: Choices, path: str) -> argparse.Namespace:

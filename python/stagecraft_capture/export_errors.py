@@ -15,7 +15,8 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from .batch import SAMPLES
 from .errors import OURS, TOOLS, TORCH, CaptureError, is_pythons, place_of, place_of_function
-from .nodes import is_element
+from .instead import INSTEAD
+from .nodes import is_element, name_of
 from .torch_private import FakeTensor
 
 if TYPE_CHECKING:
@@ -112,6 +113,9 @@ def explained(error: BaseException, module: torch.nn.Module, inputs: dict[str, t
             f"{at}a part of the forward computes where torch.export does not see it (a thread, NumPy, code in"
             " C++): compute it with operators of torch on tensors alone"
         )
+    named = re.search(r"\baten\.(\w+)", str(error))
+    if named and named[1] in INSTEAD:
+        return CaptureError(f"{at}torch.export cannot follow {named[0]}: {INSTEAD[named[1]]}")
     of_itself = fails_in_eager_mode(module, inputs)
     if of_itself is not None:
         shapes = ", ".join(f"{name} of {list(t.shape)}" for name, t in inputs.items())
@@ -140,7 +144,10 @@ def refuse_dependent(nodes: list[fx.Node]) -> None:
             what = "a size" if isinstance(node.meta["val"], torch.Tensor) else "a Python number"
             maker = node.args[0] if is_element(node) else node
             raise CaptureError(
-                f"{place_of(node)}: {maker.target} makes {what} that depends on the batch's numbers; keep all"
-                " sizes and numbers in tensors (a mask with torch.where instead of an index by it,"
-                " tensor.mean() without .item())"
+                f"{place_of(node)}: {maker.target} makes {what} that depends on the batch's numbers; "
+                + (
+                    INSTEAD.get(name_of(maker))
+                    or "keep all sizes and numbers in tensors (a mask with torch.where instead of an index by it,"
+                    " tensor.mean() without .item())"
+                )
             )

@@ -12,6 +12,7 @@ from torch import fx
 
 from . import operators
 from .errors import CaptureError, place_of
+from .instead import not_executed
 from .nodes import name_of
 from .noise import DRAWS, OURS, TRACED, is_random, refused_draw
 from .split import mask_of
@@ -45,22 +46,6 @@ def type_text(tensor: torch.Tensor) -> str:
 
 
 # Of operators that runs do not execute, what does the same.
-INSTEAD = {
-    "embedding_sparse_backward": "sparse gradients are not known here: sparse=False",
-    "linalg_householder_product": (
-        'torch.nn.utils.parametrizations.orthogonal has orthogonal_map="cayley", or train the weight as it is'
-    ),
-    "torchvision::deform_conv2d": (
-        "only torchvision has a kernel for it, and runs have none of torchvision's: sample the image with"
-        " torch.nn.functional.grid_sample, and multiply what it makes by the weight"
-    ),
-}
-
-
-def base_of(name: str) -> str:
-    return name.removeprefix("aten::").partition(".")[0]
-
-
 class Names:
     """%0, %1, ... in the order of appearance."""
 
@@ -220,14 +205,6 @@ def steps(
             raise CaptureError(f"{place_of(node)}: {not_executed(name)}")
         out.append([name, results, given])
     return out
-
-
-def not_executed(operator: str) -> str:
-    """What is said of one that is not in the engine's list."""
-    instead = INSTEAD.get(base_of(operator), "")
-    return f"runs do not execute the operator {operator}; " + (
-        instead or "compute the same with others (models/captured/operators/operators.cpp lists them)"
-    )
 
 
 def readers(nodes: list[fx.Node], kept: Iterable[fx.Node | None]) -> set[fx.Node]:

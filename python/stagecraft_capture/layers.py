@@ -1,8 +1,8 @@
 """Where to cut: the layers that --layers asks for.
 
-`auto`: between modules, wherever one tensor alone goes on (of a module that is called several times: one of
-each call), and between the blocks of a ModuleList or
-ModuleDict, whatever goes on there. `narrow:N`: N pieces of about equal multiply-adds, cut where the tensors
+`auto`: between modules, wherever one tensor alone goes on (of a module that is called several times one of each
+call), beside single numbers; and between the blocks of a ModuleList or ModuleDict, whatever goes on there.
+`narrow:N`: N pieces of about equal multiply-adds, cut where the tensors
 that go on are smallest. Patterns of module paths (`model.layers.*`): each module that fits is a layer, and so
 is what lies between them.
 """
@@ -74,6 +74,11 @@ def blocks_of(module: torch.nn.Module) -> frozenset[str]:
     return frozenset(blocks)
 
 
+def wide(live: list[fx.Node]) -> int:
+    """How many go on, but for single numbers (the sum of experts' losses)."""
+    return sum(node.meta["val"].dim() > 0 for node in live)
+
+
 def chosen(
     candidates: Candidates,
     order: list[fx.Node],
@@ -96,7 +101,7 @@ def chosen(
         return [
             (i, live)
             for i, live in candidates
-            if (between(i) if len(live) <= (width[i] if width else 1) else block(i) != block(i + 1))
+            if (between(i) if wide(live) <= (width[i] if width else 1) else block(i) != block(i + 1))
         ]
     if choice.startswith("narrow:"):
         return narrow(candidates, order, int(choice.partition(":")[2]))

@@ -4,11 +4,12 @@ PyTorch."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from . import stored
 from .batch import Field
 from .calls import called
 from .errors import CaptureError, place_of_function
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .batch import Batch
     from .cut import Piece
     from .results import Results
+    from .stored import Place
 
 
 USUAL = ("cross_entropy", "mse")
@@ -67,15 +69,22 @@ class WithLoss(torch.nn.Module):
     PREFIX = "wrapped."
 
     def __init__(
-        self, module: torch.nn.Module, loss: Callable[..., Any] | None, results: Results | None = None
+        self,
+        module: torch.nn.Module,
+        loss: Callable[..., Any] | None,
+        results: Results | None = None,
+        places: Sequence[Place] = (),
     ) -> None:
         super().__init__()
         self.wrapped = module
         self.loss = loss
         self.results = results  # of results.py; None: what the module returns, as it is
+        self.places = tuple(places)  # of stored.py: what the loss reads besides
 
     def forward(self, **batch: torch.Tensor) -> Any:
         made = called(self.wrapped, batch)
+        if self.places:
+            made = (made, stored.taken(self.wrapped, self.places))
         results = self.results and self.results.of(self.training)
         output = made if results is None else results.one(made)
         if self.loss is None:
@@ -83,7 +92,7 @@ class WithLoss(torch.nn.Module):
         place = place_of_function(self.loss)
         at = f"{place}: " if place else ""
         given = made if results is None else results.again(made, output)
-        loss, terms = loss_and_terms(self.loss(given, Fields(batch)), at)
+        loss, terms = loss_and_terms(self.loss_of(given, batch), at)
         if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
             shape = f"{list(loss.shape)}" if isinstance(loss, torch.Tensor) else ""
             raise CaptureError(
@@ -96,6 +105,15 @@ class WithLoss(torch.nn.Module):
                 " comparison; let it return one that does not"
             )
         return output, loss, *detached(terms)
+
+
+    def loss_of(self, given: Any, batch: dict[str, torch.Tensor]) -> Any:
+        assert self.loss is not None
+        if not self.places:
+            return self.loss(given, Fields(batch))
+        output, values = given
+        with stored.put(self.wrapped, self.places, values):
+            return self.loss(output, Fields(batch))
 
 
 def reduction_of(module: torch.nn.Module, batch: Batch) -> str:

@@ -47,7 +47,7 @@ USUAL = {
 
 
 # What to write in place of operators that runs have no draw for, by the beginning of their names.
-INSTEAD = {
+DRAWN_INSTEAD = {
     "rrelu": (
         "torch.where(x >= 0, x, x * torch.empty_like(x).uniform_(lower, upper)) where self.training is true,"
         " or torch.nn.LeakyReLU: how many numbers it draws depends on the batch's"
@@ -69,7 +69,7 @@ INSTEAD = {
 def refused_draw(node: fx.Node) -> str:
     """What is said of an operator that no run can draw by name."""
     name = name_of(node)
-    instead = next((text for op, text in INSTEAD.items() if name.lstrip("_").startswith(op)), "")
+    instead = next((text for op, text in DRAWN_INSTEAD.items() if name.lstrip("_").startswith(op)), "")
     return f"{node.target} draws random numbers of a kind that runs cannot draw by name; write " + (
         instead or "it of torch.rand or torch.randn, or draw in the data set and give it as a field (--field)"
     )

@@ -8,7 +8,7 @@ import copy
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +25,12 @@ from .precision import COMPUTED, in_precision
 from .results import Results, by_mode, results_of, structure
 from .routed import with_hooks
 from .small_twin import small_config
+from .stored import read_by
 from .users_code import first_look, refuse_result, refuse_untrainable, refuse_unusual, running, unwrapped
 
 if TYPE_CHECKING:
     from .batch import Batch
+    from .stored import Place
 
 
 def function_in(path: str, name: str) -> Any:
@@ -36,13 +38,23 @@ def function_in(path: str, name: str) -> Any:
     if not os.path.isfile(path):
         raise CaptureError(f"{path}: there is no such file: give FILE.py:NAME")
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    spec: Any = importlib.util.spec_from_file_location("captured_model", path)
-    module = importlib.util.module_from_spec(spec)
+    name_of_module = f"captured_model:{os.path.abspath(path)}"
+    if name_of_module in sys.modules:  # a model and its loss in one file share what it holds
+        return named_in(sys.modules[name_of_module], path, name)
+    spec: Any = importlib.util.spec_from_file_location(name_of_module, path)
+    module = sys.modules[name_of_module] = importlib.util.module_from_spec(spec)
     with running(f"{path} cannot be imported"):
         try:
             spec.loader.exec_module(module)
-        except ModuleNotFoundError as error:
+        except BaseException as error:
+            del sys.modules[name_of_module]
+            if not isinstance(error, ModuleNotFoundError):
+                raise
             raise CaptureError(f"{path}: {missing((error.name or str(error)).partition('.')[0])}") from error
+    return named_in(module, path, name)
+
+
+def named_in(module: Any, path: str, name: str) -> Any:
     if not hasattr(module, name):
         public = [n for n in vars(module) if not n.startswith("_")]
         raise CaptureError(f"{path}: has no {name!r}; it has {', '.join(public) or 'nothing'}")
@@ -126,15 +138,20 @@ def load_loss(text: str) -> Callable[..., Any]:
 
 
 def results_for(
-    made: Any, module: torch.nn.Module, loss: Callable[..., Any] | None, fields: dict[str, torch.Tensor]
+    made: Any,
+    module: torch.nn.Module,
+    loss: Callable[..., Any] | None,
+    fields: dict[str, torch.Tensor],
+    places: Sequence[Place] = (),
 ) -> Results:
-    """Of results.py. `fields`: two samples, of which the module made `made`."""
-    called = loss and (lambda output: loss(output, Fields(fields)))
+    """Of results.py. `fields`: two samples, of which the module made `made`, and with `places`, of stored.py,
+    what stands there too."""
+    called = loss and (lambda output: WithLoss(module, loss, None, places).loss_of(output, fields))
     with running("the loss fails", module):
         results = results_of(made, module, called, 2)
     if results.detached:  # the loss may differentiate in training what it only reads in evaluation
         mode = module.training
-        again = first_look(WithLoss(module, None), dict(fields), training=True)
+        again = first_look(WithLoss(module, None, None, places), dict(fields), training=True)
         module.train()
         with running("the loss fails", module):
             in_training = results_of(again, module, called, 2)
@@ -167,11 +184,15 @@ def load(arguments: argparse.Namespace) -> tuple[Any, Batch, bool]:
 
     made = first_look(WithLoss(module, None), samples())
     loss = load_loss(arguments.loss) if arguments.loss and arguments.loss not in USUAL else None
-    results = results_for(made, module, loss, samples())
+    fields_read = Fields(samples())
+    places = read_by(lambda output: loss(output, fields_read), module, fields_read) if loss and not mode else []
+    if places:
+        made = first_look(WithLoss(module, None, None, places), samples())
+    results = results_for(made, module, loss, samples(), places)
     if loss is not None:
-        again = first_look(WithLoss(module, None), samples(), training=True)
+        again = first_look(WithLoss(module, None, None, places), samples(), training=True)
         if structure(again) != structure(made):
-            results = by_mode(results, made, results_for(again, module, loss, samples()), again)
+            results = by_mode(results, made, results_for(again, module, loss, samples(), places), again)
     example = results.one(made)
     refuse_result(example, module)
     plain = len(fields) == 1 and isinstance(made, torch.Tensor) and by_name(module, fields[0].name)
@@ -180,7 +201,7 @@ def load(arguments: argparse.Namespace) -> tuple[Any, Batch, bool]:
     if arguments.loss in USUAL:
         loss, target = usual(arguments.loss, example)
         fields = [*(f for f in fields if f.name != target.name), target]
-    wrapped = WithLoss(module, loss, results)
+    wrapped = WithLoss(module, loss, results, places)
     if loss is not None:
         first_look(wrapped, samples(), "the loss")
     return wrapped, drawn(fields), loss is not None

@@ -53,6 +53,8 @@ def text_of(node, named, depth=2):
     if isinstance(node, (ast.Name, ast.Call)):
         name = node.id if isinstance(node, ast.Name) else getattr(node.func, "id", "")
         return text_of(named[name], named, depth - 1) if depth and name in named else "…"
+    if isinstance(node, ast.Subscript):  # one of a table
+        return text_of(node.value, named, depth)
     if isinstance(node, ast.Dict):
         return " ".join(text_of(value, named, depth) for value in node.values)
     if isinstance(node, (ast.JoinedStr, ast.FormattedValue, ast.BinOp, ast.IfExp, ast.BoolOp)):

@@ -1,0 +1,36 @@
+"""Operators that runs do not execute: what to write in their place."""
+
+from __future__ import annotations
+
+INSTEAD = {
+    "embedding_sparse_backward": "leave sparse=True out: sparse gradients are not known here",
+    "linalg_householder_product": (
+        'give torch.nn.utils.parametrizations.orthogonal orthogonal_map="cayley", or train the weight as it is'
+    ),
+    "torchvision::deform_conv2d": (
+        "only torchvision has a kernel for it, and runs have none of torchvision's: sample the image with"
+        " torch.nn.functional.grid_sample, and multiply what it makes by the weight"
+    ),
+    "linalg_lstsq": "write torch.linalg.pinv(a) @ b, or torch.linalg.solve(a.mT @ a, a.mT @ b)",
+    "linalg_eig": "use torch.linalg.eigh of a symmetric matrix, or torch.linalg.svd",
+    "histogram": "use torch.histc(x, bins, min, max)",
+    "histc": "give torch.histc its min and max: without them they are the batch's numbers",
+    "bincount": "give torch.bincount a minlength, above which there are no numbers",
+    "repeat_interleave": "give torch.repeat_interleave its output_size, the sum of repeats",
+    "segment_reduce": "write torch.zeros(...).index_add(0, index, x), or scatter_reduce for other reductions",
+    "unique": "count with torch.bincount(x.flatten(), minlength=N), or compare x[..., None] == torch.arange(N)",
+    "_nested_tensor_from_tensor_list": "pad to one length, and give a mask as a field",
+}
+
+
+def base_of(name: str) -> str:
+    """Of aten::NAME.OVERLOAD."""
+    return name.removeprefix("aten::").partition(".")[0]
+
+
+def not_executed(operator: str) -> str:
+    """What is said of one that is not in the engine's list."""
+    instead = INSTEAD.get(base_of(operator), "")
+    return f"runs do not execute the operator {operator}; " + (
+        instead or "compute the same with others (models/captured/operators/operators.cpp lists them)"
+    )
