@@ -143,7 +143,8 @@ class FencedStorage final : public Storage {
 
 Fence::Fence(const std::string& folder, Look look) {
   // Without a slash at its end.
-  const std::filesystem::path whole = (std::filesystem::absolute(folder) / ".").lexically_normal().parent_path();
+  const std::filesystem::path whole =
+      (std::filesystem::absolute(folder) / ".").lexically_normal().parent_path();
   fenced_ = std::make_shared<const Fenced>(Fenced{whole, std::move(look)});
   const std::scoped_lock lock(fences().mutex);
   fences().all.push_back(fenced_);

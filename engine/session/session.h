@@ -99,8 +99,8 @@ class Session {
   /// folder. `beside`: on the first process, while it holds the directory, writes what else belongs there. Throws
   /// InputError where it cannot be written, and TakenOverError where another process has saved there since this session
   /// did, or was loaded from there: what was there stays, and the session goes on.
-  std::string save(const std::string& path, const Meanwhile& meanwhile,
-                   const std::function<void()>& beside = [] {});
+  std::string save(
+      const std::string& path, const Meanwhile& meanwhile, const std::function<void()>& beside = [] {});
 
   /// Collective over processes: everybody's text, in rank order.
   [[nodiscard]] std::vector<std::string> gather(const std::string& mine, const Meanwhile& meanwhile);

@@ -63,10 +63,9 @@ std::string gave_up(Rank rank, const std::string& what, Rank failed, const std::
 
 std::string gave_up_silent(Rank rank, const std::string& what, Rank silent, const Sign& sign,
                            const std::string& why) {
-  const std::string more =
-      sign.life == Sign::Life::gone
-          ? "without a word: it was killed or crashed, see its machine's log"
-          : fmt::format("({}): it is stopped, or its machine is down or cut off", why);
+  const std::string more = sign.life == Sign::Life::gone
+                               ? "without a word: it was killed or crashed, see its machine's log"
+                               : fmt::format("({}): it is stopped, or its machine is down or cut off", why);
   return fmt::format("rank {}: gave up {}: {} {}", rank.value, what, describe(silent, sign), more);
 }
 

@@ -26,8 +26,9 @@ constexpr Seconds kLongestUntilNote{60};
 }  // namespace
 
 std::vector<double> transport::numbers_of(const TransportOptions& options) {
-  return {options.timeout.value, options.synchronous_sends ? 1.0 : 0.0, options.start_up_timeout.value,
-          options.save_timeout.value, options.timeout_steps, options.timeout_pause.value};
+  return {options.timeout.value,          options.synchronous_sends ? 1.0 : 0.0,
+          options.start_up_timeout.value, options.save_timeout.value,
+          options.timeout_steps,          options.timeout_pause.value};
 }
 
 TransportOptions transport::options_from(const std::vector<double>& numbers, TransportOptions own) {
@@ -77,8 +78,9 @@ Seconds Waits::measured_bound() const {
 }
 
 std::string Waits::measured_text() const {
-  return fmt::format("{:g} times the slowest of {} steps, {:.3g} s, and {:g} s: comms.timeout_steps and timeout_pause_s",
-                     options_.timeout_steps, measured_, slowest_.value, options_.timeout_pause.value);
+  return fmt::format(
+      "{:g} times the slowest of {} steps, {:.3g} s, and {:g} s: comms.timeout_steps and timeout_pause_s",
+      options_.timeout_steps, measured_, slowest_.value, options_.timeout_pause.value);
 }
 
 Wait::~Wait() {
@@ -90,7 +92,8 @@ void Wait::check(const std::function<std::string()>& what) {
   const Seconds spent = spent_.read();
   const Seconds bound = waits_.bound();
   if (spent > bound) {
-    throw PeerError(timed_out(waits_.rank_, what(), age(), bound, bound_key(waits_.phase_), waits_.signs_.get()));
+    throw PeerError(
+        timed_out(waits_.rank_, what(), age(), bound, bound_key(waits_.phase_), waits_.signs_.get()));
   }
   if (spent < next_reading_) return;
   read_signs(spent, what);
@@ -108,7 +111,8 @@ void Wait::read_signs(Seconds spent, const std::function<std::string()>& what) {
     shown_ = true;
   }
   const Seconds measured = waits_.measured_bound();
-  bool all_in_step = signs != nullptr;  // and alive: none of them pauses for a reason that has a bound of its own
+  bool all_in_step =
+      signs != nullptr;  // and alive: none of them pauses for a reason that has a bound of its own
   for (int r = 0; signs != nullptr && r < signs->world(); ++r) {
     if (r == waits_.rank_.value) continue;
     const Sign sign = signs->of(Rank{r});

@@ -28,10 +28,10 @@ struct TransportOptions {
   Seconds timeout{300};  ///< the least bound of a wait inside a step; and the longest silence in any phase
   /// start_send blocks until its receive is posted (MPI_Ssend); what the checker assumes.
   bool synchronous_sends = false;
-  Seconds start_up_timeout{3600};     ///< of one wait in Phase::start_up
-  Seconds save_timeout{3600};         ///< of one wait in Phase::save
-  double timeout_steps = 10;          ///< slowest steps that a wait inside one may last; 0: only the above bounds it
-  Seconds timeout_pause{60};          ///< beside them: disks and networks that pause, machines that swap
+  Seconds start_up_timeout{3600};  ///< of one wait in Phase::start_up
+  Seconds save_timeout{3600};      ///< of one wait in Phase::save
+  double timeout_steps = 10;  ///< slowest steps that a wait inside one may last; 0: only the above bounds it
+  Seconds timeout_pause{60};  ///< beside them: disks and networks that pause, machines that swap
   std::size_t text_piece = 64 << 20;  ///< bytes of a long text that travel at once, below 2 GiB
 };
 

@@ -1,7 +1,7 @@
-"""All ranks of a start are stopped (SIGSTOP) at a random moment, the run is started again beside it, as on another
-machine that has locks of its own, and the first start wakes up at another random moment, or when the second one is
-through. One of the two has to end with the line that says who took over. The run has to end with the bits of one that was
-left alone."""
+"""All ranks of a start are stopped (SIGSTOP) at a random moment, the run is started again beside it, as
+on another machine that has locks of its own, and the first start wakes up at another random moment, or
+when the second one is through. One of the two has to end with the line that says who took over. The run
+has to end with the bits of one that was left alone."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ class Campaign:
         current.wait()
         last = self.start(setting, config, 99)
         if last.wait() != 0:
-            raise Wrong(f"{setting}: nobody stops it, and it ends with {last.process.returncode}\n{last.said()}")
+            raise Wrong(
+                f"{setting}: nobody stops it, and it ends with {last.process.returncode}\n{last.said()}"
+            )
         compare(run_dir, facts, setting)
         return setting.schedule, seen
 

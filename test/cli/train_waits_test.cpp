@@ -167,10 +167,13 @@ time.sleep(60)
   config["comms"] = {{"timeout_s", 300}, {"timeout_pause_s", 2}};
   const CommandResult result =
       launch(folder, config,
-             "while [ $(wc -l < " + folder.path("run/metrics.jsonl") + ") -lt 60 ]; do sleep 0.1; done; "
-             "python3 " + hold + " $one & holder=$!; began=$(date +%s); "
-             "while kill -0 $launcher 2> /dev/null && [ $(($(date +%s) - began)) -lt 50 ]; "
-             "do sleep 0.1; done; kill $holder; echo lasted $(($(date +%s) - began)) s");
+             "while [ $(wc -l < " + folder.path("run/metrics.jsonl") +
+                 ") -lt 60 ]; do sleep 0.1; done; "
+                 "python3 " +
+                 hold +
+                 " $one & holder=$!; began=$(date +%s); "
+                 "while kill -0 $launcher 2> /dev/null && [ $(($(date +%s) - began)) -lt 50 ]; "
+                 "do sleep 0.1; done; kill $holder; echo lasted $(($(date +%s) - began)) s");
   INFO(result.out << result.err);
   if (says(result.out, "not allowed")) return;
   CHECK(says(result.out, "held"));

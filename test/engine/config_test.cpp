@@ -91,8 +91,8 @@ TEST_CASE("unknown keys, wrong types and values out of range are refused by poin
   CHECK(says(config_refusal("/pipeline", Json{{"schedul", "1f1b"}}), "did you mean \"schedule\"?"));
   CHECK(says(config_refusal("/train_batch_size", "64"), "/train_batch_size: expected an integer"));
   CHECK(says(config_refusal("/train_batch_size", 0), "/train_batch_size: expected at least 1"));
-  for (const char* key : {"timeout_s", "start_up_timeout_s", "save_timeout_s", "stop_timeout_s",
-                          "timeout_pause_s"}) {
+  for (const char* key :
+       {"timeout_s", "start_up_timeout_s", "save_timeout_s", "stop_timeout_s", "timeout_pause_s"}) {
     CHECK(
         says(config_refusal("/comms", Json{{key, 1e10}}), "expected at least 0.001 and at most 1000000000"));
     CHECK(says(config_refusal("/comms", Json{{key, 0}}), "expected at least 0.001"));

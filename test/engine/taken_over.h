@@ -79,8 +79,8 @@ inline void check_untouched(const Contents& theirs, const Contents& now, const s
   for (const auto& [path, text] : now) {
     if (theirs.contains(path)) continue;
     INFO(path);
-    const bool moved =
-        std::any_of(lost.begin(), lost.end(), [&, &its = text](const auto& old) { return old.second == its; });
+    const bool moved = std::any_of(lost.begin(), lost.end(),
+                                   [&, &its = text](const auto& old) { return old.second == its; });
     CHECK((text.empty() || moved));
     if (!moved) come.insert(thing_of(path));
   }

@@ -141,7 +141,8 @@ TEST_CASE("a wait beyond its bound names its key, and the rank that all wait for
 TEST_CASE("steps that were measured bound a wait inside one, never above the configured bound", "[waits]") {
   const auto infinite = std::numeric_limits<double>::infinity();
   Waits waits(Rank{0}, {.timeout_steps = 10, .timeout_pause = Seconds{60}});
-  for (std::int64_t step = 1; step < Waits::kMeasured; ++step) waits.step_took(Seconds{step == 3 ? 2.0 : 0.5});
+  for (std::int64_t step = 1; step < Waits::kMeasured; ++step)
+    waits.step_took(Seconds{step == 3 ? 2.0 : 0.5});
   CHECK(waits.measured_bound().value == infinite);
   waits.step_took(Seconds{0.5});
   CHECK(waits.measured_bound() == Seconds{80});
@@ -165,8 +166,9 @@ TEST_CASE("a rank that is alive and hangs in a step ends a wait long before time
   };
   const std::string said = end({kMe, works}, 30, options);
   INFO(said);
-  CHECK(says(said, " is not complete after 1.1 s of waiting (10 times the slowest of 30 steps, 0.01 s, and 1 s: "
-                   "comms.timeout_steps and timeout_pause_s); rank 1 is alive and works on a step"));
+  CHECK(says(said,
+             " is not complete after 1.1 s of waiting (10 times the slowest of 30 steps, 0.01 s, and 1 s: "
+             "comms.timeout_steps and timeout_pause_s); rank 1 is alive and works on a step"));
   CHECK(end({kMe, works}, Waits::kMeasured - 1, options) == "");
   // What has a bound of its own, and what nothing is known of.
   CHECK(end({kMe, works, {.life = Life::alive, .phase = Phase::save}}, 30, options) == "");

@@ -171,7 +171,8 @@ std::int64_t cut_metrics_back(const std::string& path, std::int64_t step, bool v
     if (!error) error = file->facts(facts);
     if (error) throw unreadable(path, error);
     TextFromEnd text(path, *file);
-    std::uint64_t end = text.line_before(facts.bytes);  // what follows the last newline is the line a kill broke off
+    std::uint64_t end =
+        text.line_before(facts.bytes);  // what follows the last newline is the line a kill broke off
     // A broken line among those that go is of a power cut: the lines before were synced with the checkpoint.
     while (end > 0) {
       const std::uint64_t begin = text.line_before(end - 1);

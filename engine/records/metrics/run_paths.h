@@ -18,7 +18,8 @@ namespace stagecraft {
 /// The names above, under one root. A plain value; touches no file.
 struct RunPaths {
   std::string root;
-  std::string session = {};  ///< of the start that has taken it (run_holder.h), on all its ranks; "": nobody's
+  std::string session =
+      {};                ///< of the start that has taken it (run_holder.h), on all its ranks; "": nobody's
   std::string run = {};  ///< the run's identity, the same for all its sessions and in all its checkpoints
 
   [[nodiscard]] std::string config() const { return root + "/config.json"; }

@@ -49,14 +49,15 @@ std::string name_of(const RunHolder& holder) {
 /// Empty for a line that is being written.
 std::string taker(const RunHolder& holder) {
   const std::int64_t number = start_number(holder);
-  const std::string who = number == 0 ? "another start of the run" : fmt::format("start {} of the run", number);
+  const std::string who =
+      number == 0 ? "another start of the run" : fmt::format("start {} of the run", number);
   if (holder.process == 0) return who;
   return fmt::format("{} (process {} on {})", who, holder.process, holder.machine);
 }
 
 [[noreturn]] void taken_over(const std::string& root, const RunHolder& holder) {
-  throw TakenOverError(fmt::format(
-      "{}: was taken over by {}: this one stops, and writes nothing more there", root, taker(holder)));
+  throw TakenOverError(fmt::format("{}: was taken over by {}: this one stops, and writes nothing more there",
+                                   root, taker(holder)));
 }
 
 /// Throws InputError where it is in use: flock is held by somebody else.
@@ -83,9 +84,9 @@ std::string run_of_checkpoints(const RunPaths& paths) {
 
 /// What a session that was killed left half-written: names aside of the run's own files.
 void sweep_run_files(const RunPaths& paths) {
-  for (const std::string& file : {paths.config(), paths.plan(), paths.profile(), paths.metrics(),
-                                  paths.timeline(), paths.summary(), paths.exit_record(),
-                                  paths.root + "/probe"}) {
+  for (const std::string& file :
+       {paths.config(), paths.plan(), paths.profile(), paths.metrics(), paths.timeline(), paths.summary(),
+        paths.exit_record(), paths.root + "/probe"}) {
     sweep_asides(file, /*alone=*/true);
   }
   const auto is_own = [](const std::string& folder) {  // no link

@@ -32,7 +32,8 @@ std::exception_ptr with_taker(const std::exception_ptr& error, const RunPaths& p
     if (!done_within(kExitNotePatience, look) || taken->empty()) return error;
     const std::string said = failure_of(error).message;
     if (said.find(*taken) != std::string::npos) return error;
-    return std::make_exception_ptr(TakenOverError(said.empty() ? *taken : *taken + ". It ended with: " + said));
+    return std::make_exception_ptr(
+        TakenOverError(said.empty() ? *taken : *taken + ". It ended with: " + said));
   } catch (...) {  // no memory for more words
     return error;
   }
