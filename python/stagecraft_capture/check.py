@@ -23,7 +23,6 @@ from .terms import of_module
 from .users_code import running
 
 if TYPE_CHECKING:
-
     from .aliases import Json
     from .capture import Model
 

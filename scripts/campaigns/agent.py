@@ -1,5 +1,5 @@
-"""torchrun's agent on this machine, with ranks that are forks of it, not new Pythons: a start takes milliseconds, not the
-seconds of `import torch`. Run by a Python that has torch:
+"""torchrun's agent on this machine, with ranks that are forks of it, not new Pythons: a start takes
+milliseconds, not the seconds of `import torch`. Run by a Python that has torch:
 
   python -m campaigns.agent FOLDER_OF_THE_MODULE RANKS RESTARTS LOGS stagecraft's words...
 """
@@ -38,7 +38,7 @@ def agent(module: str, ranks: int, restarts: int, logs: str, words: list[str]) -
         ranks,
         run_id="job",
         rdzv_backend="c10d",
-        # Numbers, not names: who forks while a thread looks up a name leaves its child a lock that nobody opens.
+        # Numbers, not names: who forks while a thread looks up a name leaves its child a lock for ever.
         rdzv_endpoint="127.0.0.1:0",
         local_addr="127.0.0.1",
         start_method="fork",

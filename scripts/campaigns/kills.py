@@ -1,5 +1,6 @@
-"""A rank is killed (SIGKILL) at a random moment, the run is started again, and again. It has to end with the
-bits of a run that was left alone, and leave nothing behind. What starts it again is this script, or torchrun's agent."""
+"""A rank is killed (SIGKILL) at a random moment, the run is started again, and again. It has to end with
+the bits of a run that was left alone, and leave nothing behind. What starts it again is this script, or
+torchrun's agent."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A run over hosts of two ranks each, which are network namespaces that a bridge joins (scripts/bench/netns.sh, root): a cable is
-pulled for some seconds, the network falls apart, a host is killed whole, or is slow. The run goes on where the disturbance is
-shorter than what `comms` allows. Else all ranks on all hosts end by themselves, within the bound, and the run is started again,
-without the killed host where its plan may change. In the end it has the bits of one that was left alone."""
+"""A run over hosts of two ranks each, which are network namespaces that a bridge joins
+(scripts/bench/netns.sh, root): a cable is pulled for some seconds, the network falls apart, a host is
+killed whole, or is slow. The run goes on where the disturbance is shorter than what `comms` allows. Else
+all ranks on all hosts end by themselves, within the bound, and the run is started again, without the
+killed host where its plan may change. In the end it has the bits of one that was left alone."""
 
 from __future__ import annotations
 
@@ -173,8 +174,6 @@ EVENTS = {
 
 
 class Campaign:
-    FIRST = 0
-
     def __init__(self, folder: Path, command: str, until: float) -> None:
         self.folder, self.command = folder, command
         self.whole = Whole(folder, command)
@@ -202,15 +201,14 @@ class Campaign:
             seen["ended"] += 1
             seen["longest end, s"] = round(took)
             check_record(run_dir, setting, hosts)
-            hosts = Hosts(
-                self.command, setting, config, left if setting.schedule not in ASYNCHRONOUS else HOSTS
-            )
+            if setting.schedule in ASYNCHRONOUS:  # an asynchronous run keeps its pipeline
+                left = HOSTS
+            hosts = Hosts(self.command, setting, config, left)
             seen["starts"] += 1
             try:
                 if hosts.wait() != 0:
-                    raise Wrong(
-                        f"{setting}, {name}: started again it ends with {hosts.process.returncode}\n{hosts.said()}"
-                    )
+                    code = hosts.process.returncode
+                    raise Wrong(f"{setting}, {name}: started again it ends with {code}\n{hosts.said()}")
             finally:
                 hosts.end()
         compare(run_dir, facts, setting)

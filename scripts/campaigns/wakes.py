@@ -1,7 +1,7 @@
-"""All ranks of a start are stopped (SIGSTOP) at a random moment, the run is started again beside it, as on another
-machine that has locks of its own, and the first start wakes up at another random moment, or when the second one is
-through. One of the two has to end with the line that says who took over. The run has to end with the bits of one that was
-left alone."""
+"""All ranks of a start are stopped (SIGSTOP) at a random moment, the run is started again beside it, as
+on another machine that has locks of its own, and the first start wakes up at another random moment, or
+when the second one is through. One of the two has to end with the line that says who took over. The run
+has to end with the bits of one that was left alone."""
 
 from __future__ import annotations
 

@@ -116,7 +116,9 @@ class Conditioned(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.blocks = nn.ModuleList(nn.ModuleDict({"embed": nn.Linear(8, 16), "mix": nn.Linear(16, 16)}) for _ in range(3))
+        self.blocks = nn.ModuleList(
+            nn.ModuleDict({"embed": nn.Linear(8, 16), "mix": nn.Linear(16, 16)}) for _ in range(3)
+        )
         self.last = nn.Linear(16, 4)
 
     def forward(self, x, time):

@@ -1,5 +1,5 @@
-"""Runs over hosts that are network namespaces (scripts/campaign.sh namespaces), a few of its kinds of trouble. Skipped, with the
-reason, where namespaces are not allowed."""
+"""Runs over hosts that are network namespaces (scripts/campaign.sh namespaces), a few of its kinds of
+trouble. Skipped, with the reason, where namespaces are not allowed."""
 
 import subprocess
 
