@@ -119,7 +119,9 @@ def drawn(fields: list[Field]) -> Batch:
         return Batch(fields)
     except (RuntimeError, MemoryError) as error:
         sizes = ", ".join(f"{field.name} {field.shape}" for field in fields)
-        raise CaptureError(f"{SAMPLES} samples of {sizes} cannot be drawn here: {first_line(error)}; give smaller sizes") from error
+        raise CaptureError(
+            f"{SAMPLES} samples of {sizes} cannot be drawn here: {first_line(error)}; give smaller sizes"
+        ) from error
 
 
 def sizes_in(text: str) -> list[int]:
@@ -152,5 +154,7 @@ def parse_field(text: str, option: str = "--field") -> Field:
         )
     shape = [int(size) for size in found[3].split(",") if size]
     if 0 in shape or not 1 <= int(found[4] or 2) < 2**63:
-        raise CaptureError(f"{option} {text}: expected sizes and a bound of 1 at least, as in x=i64[128]<1000")
+        raise CaptureError(
+            f"{option} {text}: expected sizes and a bound of 1 at least, as in x=i64[128]<1000"
+        )
     return Field(found[1], shape, DTYPES[found[2]], below=int(found[4] or 2))

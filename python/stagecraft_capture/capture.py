@@ -35,6 +35,8 @@ from .state import Changes, examined
 from .torch_private import FakeTensorMode
 
 if TYPE_CHECKING:
+    from torch import fx
+
     from .aliases import Cuts, Json, Modes
     from .batch import Batch
     from .composite import Composite

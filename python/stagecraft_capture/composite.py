@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 

@@ -79,7 +79,9 @@ def read_config(path: str) -> Json:
             f"{file}: cannot be read as a config of transformers: {error}{download(path)}"
         ) from error
     if not isinstance(about, dict) or "model_type" not in about:
-        raise CaptureError(f'{file}: has no "model_type", which a config of transformers has: give such a file, or FILE.py:NAME')
+        raise CaptureError(
+            f'{file}: has no "model_type", which a config of transformers has: give one, or FILE.py:NAME'
+        )
     return about
 
 
@@ -217,7 +219,9 @@ def load_with_batch(arguments: argparse.Namespace, about: Json | None = None) ->
     second = isinstance(model, Translation)
     target = (arguments.target_sequence or arguments.sequence) if second else arguments.sequence
     if arguments.target_sequence and not second:
-        raise CaptureError("--target-sequence is for models that read two texts; this one reads one: leave it out")
+        raise CaptureError(
+            "--target-sequence is for models that read two texts; this one reads one: leave it out"
+        )
     known = ("labels",) if images else ("labels", *FIELDS)
     unknown = [name for name in names if name not in known]
     if unknown:

@@ -106,7 +106,6 @@ class WithLoss(torch.nn.Module):
             )
         return output, loss, *detached(terms)
 
-
     def loss_of(self, given: Any, batch: dict[str, torch.Tensor]) -> Any:
         assert self.loss is not None
         if not self.places:

@@ -69,7 +69,9 @@ def put_together(composite: Composite) -> bool:
     reads = {node: node.all_input_nodes for node in composite.nodes}
     out: list[fx.Node] = []
     done: set[fx.Node] = set()
-    counters = [node for node in composite.nodes if written_by(node) and written_by(node) == node.all_input_nodes]
+    counters = [
+        node for node in composite.nodes if written_by(node) and written_by(node) == node.all_input_nodes
+    ]
     group_of = {node: calls for calls in groups for node in calls}
 
     def before(node: fx.Node, edges: Needs = needs) -> set[fx.Node]:

@@ -1,7 +1,9 @@
 """Functions of torch whose results have sizes that the batch's numbers decide, written with others that make
-the same bits in a size that is given: counts, histograms, repeats. Covariances are here too, in whose operator
-torch.export sees a branch.
+the same bits in a size that is given: counts, histograms, repeats. Covariances are here too, in whose
+operator torch.export sees a branch. Their arguments have torch's names.
 """
+
+# ruff: noqa: A002
 
 from __future__ import annotations
 
@@ -17,12 +19,14 @@ from .instead import INSTEAD
 PLAIN = {name: getattr(torch, name) for name in ("bincount", "histc", "repeat_interleave", "cov", "corrcoef")}
 
 
-def bincount(
-    input: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
-) -> torch.Tensor:
+def bincount(input: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
     if not minlength:
-        raise CaptureError(f"torch.bincount makes as many counts as the largest number is: {INSTEAD['bincount']}")
-    kind = torch.int64 if weights is None else torch.float64 if weights.dtype != torch.float32 else torch.float32
+        raise CaptureError(
+            f"torch.bincount makes as many counts as the largest number is: {INSTEAD['bincount']}"
+        )
+    kind = (
+        torch.int64 if weights is None else torch.float64 if weights.dtype != torch.float32 else torch.float32
+    )
     one = torch.ones_like(input, dtype=kind) if weights is None else weights.to(kind)
     return torch.zeros(minlength, dtype=kind).scatter_add(0, input.long(), one)
 
@@ -86,7 +90,13 @@ def corrcoef(input: torch.Tensor) -> torch.Tensor:
 @contextlib.contextmanager
 def of_given_sizes() -> Iterator[None]:
     """torch's functions, and tensors' methods of their names, are those of here."""
-    own = {"bincount": bincount, "histc": histc, "repeat_interleave": repeat_interleave, "cov": cov, "corrcoef": corrcoef}
+    own = {
+        "bincount": bincount,
+        "histc": histc,
+        "repeat_interleave": repeat_interleave,
+        "cov": cov,
+        "corrcoef": corrcoef,
+    }
     methods = {name: getattr(torch.Tensor, name) for name in own}
     for name, function in own.items():
         setattr(torch, name, function)

@@ -1,23 +1,28 @@
-"""Every refusal of stagecraft-capture says what to do: a sweep over all messages of the package, as they stand
-in its source. So a message in PyTorch's words has a remedy beside them."""
+"""Every refusal of stagecraft-capture says what to do: a sweep over all messages of the package, as they
+stand in its source. So a message in PyTorch's words has a remedy beside them."""
 
 import ast
 import re
 from pathlib import Path
 
 import pytest
+
 from places import SOURCE
 
 PACKAGE = Path(f"{SOURCE}/python/stagecraft_capture")
 REFUSALS = {"CaptureError", "NotEqualError"}
 
-VERBS = """add ask call choose clone compute convert decide do draw give hold install keep leave let make mend name pad
-    pip put read register remove report return run say set sum take train use write"""
+VERBS = """add ask call choose clone compute convert decide do draw give hold install keep leave let make mend
+    name pad pip put read register remove report return run say set sum take train use write"""
 # A remedy begins behind a mark, or behind "or" and "and"; so does what the writer could not know to be one, a
 # text made elsewhere (…).
-REMEDY = re.compile(rf"(?:^|[:;,(…]|\bor\b|\band\b)\s*(?:{'|'.join(VERBS.split())})\b|--allow-inexact writes|-m pip install")
+REMEDY = re.compile(
+    rf"(?:^|[:;,(…]|\bor\b|\band\b)\s*(?:{'|'.join(VERBS.split())})\b|--allow-inexact writes|-m pip install"
+)
 # What was expected, or what there is to choose from, is one, too.
-CHOICE = re.compile(r"\bexpected |\bit has …|\b(?:near ones|there|parameters) are …|\bnone of …|\btakes …|\bbe one of …")
+CHOICE = re.compile(
+    r"\bexpected |\bit has …|\b(?:near ones|there|parameters) are …|\bnone of …|\btakes …|\bbe one of …"
+)
 
 
 def names_in(tree):
@@ -79,12 +84,14 @@ PASSED_ON = re.compile(r"(?:module …|the model itself|[…:, ])*")
 def test_every_refusal_says_what_to_do():
     found = list(messages())
     assert len(found) > 90, f"{len(found)} messages found: does the package raise another class?"
-    without = [f"{at}: {text}" for at, text in found if not has_remedy(text) and not PASSED_ON.fullmatch(text)]
+    without = [
+        f"{at}: {text}" for at, text in found if not has_remedy(text) and not PASSED_ON.fullmatch(text)
+    ]
     assert not without, "\n".join(["these say what happened and not what to do:", *without])
 
 
 @pytest.mark.parametrize(
-    "text, expected",
+    ("text", "expected"),
     [
         ("…: the model fails: …", False),
         ("the loss has no gradient", False),

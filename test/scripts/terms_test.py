@@ -404,7 +404,10 @@ REFUSED = {
     "no loss": ("{'ce': total(o, b)}", "a dict of ce: put what is trained under 'loss'"),
     "nothing": ("{}", "a dict of nothing: put what is trained under 'loss'"),
     "loss twice": ("(total(o, b), {'loss': total(o, b)})", "a term of the name 'loss'", "another name"),
-    "a number as name": ("{'loss': total(o, b), 3: total(o, b)}", "a term of the name 3: give it one of 1 to 40"),
+    "a number as name": (
+        "{'loss': total(o, b), 3: total(o, b)}",
+        "a term of the name 3: give it one of 1 to 40",
+    ),
     "a line break": ("{'loss': total(o, b), 'a\\nb': total(o, b)}", r"a term of the name 'a\nb'"),
     "a space": ("{'loss': total(o, b), 'my ce': total(o, b)}", "a term of the name 'my ce'"),
     "an empty name": ("{'loss': total(o, b), '': total(o, b)}", "a term of the name ''"),
