@@ -232,7 +232,7 @@ def _with_loss(
     if loss is None:
         loss = own_loss(made, module, two)
     function = None if isinstance(loss, str) else loss
-    places = read_by(lambda output: function(output, Fields(two)), module, dict(two)) if function else []
+    places = read_by(function, module, Fields(two)) if function else []
     if places:
         made = first_look(WithLoss(module, None, None, places), dict(two))
     results = results_for(made, module, function, dict(two), places)

@@ -43,7 +43,8 @@ def difference(a: torch.Tensor, b: torch.Tensor) -> float:
     if a.shape != b.shape:
         raise CaptureError(
             f"the captured layers make a tensor of {list(a.shape)} where the model makes one of"
-            f" {list(b.shape)}; this is a defect of the capture: report it with the module, or write this part otherwise"
+            f" {list(b.shape)}; this is a defect of the capture:"
+            " report it with the module, or write this part otherwise"
         )
     if not a.numel() or same(a, b):
         return 0.0

@@ -249,8 +249,8 @@ class Compiler:
         self.capability = torch.backends.cpu.get_cpu_capability()
         if self.capability not in MARCH:
             raise CaptureError(
-                f"--compile is for processors with {' or '.join(MARCH)}; LibTorch uses {self.capability} here:"
-                " leave it out"
+                f"--compile is for processors with {' or '.join(MARCH)}; LibTorch uses {self.capability}"
+                " here: leave it out"
             )
         vectors, self.march = MARCH[self.capability]
         # Inductor would use more of this processor than its capability says.

@@ -41,11 +41,8 @@ def drawing_as_eager(draws: dict[int, Draws], b: int) -> Iterator[None]:
         shapes = [each.nodes[i].meta["val"].shape for each in (first, second)]
         draw_of(first.nodes[i])([n + (m - n) // (more - few) * (b - few) for n, m in zip(*shapes)])
 
-    if order == sorted(order):
-        before = _between(draw, order)
-    else:
-        before = _from_states(draw, order, len(first.nodes))
-    replay.before_draw = before
+    in_order = order == sorted(order)
+    replay.before_draw = _between(draw, order) if in_order else _from_states(draw, order, len(first.nodes))
     try:
         yield
     finally:

@@ -120,8 +120,8 @@ def explained(error: BaseException, module: torch.nn.Module, inputs: dict[str, t
     if of_itself is not None:
         shapes = ", ".join(f"{name} of {list(t.shape)}" for name, t in inputs.items())
         return CaptureError(
-            f"{at}the model fails in eager mode too, with {shapes}: {said(of_itself)}; call it with such samples"
-            " in Python, and mend it there or give other sizes"
+            f"{at}the model fails in eager mode too, with {shapes}: {said(of_itself)}; call it with such"
+            " samples in Python, and mend it there or give other sizes"
         )
     return CaptureError(
         f"{at}torch.export cannot follow the model: {said(error)}; write this place with operators of torch"
@@ -147,7 +147,7 @@ def refuse_dependent(nodes: list[fx.Node]) -> None:
                 f"{place_of(node)}: {maker.target} makes {what} that depends on the batch's numbers; "
                 + (
                     INSTEAD.get(name_of(maker))
-                    or "keep all sizes and numbers in tensors (a mask with torch.where instead of an index by it,"
-                    " tensor.mean() without .item())"
+                    or "keep all sizes and numbers in tensors (a mask with torch.where instead of an index by"
+                    " it, tensor.mean() without .item())"
                 )
             )

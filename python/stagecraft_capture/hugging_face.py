@@ -82,7 +82,7 @@ def read_config(path: str) -> Json:
         ) from error
     if not isinstance(about, dict) or "model_type" not in about:
         raise CaptureError(
-            f'{file}: has no "model_type", which a config of transformers has: give such a file, or FILE.py:NAME'
+            f'{file}: has no "model_type", which a config of transformers has: give one, or FILE.py:NAME'
         )
     return about
 
@@ -223,11 +223,6 @@ def load_with_batch(arguments: argparse.Namespace, about: Json | None = None) ->
     if arguments.target_sequence and not second:
         raise CaptureError(
             "--target-sequence is for models that read two texts; this one reads one: leave it out"
-        )
-    if arguments.vocabulary and arguments.vocabulary != getattr(config, "vocab_size", None):
-        raise CaptureError(
-            f"--vocabulary {arguments.vocabulary}: the config says what this model reads: leave it out, or"
-            " change vocab_size there"
         )
     known = ("labels",) if images else ("labels", *FIELDS)
     unknown = [name for name in names if name not in known]

@@ -5,7 +5,8 @@ from __future__ import annotations
 INSTEAD = {
     "embedding_sparse_backward": "leave sparse=True out: sparse gradients are not known here",
     "linalg_householder_product": (
-        'give torch.nn.utils.parametrizations.orthogonal orthogonal_map="cayley", or train the weight as it is'
+        'give torch.nn.utils.parametrizations.orthogonal orthogonal_map="cayley", or train the weight as it'
+        " is"
     ),
     "torchvision::deform_conv2d": (
         "only torchvision has a kernel for it, and runs have none of torchvision's: sample the image with"
@@ -18,7 +19,7 @@ INSTEAD = {
     "bincount": "give torch.bincount a minlength, above which there are no numbers",
     "repeat_interleave": "give torch.repeat_interleave its output_size, the sum of repeats",
     "segment_reduce": "write torch.zeros(...).index_add(0, index, x), or scatter_reduce for other reductions",
-    "unique": "count with torch.bincount(x.flatten(), minlength=N), or compare x[..., None] == torch.arange(N)",
+    "unique": "take torch.bincount(x.flatten(), minlength=N), or x[..., None] == torch.arange(N)",
     "_nested_tensor_from_tensor_list": "pad to one length, and give a mask as a field",
 }
 

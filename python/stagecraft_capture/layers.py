@@ -1,7 +1,8 @@
 """Where to cut: the layers that --layers asks for.
 
-`auto`: between modules, wherever one tensor alone goes on (of a module that is called several times one of each
-call), beside single numbers; and between the blocks of a ModuleList or ModuleDict, whatever goes on there.
+`auto`: between modules, wherever one tensor alone goes on (of a module that is called several times one of
+each call), beside single numbers; and between the blocks of a ModuleList or ModuleDict, whatever goes on
+there.
 `narrow:N`: N pieces of about equal multiply-adds, cut where the tensors
 that go on are smallest. Patterns of module paths (`model.layers.*`): each module that fits is a layer, and so
 is what lies between them.
@@ -158,8 +159,8 @@ def by_patterns(
 def narrow(candidates: Candidates, order: list[fx.Node], count: int) -> Candidates:
     if len(candidates) < count - 1:
         raise CaptureError(
-            f"--layers narrow:{count}: the model can be cut into {len(candidates) + 1} layers at most: give as"
-            " many or fewer"
+            f"--layers narrow:{count}: the model can be cut into {len(candidates) + 1} layers at most:"
+            " give as many or fewer"
         )
     done, sums = 0.0, []
     for node in order:

@@ -55,7 +55,7 @@ DRAWN_INSTEAD = {
     "randperm": "torch.rand(n).argsort(), or torch.rand(len(x), n).argsort(1) for an order per sample",
     "randint": "(torch.rand(sizes) * high).long()",
     "random": "(torch.rand(sizes) * high).long()",
-    "multinomial": "(logits - torch.empty_like(logits).exponential_().log()).argmax(-1), a draw per row by its logits",
+    "multinomial": "(logits - torch.empty_like(logits).exponential_().log()).argmax(-1), a draw per row",
     "exponential": "torch.empty_like(x).exponential_() / rate",
     "log_normal": "torch.randn_like(x).mul(deviation).add(mean).exp()",
     "cauchy": "torch.tan(math.pi * (torch.rand_like(x) - 0.5))",
@@ -110,7 +110,7 @@ def draw_of(node: fx.Node) -> Callable[..., Any]:
     if op in ("dropout", "dropout_", "native_dropout", "feature_dropout") and isinstance(p, float):
         return lambda sizes: torch.empty(sizes, dtype=made.dtype).bernoulli_(1 - p)
     if op == "scaled_dot_product_attention":  # of its weights, in the kernel that has dropout
-        chosen, keys = 1 - dropout_of(node), node.args[1].meta["val"].shape[-2]
+        chosen, keys = 1 - (dropout_of(node) or 0.0), node.args[1].meta["val"].shape[-2]
         return lambda sizes: torch.empty([*sizes[:-1], keys], dtype=made.dtype).bernoulli_(chosen)
     if op in ("bernoulli", "bernoulli_") and isinstance(p, float):
         return lambda sizes: torch.empty(sizes, dtype=made.dtype).bernoulli_(p)
@@ -140,7 +140,7 @@ def dropout_of(node: fx.Node) -> float | None:
 
 
 def is_drawn_over(node: fx.Node) -> bool:
-    """Whether it draws what another draw overwrites before anything reads it (`torch.rand_like(x).uniform_()`)."""
+    """Whether it draws what another draw overwrites unread (`torch.rand_like(x).uniform_()`)."""
     over = [
         user for user in node.users if is_random(user) and user.args[0] is node and name_of(user) in FILLS
     ]

@@ -123,7 +123,8 @@ def run_steps(steps: list[Step], values: Json, b: int) -> None:
         except RuntimeError as error:
             raise CaptureError(
                 f"the captured layers fail where the model does not, in {name} ({results[0]}):"
-                f" {str(error).strip().splitlines()[0]}; this is a defect of the capture: report it with the module, or write this part otherwise"
+                f" {str(error).strip().splitlines()[0]}; this is a defect of the capture:"
+                " report it with the module, or write this part otherwise"
             ) from error
         made = made if isinstance(made, (tuple, list)) else [made]
         for result, tensor in zip(results, made):

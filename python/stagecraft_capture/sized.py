@@ -1,7 +1,9 @@
 """Functions of torch whose results have sizes that the batch's numbers decide, written with others that make
-the same bits in a size that is given: counts, histograms, repeats. Covariances are here too, in whose operator
-torch.export sees a branch.
+the same bits in a size that is given: counts, histograms, repeats. Covariances are here too, in whose
+operator torch.export sees a branch. Their arguments have torch's names.
 """
+
+# ruff: noqa: A002
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from .differences import first_difference, of_forwards, of_sizes
 from .errors import CaptureError
 from .export_errors import place_of_error, said
 from .no_weights import mode_of
+from .nodes import name_of
 from .torch_private import pytree
 
 if TYPE_CHECKING:
@@ -95,7 +96,45 @@ def exported_at_sizes(module: torch.nn.Module, batch: Batch, has_loss: bool) -> 
         evaluation = {b: evaluation.get(b) or exports.exported(False, b) for b in training}
     module.train()
     exports.by_mode = {True: training, False: evaluation}
+    for at in exports.by_mode.values():
+        without_copies_of_many(at)
     return exports
+
+
+def without_copies_of_many(at: dict[int, Composite]) -> None:
+    """Drops each .contiguous() that many samples get and few do not (diffusers, from 64 on): it changes where
+    numbers lie, and none of them."""
+    few, many = at[RUN], at[max(at)]
+    left, more = [name_of(n) or str(n.target) for n in few.nodes], []
+    for node in many.nodes:
+        if left and (name_of(node) or str(node.target)) == left[0]:
+            del left[0]
+        elif name_of(node) == "contiguous" and node is not many.output:
+            more.append(node)
+        else:
+            return  # they differ in more than that
+    for node in more if not left else ():
+        node.replace_all_uses_with(node.args[0])
+        many.nodes.remove(node)
+        many.graph.erase_node(node)
+    if more and not left:
+        for one, other in zip(few.nodes, many.nodes):
+            if isinstance(one.meta.get("val"), torch.Tensor):
+                other.meta["val"] = lying_as(one.meta["val"], other.meta["val"])
+
+
+def lying_as(few: torch.Tensor, many: torch.Tensor) -> torch.Tensor:
+    """A tensor of many samples with its dimensions in memory as one of few has them."""
+
+    def order(tensor: torch.Tensor) -> list[int]:
+        return sorted(range(tensor.dim()), key=lambda i: (-tensor.stride(i), i))
+
+    if order(few) == order(many):
+        return many
+    strides, step = [0] * many.dim(), 1
+    for i in reversed(order(few)):
+        strides[i], step = step, step * many.shape[i]
+    return many.as_strided(many.shape, strides)
 
 
 def reason(error: BaseException, module: torch.nn.Module) -> str:

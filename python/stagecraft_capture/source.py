@@ -184,10 +184,7 @@ def load(arguments: argparse.Namespace) -> tuple[Any, Batch, bool]:
 
     made = first_look(WithLoss(module, None), samples())
     loss = load_loss(arguments.loss) if arguments.loss and arguments.loss not in USUAL else None
-    fields_read = Fields(samples())
-    places = (
-        read_by(lambda output: loss(output, fields_read), module, fields_read) if loss and not mode else []
-    )
+    places = read_by(loss, module, Fields(samples())) if loss and not mode else []
     if places:
         made = first_look(WithLoss(module, None, None, places), samples())
     results = results_for(made, module, loss, samples(), places)

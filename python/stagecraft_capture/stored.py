@@ -1,6 +1,7 @@
 """Tensors that modules keep as attributes for the loss: an expert's `self.aux_loss`, a head's features.
 
-    loss = cross_entropy(output, batch["y"]) + sum(m.aux_loss for m in model.modules() if hasattr(m, "aux_loss"))
+    penalty = sum(m.aux_loss for m in model.modules() if hasattr(m, "aux_loss"))
+    loss = cross_entropy(output, batch["y"]) + 0.01 * penalty
 
 They go to the loss beside what the module returns, and the loss finds them where the forward left them.
 """
@@ -51,10 +52,12 @@ def put(module: torch.nn.Module, places: Sequence[Place], values: Sequence[torch
 
 
 def read_by(
-    loss: Callable[[Any], Any], module: torch.nn.Module, fields: dict[str, torch.Tensor]
+    loss: Callable[[Any, Any], Any], module: torch.nn.Module, fields: dict[str, torch.Tensor]
 ) -> list[Place]:
-    """Places of what the forward has just made and the loss reads, besides what the module returns. `fields`:
-    two samples. In evaluation and in training alike; nothing where one of these fails, which is said later."""
+    """Places of what the forward has just made and the loss reads, besides what the module returns, in
+    evaluation and in training alike. `fields`: two samples, as
+    the loss gets them. Nothing where one of these fails, which is said
+    later."""
     found: list[Place] | None = None
     for training in (False, True):
         with state_kept(module), torch.random.fork_rng(devices=[]), contextlib.suppress(Exception):
@@ -67,7 +70,7 @@ def read_by(
                 if id(tensor) not in earlier | returned
             }
             with Reads(dict(enumerate(known.values()))) as reads:
-                loss(made)
+                loss(made, fields)
             here = [place for i, place in enumerate(known) if i in reads.found]
             found = here if found is None else [place for place in found if place in here]
             continue

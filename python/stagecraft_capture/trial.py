@@ -101,7 +101,7 @@ def try_in_engine(
             return f"NOT tried in the engine: {said_by(done)}"
         if done.returncode:
             raise CaptureError(
-                "the engine does not train what was captured, so nothing is written; give --no-trial to write it:"
+                "the engine does not train what was captured, so nothing is written, or give --no-trial:"
                 f" {said_by(done).replace(f'{place}/', '').replace(f'{folder}/', '')}"
             )
         found = json.loads(Path(f"{place}/run/metrics.jsonl").read_text().splitlines()[0])["loss"]

@@ -493,6 +493,32 @@ def test_choices_by_gumbel():
     assert any(step[0] == "stagecraft::exponential" for step in layer.graph["forward"]["steps"])
 
 
+def test_draws_with_parameters():
+    class Noisy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(8, 6), nn.Linear(6, 4)
+
+        def forward(self, x):
+            z = self.first(x)
+            if self.training:
+                z = z * torch.empty_like(z).uniform_(0.99, 1.01) + torch.empty_like(z).normal_(1.0, 0.1)
+                z = z + torch.rand_like(z).uniform_()  # eager draws twice
+                z = torch.where(z >= 0, z, z * torch.empty_like(z).uniform_(1 / 8, 1 / 3))
+                z = z.gather(1, torch.rand_like(z).argsort(1))
+            return self.last(z)
+
+    class Leaky(Noisy):
+        def forward(self, x):
+            return self.last(F.rrelu(self.first(x), training=self.training))
+
+    torch.manual_seed(0)
+    (layer, *_) = equal("noise", Noisy(), numbers(8), 1)
+    drawn = [step[0] for step in layer.graph["forward"]["steps"] if step[0].startswith("stagecraft::")]
+    assert drawn == ["stagecraft::uniform", "stagecraft::normal", *["stagecraft::uniform"] * 3], drawn
+    refused("rrelu", Leaky(), numbers(8), "draws random numbers", "write torch.where(x >= 0, x, x * ")
+
+
 class Cells(nn.Module):
     """Three steps of a cell, the states of all of which are read. `width`: whole vectors of the processor, or
     with some numbers left over, which GRUCell's gates round otherwise."""

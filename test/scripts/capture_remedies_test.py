@@ -1,5 +1,5 @@
-"""Every refusal of stagecraft-capture says what to do: a sweep over all messages of the package, as they stand
-in its source. So a message in PyTorch's words has a remedy beside them."""
+"""Every refusal of stagecraft-capture says what to do: a sweep over all messages of the package, as they
+stand in its source. So a message in PyTorch's words has a remedy beside them."""
 
 import ast
 import re
@@ -12,8 +12,8 @@ from places import SOURCE
 PACKAGE = Path(f"{SOURCE}/python/stagecraft_capture")
 REFUSALS = {"CaptureError", "NotEqualError"}
 
-VERBS = """add ask call choose clone compute convert decide do draw give hold install keep leave let make mend name pad
-    pip put read register remove report return run say set sum take train use write"""
+VERBS = """add ask call choose clone compute convert decide do draw give hold install keep leave let make mend
+    name pad pip put read register remove report return run say set sum take train use write"""
 # A remedy begins behind a mark, or behind "or" and "and"; so does what the writer could not know to be one, a
 # text made elsewhere (…).
 REMEDY = re.compile(
@@ -91,7 +91,7 @@ def test_every_refusal_says_what_to_do():
 
 
 @pytest.mark.parametrize(
-    "text, expected",
+    ("text", "expected"),
     [
         ("…: the model fails: …", False),
         ("the loss has no gradient", False),

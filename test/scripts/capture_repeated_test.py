@@ -48,7 +48,7 @@ class Siamese(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "layers, how",
+    ("layers", "how"),
     [
         (4, {}),
         (6, {"norm": nn.BatchNorm2d}),  # whose statistics each call writes, in order
@@ -111,24 +111,31 @@ class Adversarial(nn.Module):
         return torch.cat([self.judge(x), self.judge(made)], 1)
 
 
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.mix = nn.Linear(8, 16), nn.Linear(16, 16)
+
+    def forward(self, x, time):
+        return x + self.mix(x * self.embed(time)).tanh()
+
+
 class Conditioned(nn.Module):
     """As DiT: the first block's embedding is called again behind the last block."""
 
     def __init__(self):
         super().__init__()
-        self.blocks = nn.ModuleList(
-            nn.ModuleDict({"embed": nn.Linear(8, 16), "mix": nn.Linear(16, 16)}) for _ in range(3)
-        )
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
         self.last = nn.Linear(16, 4)
 
     def forward(self, x, time):
         for block in self.blocks:
-            x = x + block["mix"](x * block["embed"](time)).tanh()
-        return self.last(x + self.blocks[0]["embed"](time))
+            x = block(x, time)
+        return self.last(x + self.blocks[0].embed(time))
 
 
 @pytest.mark.parametrize(
-    "kind, fields, layers",
+    ("kind", "fields", "layers"),
     [
         (TwoStems, batch("other"), 6),
         (Adversarial, Batch([Field("x", [3, 16, 16], torch.float32), Field("noise", [8], torch.float32)]), 7),

@@ -117,6 +117,49 @@ class Plain(Two):
     def forward(self, x):
         return self.heads(x)[0]
 
+class Unnamed(dict):  # to PyTorch a container whose leaves have no names, as diffusers' outputs are
+    pass
+
+torch.utils._pytree.register_pytree_node(
+    Unnamed, lambda d: (list(d.values()), list(d)), lambda leaves, keys: Unnamed(zip(keys, leaves))
+)
+
+class InUnnamed(Two):
+    def forward(self, x):
+        actor, critic, h = self.heads(x)
+        return Unnamed(actor=actor, more=critic)
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(16, 16)
+
+    def forward(self, h):
+        self.penalty = self.inner(h).pow(2).mean()
+        self.unread = h.sum()
+        return h + self.inner(h).tanh()
+
+BUILT = []  # where a loss finds the model, as a script's does
+
+class Stored(Two):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(Layer(), Layer(), Layer())
+        BUILT[:] = [self]
+
+    def forward(self, x):
+        self.features = self.layers(self.body(x))
+        return self.actor(self.features)
+
+def of_stored(output, batch):
+    model = BUILT[0]
+    penalty = sum(layer.penalty for layer in model.modules() if hasattr(layer, "penalty"))
+    total = F.cross_entropy(output, batch["a"]) + 0.1 * penalty + 0.01 * model.features.abs().mean()
+    return total
+
+def of_unnamed(output, batch):
+    return of_tuple((output["actor"], output["more"][:, 0], None, None), batch)
+
 def of_tuple(output, batch):
     actor, critic, _, _ = output
     return F.cross_entropy(actor, batch["a"]) + 0.5 * F.mse_loss(critic, batch["r"])
@@ -172,6 +215,8 @@ CASES = {
     "tuple": ("Tuple", "of_tuple", (A, R)),
     "dict": ("Dict", "of_dict", (A, R)),
     "dataclass": ("Dataclass", "of_dataclass", (A, R)),
+    "unnamed": ("InUnnamed", "of_unnamed", (A, R)),
+    "stored": ("Stored", "of_stored", (A,)),
     "its_own": ("WithItsLoss", "its_own", (A,)),
     "heads": ("HeadsInTraining", "of_heads", (A,)),
     "one_of_all": ("OneOfAll", "cross_entropy", ()),

@@ -257,6 +257,12 @@ def _(self, h):
     return h * torch.arange(6 * len(h))[:6]
 
 
+@case("a copy from 64 samples on", captured=True)
+def _(self, h):
+    h = h.mT.contiguous().mT
+    return h.contiguous() if len(h) >= 64 else h
+
+
 @case("as many columns as samples", captured=True)
 def _(self, h):
     return h + F.linear(h, torch.ones(96, 6)).mean(-1, keepdim=True)
