@@ -224,6 +224,11 @@ def load_with_batch(arguments: argparse.Namespace, about: Json | None = None) ->
         raise CaptureError(
             "--target-sequence is for models that read two texts; this one reads one: leave it out"
         )
+    if arguments.vocabulary and arguments.vocabulary != getattr(config, "vocab_size", None):
+        raise CaptureError(
+            f"--vocabulary {arguments.vocabulary}: the config says what this model reads: leave it out, or"
+            " change vocab_size there"
+        )
     known = ("labels",) if images else ("labels", *FIELDS)
     unknown = [name for name in names if name not in known]
     if unknown:
