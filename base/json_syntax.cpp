@@ -80,10 +80,8 @@ class Syntax {
     const std::string_view before = text_.substr(0, at);
     const std::size_t newline = before.rfind('\n');
     const std::string_view line = newline == std::string_view::npos ? before : before.substr(newline + 1);
-    const auto continues = [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; };
     return fmt::format("line {}, column {}", 1 + std::ranges::count(before, '\n'),
-                       1 + static_cast<std::ptrdiff_t>(line.size()) - std::ranges::count_if(line, continues) -
-                           (line.starts_with("\xEF\xBB\xBF") ? 1 : 0));
+                       1 + width_of(line) - (line.starts_with("\xEF\xBB\xBF") ? 1U : 0U));
   }
 
   /// What stands at at_: a word, the beginning of a text, a character, or a byte that is none.
@@ -104,7 +102,7 @@ class Syntax {
     const char* more = shown.size() > kLongestShown ? "..." : "";
     std::size_t bytes = std::min(shown.size(), kLongestShown);
     // A cut leaves no half of a character.
-    while (bytes < shown.size() && (static_cast<unsigned char>(shown[bytes]) & 0xC0U) == 0x80U) --bytes;
+    while (bytes < shown.size() && !begins_character(shown[bytes])) --bytes;
     shown = shown.substr(0, bytes);
     return here() == '"' ? fmt::format("{}{}", shown, more) : fmt::format("\"{}{}\"", shown, more);
   }

@@ -1,6 +1,7 @@
 #include "base/table.h"
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 #include <fmt/format.h>
 
@@ -13,14 +14,6 @@ namespace stagecraft {
 namespace {
 
 constexpr const char* kNoFigure = "-";
-
-/// Not a byte within a character of UTF-8.
-bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }
-
-/// Code points, so that "µ" counts as one column.
-std::size_t width_of(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));
-}
 
 std::string padded(const std::string& text, std::size_t width, bool left) {
   const std::string space(width - std::min(width, width_of(text)), ' ');

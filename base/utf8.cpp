@@ -10,7 +10,7 @@ CodePoint first_code_point(std::string_view text) {
   if (first < 0xC2 || first > 0xF4 || text.size() < bytes) return {};
   std::uint32_t value = first & (0xFFU >> (bytes + 1));
   for (std::size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xC0U) != 0x80U) return {};
+    if (begins_character(text[i])) return {};
     value = (value << 6U) | (byte(i) & 0x3FU);
   }
   const bool longer_than_needed = (bytes == 3 && value < 0x800) || (bytes == 4 && value < 0x10000);

@@ -1,15 +1,12 @@
 #include "base/wrapped.h"
 
+#include "base/utf8.h"
+
 #include <algorithm>
 #include <cstddef>
 
 namespace stagecraft {
 namespace {
-
-std::size_t width_of(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
-}
 
 /// Where the next blank is that may become the end of a line.
 std::size_t end_of_word(std::string_view text) {

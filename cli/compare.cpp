@@ -6,6 +6,7 @@
 #include "cli/closed_set.h"
 #include "cli/commands.h"
 #include "cli/number_ranges.h"
+#include "cli/output_file.h"
 #include "cli/plan_under.h"
 #include "cli/planning.h"
 #include "cli/search_line.h"
@@ -101,6 +102,7 @@ void choose_among(const CompareOptions& options, const std::vector<ScheduleAsked
 }
 
 void run(CompareOptions options, const CLI::App& verb) {
+  require_output(options.choose.svg, "picture");
   if (!options.request.config.empty() && kind_of_file(options.request.config) != "run config") {
     return compare_plan(options, verb);
   }

@@ -84,10 +84,11 @@ void refuse_ending(const std::string& path, const std::string& kind) {
   std::string ending = name.extension().string();
   std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
   if (std::ranges::find(kForeign, ending) == kForeign.end()) return;
-  const std::string ours = kind == "picture" ? ".svg" : kind == "web page" ? ".html" : ".json";
-  throw InputError({path, ""},
-                   fmt::format("a name in {} is for another format than is written: expected one such as {}",
-                               ending, fs::path(name).replace_extension(ours).string()));
+  const std::string ours = kind == "picture" ? ".svg" : kind == "web page" ? ".html" : "";
+  throw InputError(
+      {path, ""},
+      fmt::format("a name in {} is for another format than is written: expected {}", ending,
+                  ours.empty() ? "another name" : "one such as " + fs::path(name).replace_extension(ours).string()));
 }
 
 void refuse_what_is_there(const std::string& path, const std::string& kind, const std::string& input) {

@@ -11,7 +11,8 @@ namespace stagecraft::cli {
 
 /// As write_file_atomically (base/files.h). Throws InputError, besides, where the file is there and is worth more
 /// than what would take its place: one of a run's records (a report drawn over metrics.jsonl would be the end of
-/// the run), a file of another kind (file_kind.h), or `input`, which the verb was given to read ("": none).
+/// the run), a file of another kind (file_kind.h), or `input`, which the verb was given to read ("": none). So it does
+/// for a name in .png, .pdf and the like, which promises what no verb writes.
 void write_output(const std::string& path, std::string_view contents, const std::string& input = "");
 void write_json_output(const std::string& path, const Json& json, const std::string& input = "");
 

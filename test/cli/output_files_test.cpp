@@ -95,6 +95,11 @@ TEST_CASE("every file that a verb was asked to write is there, and named in its 
         CHECK(result.code == 0);
         CHECK(std::filesystem::file_size(file) > 0);
         CHECK(says(result.out, file) == !json);
+        const std::string foreign = folder.path("written.PNG");
+        const CommandResult refused = stagecraft(with(words, {option, foreign}));
+        CHECK(refused.code == 2);
+        CHECK(says(refused.err, "a name in .png is for another format than is written: expected "));
+        CHECK_FALSE(std::filesystem::exists(foreign));
       }
     }
     CHECK(writing_options(verb) == options);

@@ -58,6 +58,18 @@ TEST_CASE("a batch script of Slurm that launches nothing is alone", "[launcher]"
   CHECK_FALSE(launch({{"SLURM_NTASKS", "8"}}).launched());
 }
 
+TEST_CASE("a process that a program of ours asks is alone, whatever started that program", "[launcher]") {
+  for (const char* said : {"", "1"}) {
+    const LaunchInfo asked = launch({{"STAGECRAFT_ALONE", said},
+                                     {"WORLD_SIZE", "2"},
+                                     {"RANK", "1"},
+                                     {"OMPI_COMM_WORLD_SIZE", "4"},
+                                     {"OMPI_COMM_WORLD_RANK", "1"}});
+    CHECK(asked.world == (*said == '\0' ? 4 : 1));
+    CHECK(asked.launched() == (*said == '\0'));
+  }
+}
+
 TEST_CASE("the largest world wins: one launcher may have started another", "[launcher]") {
   CHECK(launch({{"OMPI_COMM_WORLD_SIZE", "2"}, {"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}}).world == 2);
   CHECK(launch({{"OMPI_COMM_WORLD_SIZE", "1"}, {"SLURM_NTASKS", "3"}, {"SLURM_PROCID", "0"}}).world == 3);

@@ -264,7 +264,7 @@ TEST_CASE("plan, report and timelines are told once per version", "[view]") {
   CHECK_FALSE(view.document(document["version"].get<std::int64_t>()).contains("report"));
 }
 
-TEST_CASE("what ranks write while a run goes is shown when all have it, and until then what was shown before",
+TEST_CASE("what ranks write while a run goes is shown by the steps that all have, without those that have none",
           "[view]") {
   Made run;
   run.copy_plan();
@@ -296,7 +296,12 @@ TEST_CASE("what ranks write while a run goes is shown when all have it, and unti
   };
   CHECK(run.look()["measured"]["timeline"].is_null());
   write(0, 2);
-  CHECK(run.look()["measured"]["timeline"].is_null());  // rank 1 is behind
+  const auto rank_1_is_missing = [&](const Json& seen) {
+    return seen["remarks"] == Json({fmt::format("the last steps of rank 1 are left out: {}/live/rank-1.json: is not there",
+                                                run.root)});
+  };
+  CHECK(run.look()["measured"]["timeline"]["events"].size() == 1);
+  CHECK(rank_1_is_missing(run.look()));
   write(1, 2);
   const Json first = run.look();
   CHECK(first["measured"]["timeline"]["events"].size() == 2);
@@ -323,6 +328,10 @@ TEST_CASE("what ranks write while a run goes is shown when all have it, and unti
   CHECK(without["report"]["memory"][1]["measured_bytes"].is_null());
   CHECK(without["report"]["stage_times"][1]["forward"]["measured_ms"].is_null());
   CHECK(without["report"]["core_shares"] == Json({0.5, 0.0}));
+  // So is one that is gone.
+  std::filesystem::remove(run.root + "/live/rank-1.json");
+  CHECK(rank_1_is_missing(run.look()));
+  CHECK(run.look()["report"]["memory"][0]["measured_bytes"] == 1012);
   run.write("live/rank-0.json", "{}");
   CHECK(run.look()["remarks"].size() == 2);
   CHECK(run.look()["measured"]["shares"]["steps"] == Json({13}));  // older ones are better than none
@@ -409,7 +418,9 @@ TEST_CASE("the page has what all ranks have of the run's time, as wide as the wi
   for (const std::int64_t step : {0, 10, 20}) wide.add(steps_of(step, 4));
   wide.widen(8);
   run.write("shares/rank-0.json", fine.json().dump());
-  CHECK(look_again().is_null());
+  CHECK(look_again()["steps"] == Json({2, 12, 22, 32}));
+  REQUIRE(run.look()["remarks"].size() == 1);
+  CHECK(run.look()["remarks"][0].get<std::string>().ends_with("shares/rank-1.json: is not there"));
   run.write("shares/rank-1.json", wide.json().dump());
   const Json over = look_again();
   INFO(over.dump());

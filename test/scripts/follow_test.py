@@ -390,11 +390,12 @@ def run_command(*arguments, **environment):
 
 
 def test_what_is_refused(finished, scratch):
-    (scratch / "runs/one").mkdir(parents=True)
-    (scratch / "runs/one/plan.json").write_text("{}")
+    for name in ("one", "live", "logs"):  # a run may have the name of what runs write
+        (scratch / "runs" / name).mkdir(parents=True)
+        (scratch / "runs" / name / "plan.json").write_text("{}")
     for arguments, code, text in [
         ([finished / "metrics.jsonl", "--to", "otlp"], 2, "metrics.jsonl: is no folder, and so no run's"),
-        (["runs", "--to", "otlp"], 2, f"expected a run directory, such as {scratch}/runs/one"),
+        (["runs", "--to", "otlp"], 2, f"expected a run directory, such as {scratch}/runs/live"),
         (
             ["/proc", "--to", "otlp"],
             2,

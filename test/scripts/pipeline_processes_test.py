@@ -108,6 +108,15 @@ def test_modules_that_differ_are_refused(tmp_path, captures):
     assert said(tmp_path)[0] == said(tmp_path)[1]
 
 
+@pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
+def test_a_save_that_is_refused_leaves_all_ranks_as_they_were(tmp_path, captures, launcher):
+    done = launched(launcher, tmp_path, "unsaved", captures)
+    assert done.returncode == 0, done.stderr
+    assert said(tmp_path).keys() == {0, 1}
+    assert said(tmp_path)[0] == said(tmp_path)[1]
+    assert "a file is in its place" in said(tmp_path)[0]
+
+
 def test_a_batch_that_one_refuses_is_refused_by_all(tmp_path, captures):
     done = launched("torchrun", tmp_path, "wrong", captures)
     assert done.returncode == 0, done.stderr

@@ -113,6 +113,23 @@ def wrong():
     (FOLDER / f"said-{RANK}").write_text("\n".join(words))
 
 
+def unsaved():
+    """A checkpoint that one rank cannot write is refused by all, and the pipeline goes on. The planner answers
+    each process, whatever started it."""
+    step = pipeline()
+    step(batches()[0])
+    (FOLDER / "file").write_text("")
+    try:
+        step.save(FOLDER / "file")
+    except sc.InputError as error:
+        words = str(error)
+    assert step(batches()[1]).step == 1
+    assert "1f1b" in str(step.plan)
+    cluster = sc.Cluster.of_machines(2, bytes_per_second=1e10)
+    assert sc.plan(sc.Profile.of_layers([1.0, 2.0, 1.0]), cluster, micro_batches=4).step_ms > 0
+    (FOLDER / f"said-{RANK}").write_text(words)
+
+
 def killed():
     """One that is gone is named by the others."""
     step = pipeline(config={"comms": {"timeout_s": 20}})

@@ -574,6 +574,35 @@ def test_a_folder_that_another_pipeline_has_saved_into_is_left_alone(scratch):
     assert again.save(scratch / "run") == newest
 
 
+def test_a_run_directory_is_one_model_s_and_its_newest_checkpoint_is_what_was_saved_last(scratch):
+    data, first = pairs(4), pipeline()
+    for batch in data:
+        first(batch)
+    first.save(scratch / "run")
+    files = {
+        path: path.read_bytes() for path in (scratch / "run").rglob("*") if path.is_file() and path.name != ".lock"
+    }
+    other = pipeline(Net(width=24))
+    other(data[0])
+    with pytest.raises(sc.InputError, match="holds the checkpoints of another model.*save into another"):
+        other.save(scratch / "run")
+    assert {path: path.read_bytes() for path in files} == files
+    assert other(data[1]).step == 1
+    assert sc.load(scratch / "run").steps == 4
+    # A script that is started anew makes the same steps again, and saves earlier ones.
+    again = pipeline()
+    again(data[0])
+    again.save(scratch / "run")
+    assert sc.load(scratch / "run").steps == 1
+    assert sorted(os.listdir(scratch / "run" / "checkpoints")) == ["step-00000001", "step-00000004.earlier-1"]
+    # One that goes on from there is its own.
+    last = sc.load(scratch / "run")
+    last(data[1])
+    assert last.save(scratch / "run").endswith("step-00000002")
+    with pytest.raises(sc.InputError, match="is a checkpoint: give its run directory"):
+        sc.load(scratch / "run" / "checkpoints" / "step-00000002")
+
+
 def test_the_command_line_goes_on_from_python_and_python_from_it(scratch):
     import subprocess
 

@@ -148,3 +148,64 @@ def test_what_was_saved_may_be_moved_and_has_no_report(tmp_path):
     )
     assert done.returncode == 2
     assert "has checkpoints and no measured step: there is nothing to report" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: sc.AdamW(learning_rate=1), 'AdamW() takes no "learning_rate"; did you mean "lr"?'),
+        (lambda: sc.SGD(speed=1), "it takes lr, momentum, dampening, weight_decay, nesterov"),
+        (lambda: sc.pipeline(Net(), (X, Y), max_grad_norm=1), 'did you mean "gradient_clipping"?'),
+        (lambda: sc.pipeline(Net(), (X, Y), microBatches=1), 'did you mean "micro_batches"?'),
+        (lambda: sc.profile(Net(), (X, Y), criterion="mse"), 'did you mean "loss"?'),
+        (lambda: sc.load("run", stepp=3), 'did you mean "step"?'),
+        (lambda: sc.Cluster.of_machines(2, bandwidth=1), 'did you mean "bytes_per_second"?'),
+    ],
+)
+def test_an_argument_that_is_not_there_is_answered_with_the_one_that_was_meant(call, text):
+    with pytest.raises(TypeError) as refused:
+        call()
+    assert text in str(refused.value)
+
+
+def test_precisions_have_names_of_torch(tmp_path):
+    made = sc.pipeline(Net(), (X, Y), loss="cross_entropy", precision=torch.bfloat16, stages=1)
+    assert made.config["bf16"]["enabled"]
+    for wrong, meant in (("bf16", "bfloat16"), ("half", "float16"), ("bfloat61", "bfloat16")):
+        with pytest.raises(sc.InputError, match=f"found '{wrong}'; did you mean .{meant}.") as refused:
+            sc.pipeline(Net(), (X, Y), loss="cross_entropy", precision=wrong)
+    assert "expected float32, bfloat16, float16" in str(refused.value)
+
+
+class Words(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows, self.head = torch.nn.Embedding(5, 4), torch.nn.Linear(4, 3)
+
+    def forward(self, words):
+        return self.head(self.rows(words))
+
+
+def test_a_capture_that_fails_speaks_of_the_batch_and_of_arguments():
+    words = torch.arange(16) % 5
+    with pytest.raises(sc.CaptureError, match="the batch has numbers up to 9 in words, 2 in targets$"):
+        sc.pipeline(Words(), (words + 5, Y), loss="cross_entropy")
+    for given, text in (
+        ({"lengths": [0]}, "lengths: '0': expected numbers from 1 on"),
+        ({"layers": "narow:2"}, 'layers narow:2: is neither auto, narrow:N nor a module.s path; did you mean "narrow"'),
+    ):
+        with pytest.raises(sc.CaptureError, match=f"^{text}") as refused:
+            sc.pipeline(Words(), (words, Y), loss="cross_entropy", **given)
+        assert "--" not in str(refused.value)
+
+
+def test_a_plan_of_another_model_is_called_the_plan():
+    plan = sc.pipeline(Net(), (X, Y), loss="cross_entropy", stages=2).plan
+    with pytest.raises(sc.InputError, match="^plan: /model_fingerprint: the plan is for another model"):
+        sc.pipeline(torch.nn.Linear(8, 3), (X, Y), loss="cross_entropy", plan=plan)
+
+
+def test_a_step_that_is_shown_says_how_to_read_it():
+    step = sc.pipeline(Net(), (X, Y), loss="cross_entropy", stages=2)
+    shown = {repr(step((X, Y))) for _ in range(3)}
+    assert all(".loss and its other fields wait" in text or text.startswith("Step(") for text in shown)

@@ -340,6 +340,16 @@ def test_bad_input_is_told(tmp_path):
     assert code == 2 and text.startswith(
         f"stagecraft: {tmp_path}: is a folder with nothing of a run in it"
     ), text
+    # A run may have the name of what runs write.
+    for name in ("live", "logs", "checkpoints"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "plan.json").write_text("{}")
+    for form in ((), ("--json",), ("--tui",)):
+        code, text = said(tmp_path, *form)
+        assert code == 2 and text.startswith(
+            f"stagecraft: {tmp_path}: is a folder with nothing of a run in it; expected run directories, such as"
+            f" {tmp_path}/checkpoints {tmp_path}/live"
+        ), text
     run = tmp_path / "run"
     code, text = said(run, "--port", "70000")
     assert code == 2 and "--port" in text

@@ -1,6 +1,7 @@
 #include "engine/records/watch/screen_text.h"
 
 #include "base/table.h"
+#include "base/utf8.h"
 
 #include <fmt/format.h>
 
@@ -141,10 +142,9 @@ std::string cut_lines(const std::string& text, std::size_t columns) {
   std::string cut;
   std::size_t column = 0;
   for (const char c : text) {
-    const bool continues = (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;  // of a character of UTF-8
     if (c == '\n')
       column = 0;
-    else if (!continues)
+    else if (begins_character(c))
       ++column;
     if (column <= columns) cut += c;
   }
