@@ -15,6 +15,7 @@ from .run_directory import RunDirectory
 from .target import About, Target
 
 TOOL = "stagecraft-follow"
+PROJECT = "stagecraft"
 # Imported when asked for: none of them is needed for another one.
 TARGETS = {
     "tensorboard": "TensorBoard",
@@ -44,7 +45,6 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--project",
-        default="stagecraft",
         metavar="NAME",
         help="wandb's and trackio's project, mlflow's experiment, otlp's service (default: stagecraft)",
     )
@@ -104,6 +104,11 @@ def options_of(given: argparse.Namespace) -> Options:
     target = target_class(given.to)
     if given.at and not target.takes_at:
         raise Refused(f"--at {given.at}: {given.to}'s own variables say where it goes; leave --at out")
+    if given.project and not target.has_project:
+        raise Refused(f"--project {given.project}: {given.to} has no projects; leave --project out")
+    if given.name and not target.has_name:
+        raise Refused(f"--name {given.name}: {given.to} calls a run by its folder: give --at")
+    project = given.project or PROJECT
     directory = RunDirectory(given.run_dir)
     if why := directory.foreign():
         raise Refused(f"{given.run_dir}: {why}")
@@ -119,9 +124,9 @@ def options_of(given: argparse.Namespace) -> Options:
         to=given.to,
         make=lambda about: make_target(given.to, about),
         at=at,
-        where=where_of(target, at, given.project),
+        where=where_of(target, at, project),
         keeps=target.keeps,
-        project=given.project,
+        project=project,
         name=given.name or os.path.basename(run_dir),
         every=given.every,
         patience=given.patience,

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from stagecraft_planner.nearest import did_you_mean
 from stagecraft_tools.console import first_line
 from stagecraft_tools.refusal import Refused
 
@@ -35,7 +36,7 @@ class StepLog:
     ) -> None:
         """`steps`: made before. Throws Refused."""
         if to not in TARGETS:
-            raise Refused(f"log_to: {to!r} is not one of {', '.join(TARGETS)}")
+            raise Refused(f"log_to: {to!r} is not one of {', '.join(TARGETS)}{did_you_mean(to, TARGETS)}")
         target = target_class(to)
         if at and not target.takes_at:
             raise Refused(f"log_to: {to}'s own variables say where it goes; leave at out")

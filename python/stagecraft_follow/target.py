@@ -29,6 +29,7 @@ class Target:
     default_at = ""
     takes_at = True
     has_project = True
+    has_name = True  # or a run is called by where it goes
     variables: tuple[str, ...] = ()  # of the environment, by which its client finds the place
     keeps = True  # what was sent; false: it shows the newest alone, and a new process begins anew
     id = ""  # what the target calls the run

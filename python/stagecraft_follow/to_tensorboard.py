@@ -14,6 +14,7 @@ from .target import About, Target
 class TensorBoard(Target):
     modules = "tensorboard"
     has_project = False
+    has_name = False
     default_at = "{run_dir}/tensorboard"
 
     def __init__(self, about: About) -> None:

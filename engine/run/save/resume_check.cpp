@@ -62,8 +62,9 @@ std::vector<ResumeChange> differences(const Json& before, const Json& now, std::
 std::string shown(const Json& value) { return value.is_null() ? "nothing" : json::brief(value); }
 
 std::string difference_text(const ResumeChange& difference) {
-  return fmt::format("{}: {} there, {} in this run", difference.pointer, shown(difference.before),
-                     shown(difference.now));
+  const bool length = difference.pointer == "/scheduler/params/total_num_steps";
+  return fmt::format("{}: {} there, {} in this run{}", difference.pointer, shown(difference.before),
+                     shown(difference.now), length ? " (the run's length, where the config has none)" : "");
 }
 
 constexpr const char* kNewRun = "a new run with \"initial_checkpoint\" starts from its weights";
