@@ -18,7 +18,9 @@ struct CodePoint {
 [[nodiscard]] CodePoint first_code_point(std::string_view text);
 
 /// Not a byte within a character.
-[[nodiscard]] inline bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }
+[[nodiscard]] inline bool begins_character(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+}
 
 /// Columns that a text takes: its characters, so that "µ" counts as one.
 [[nodiscard]] inline std::size_t width_of(std::string_view text) {

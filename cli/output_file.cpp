@@ -87,8 +87,9 @@ void refuse_ending(const std::string& path, const std::string& kind) {
   const std::string ours = kind == "picture" ? ".svg" : kind == "web page" ? ".html" : "";
   throw InputError(
       {path, ""},
-      fmt::format("a name in {} is for another format than is written: expected {}", ending,
-                  ours.empty() ? "another name" : "one such as " + fs::path(name).replace_extension(ours).string()));
+      fmt::format(
+          "a name in {} is for another format than is written: expected {}", ending,
+          ours.empty() ? "another name" : "one such as " + fs::path(name).replace_extension(ours).string()));
 }
 
 void refuse_what_is_there(const std::string& path, const std::string& kind, const std::string& input) {

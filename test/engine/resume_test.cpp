@@ -272,7 +272,8 @@ TEST_CASE("what a resume may change is said with each refusal, changed as allowe
   const std::vector<std::string> much{"train_steps=5", "optimizer.params.lr=0.5", "seed=8", "data.samples=64",
                                       "data.classes=3"};
   CHECK(says(run.complaint(true, much), "--allow data --allow optimizer.params.lr --allow seed goes on"));
-  CHECK(says(run.complaint(true, much, {"data", "seed"}), "0.5 in this run; --allow optimizer.params.lr goes on"));
+  CHECK(says(run.complaint(true, much, {"data", "seed"}),
+             "0.5 in this run; --allow optimizer.params.lr goes on"));
   CHECK(says(run.complaint(true, {"train_steps=5", "seed=8", "model.hidden=[16,13]"}),
              "no resume can change model.hidden.1: a new run with \"initial_checkpoint\""));
   CHECK(says(run.complaint(true, slower, {"model"}), "no resume can change this"));

@@ -264,8 +264,9 @@ TEST_CASE("plan, report and timelines are told once per version", "[view]") {
   CHECK_FALSE(view.document(document["version"].get<std::int64_t>()).contains("report"));
 }
 
-TEST_CASE("what ranks write while a run goes is shown by the steps that all have, without those that have none",
-          "[view]") {
+TEST_CASE(
+    "what ranks write while a run goes is shown by the steps that all have, without those that have none",
+    "[view]") {
   Made run;
   run.copy_plan();
   run.hold();
@@ -297,8 +298,9 @@ TEST_CASE("what ranks write while a run goes is shown by the steps that all have
   CHECK(run.look()["measured"]["timeline"].is_null());
   write(0, 2);
   const auto rank_1_is_missing = [&](const Json& seen) {
-    return seen["remarks"] == Json({fmt::format("the last steps of rank 1 are left out: {}/live/rank-1.json: is not there",
-                                                run.root)});
+    return seen["remarks"] ==
+           Json({fmt::format("the last steps of rank 1 are left out: {}/live/rank-1.json: is not there",
+                             run.root)});
   };
   CHECK(run.look()["measured"]["timeline"]["events"].size() == 1);
   CHECK(rank_1_is_missing(run.look()));

@@ -149,6 +149,16 @@ def test_broken_json_is_told_by_its_place(tmp_path):
         read_json(path)
 
 
+def test_generate_says_where_a_config_is_no_json(tmp_path):
+    from stagecraft_generate.command import main
+
+    (tmp_path / "config.json").write_text('{"model_type": llama}')
+    with pytest.raises(Refused) as refused:
+        main([str(tmp_path), "--prompt", "x"])
+    said = 'not valid JSON: line 1, column 16: found "llama"; expected a value'
+    assert str(refused.value) == f"{tmp_path}/config.json: {said}"
+
+
 def test_a_tool_refuses_before_it_begins(monkeypatch, capsys):
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("RANK", "0")

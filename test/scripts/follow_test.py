@@ -405,7 +405,11 @@ def test_what_is_refused(finished, scratch):
         ([finished, "--to", "visdom"], 2, '"visdom" is not one of tensorboard, wandb'),
         ([finished, "--to", "tensorboard", "--project", "x"], 2, "--project x: tensorboard has no projects"),
         ([finished, "--to", "prometheus", "--project", "x"], 2, "--project x: prometheus has no projects"),
-        ([finished, "--to", "tensorboard", "--name", "x"], 2, "--name x: tensorboard calls a run by its folder"),
+        (
+            [finished, "--to", "tensorboard", "--name", "x"],
+            2,
+            "--name x: tensorboard calls a run by its folder",
+        ),
         ([finished, "--to", "wandb", "--at", "x"], 2, "--at x: wandb's own variables say where it goes"),
         ([finished, "--to", "prometheus", "--at", "x", "--state", "s"], 2, "--at x: expected HOST:PORT"),
         (

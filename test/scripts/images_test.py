@@ -92,8 +92,8 @@ def test_classes_keep_their_numbers():
     [
         (("train", "--size", 8, "-o", "made"), "made is there; --replace"),
         (("none", "--size", 8, "-o", "x"), "none is no folder"),
-        (("train", "--size", 100000, "-o", "x"), "--size 100000: expected 1 to 8192"),
-        (("train", "--size", 0, "-o", "x"), "--size 0: expected 1 to 8192"),
+        (("train", "--size", 100000, "-o", "x"), "--size: expected a whole number from 1 to 8192"),
+        (("train", "--size", 0, "-o", "x"), "--size: expected a whole number from 1 to 8192, found '0'"),
         (("train/cat", "--size", 8, "-o", "x"), "expected one for each class"),
         (("train", "--size", 8, "--classes", "made_val/none.txt", "-o", "x"), "made_val/none.txt"),
     ],

@@ -580,7 +580,9 @@ def test_a_run_directory_is_one_model_s_and_its_newest_checkpoint_is_what_was_sa
         first(batch)
     first.save(scratch / "run")
     files = {
-        path: path.read_bytes() for path in (scratch / "run").rglob("*") if path.is_file() and path.name != ".lock"
+        path: path.read_bytes()
+        for path in (scratch / "run").rglob("*")
+        if path.is_file() and path.name != ".lock"
     }
     other = pipeline(Net(width=24))
     other(data[0])

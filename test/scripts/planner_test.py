@@ -426,7 +426,7 @@ WRONG = {
     ),
     """sp.Cluster.from_json('{"name": "", "name": ""}')""": (sp.InputError, 'key "name" appears twice'),
     "sp.Profile.from_json('{')": (sp.InputError, "not valid JSON: line 1, column 2: found the end"),
-    """sp.Profile.from_json('{"a": nul}')""": (sp.InputError, 'column 7: found "nul"; expecting value'),
+    """sp.Profile.from_json('{"a": nul}')""": (sp.InputError, 'column 7: found "nul"; expected a value'),
     "sp.Profile.of_layers([1.0, 2.0], parameter_bytes=[1])": (sp.InputError, "parameter_bytes: expected one"),
     "sp.Profile.of_layers([1.0], backward_ms=1, backward_input_ms=1)": (sp.InputError, "of both halves"),
 }
@@ -439,6 +439,27 @@ def test_wrong_inputs(ask, profile, cluster):
         eval(ask, {**globals(), "p": profile, "c": cluster, "four": sp.Plan.load(FOUR_STAGES)})
     assert text in str(refused.value) and "stagecraft:" not in str(refused.value)
     assert "/tmp/" not in str(refused.value) and "See `" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("size", "rank"),
+    [
+        ("WORLD_SIZE", "RANK"),
+        ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+        ("PMI_SIZE", "PMI_RANK"),
+        ("SLURM_NTASKS", "SLURM_PROCID"),
+    ],
+)
+@pytest.mark.parametrize("place", ["0", "1"])
+def test_each_process_of_a_launcher_may_ask(size, rank, place, monkeypatch, profile, cluster, plan, tmp_path):
+    monkeypatch.setenv(size, "2")
+    monkeypatch.setenv(rank, place)
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
+    assert sp.plan(profile, cluster, **STRAIGHT).to_json() == plan.to_json()
+    assert sp.check(plan).accepted
+    with pytest.raises(sp.InputError, match="99 stages, but the model has"):
+        sp.plan(profile, cluster, stages=99)
+    assert not (tmp_path / "error.json").exists()  # what a process is asked is not how it ends
 
 
 def test_a_missing_planner_is_one_clear_line(monkeypatch, profile, cluster, tmp_path):

@@ -110,6 +110,14 @@ def test_documents(tokenizer):
 
 
 REFUSED = [
+    (
+        ["broken.jsonl", "--tokenizer", "."],
+        'broken.jsonl, line 2: not valid JSON: column 13: found the end of the text; expected "," or the closing',
+    ),
+    (
+        ["d.jsonl", "--tokenizer", "broken.json"],
+        'broken.json: not valid JSON: line 3, column 1: found "}"; expected a key in double quotes',
+    ),
     (["null.jsonl", "--tokenizer", "."], "null.jsonl, line 1: 'text' is null, not a text"),
     (["cut.txt.gz", "--tokenizer", "."], "cut.txt.gz: truncated or corrupt gzip file"),
     (["none.txt", "--tokenizer", "."], "none.txt: No such file"),
@@ -130,6 +138,8 @@ REFUSED = [
 @pytest.mark.parametrize(("arguments", "message"), REFUSED, ids=[message for _, message in REFUSED])
 def test_refused(arguments, message):
     Path("d.jsonl").write_text('{"text": "to be"}\n{"txt": 1}\n')
+    Path("broken.jsonl").write_text('{"text": "to"}\n{"text": "a"\n')
+    Path("broken.json").write_text('{\n "version": "1.0",\n}\n')
     Path("null.jsonl").write_text('{"text": null}\n')
     Path("cut.txt.gz").write_bytes(gzip.compress(b"to be" * 100)[:-9])
     assert message in command(*arguments, "-o", "e", code=2)

@@ -87,9 +87,7 @@ def test_a_step_returns_before_it_is_over():
     steps = [step(large) for _ in range(2)]
     handed = time.perf_counter() - began
     assert not steps[1].is_over
-    assert repr(steps[1]) == (
-        "<a stagecraft.Step that is under way: .loss and its other fields wait for it>"
-    )
+    assert repr(steps[1]) == ("<a stagecraft.Step that is under way: .loss and its other fields wait for it>")
     _ = steps[1].loss
     whole = time.perf_counter() - began
     assert steps[0].is_over
