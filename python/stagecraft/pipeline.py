@@ -367,7 +367,8 @@ def pipeline(
         What is left out is chosen, and shown by `.plan`.
     micro_batches: per step; 8, or one per sample where there are fewer samples.
     precision: "float32", or "bfloat16" and "float16" for what is computed beside float32 weights, or a dtype
-        of torch's of these names. A module of float64 is trained in it; one of narrow weights as if they had been float32.
+        of torch's of these names. A module of float64 is trained in it; one of narrow weights as if they had
+        been float32.
     plan: a Plan, or the path of a plan.json, which decides stages, schedule and cuts.
     gradient_clipping: the norm that the whole gradient has at most; 0: any.
     learning_rate: a function of the step, counted from 0; or one of torch.optim.lr_scheduler, which is read

@@ -40,9 +40,10 @@ def parser(request, monkeypatch):
         made.append(self)
         raise Refused("kept")
 
-    with monkeypatch.context() as patched, pytest.raises(Refused, match="kept"):
+    with monkeypatch.context() as patched:
         patched.setattr(Parser, "parse_args", keep)
-        parse_of(request.param)(["x"])
+        with pytest.raises(Refused, match="kept"):
+            parse_of(request.param)(["x"])
     return made[0]
 
 

@@ -114,8 +114,8 @@ def wrong():
 
 
 def unsaved():
-    """A checkpoint that one rank cannot write is refused by all, and the pipeline goes on. The planner answers
-    each process, whatever started it."""
+    """A checkpoint that one rank cannot write is refused by all, and the pipeline goes on. The planner
+    answers each process, whatever started it."""
     step = pipeline()
     step(batches()[0])
     (FOLDER / "file").write_text("")

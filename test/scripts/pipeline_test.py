@@ -586,7 +586,7 @@ def test_a_run_directory_is_one_model_s_and_its_newest_checkpoint_is_what_was_sa
     }
     other = pipeline(Net(width=24))
     other(data[0])
-    with pytest.raises(sc.InputError, match="holds the checkpoints of another model.*save into another"):
+    with pytest.raises(sc.InputError, match=r"holds the checkpoints of another model.*save into another"):
         other.save(scratch / "run")
     assert {path: path.read_bytes() for path in files} == files
     assert other(data[1]).step == 1

@@ -188,7 +188,7 @@ class Words(torch.nn.Module):
 
 def test_a_capture_that_fails_speaks_of_the_batch_and_of_arguments():
     words = torch.arange(16) % 5
-    with pytest.raises(sc.CaptureError, match="the batch has numbers up to 9 in words, 2 in targets$"):
+    with pytest.raises(sc.CaptureError, match=r"the batch has numbers up to 9 in words, 2 in targets$"):
         sc.pipeline(Words(), (words + 5, Y), loss="cross_entropy")
     for given, text in (
         ({"lengths": [0]}, "lengths: '0': expected numbers from 1 on"),
@@ -204,7 +204,7 @@ def test_a_capture_that_fails_speaks_of_the_batch_and_of_arguments():
 
 def test_a_plan_of_another_model_is_called_the_plan():
     plan = sc.pipeline(Net(), (X, Y), loss="cross_entropy", stages=2).plan
-    with pytest.raises(sc.InputError, match="^plan: /model_fingerprint: the plan is for another model"):
+    with pytest.raises(sc.InputError, match=r"^plan: /model_fingerprint: the plan is for another model"):
         sc.pipeline(torch.nn.Linear(8, 3), (X, Y), loss="cross_entropy", plan=plan)
 
 

@@ -112,7 +112,7 @@ def test_documents(tokenizer):
 REFUSED = [
     (
         ["broken.jsonl", "--tokenizer", "."],
-        'broken.jsonl, line 2: not valid JSON: column 13: found the end of the text; expected "," or the closing',
+        'broken.jsonl, line 2: not valid JSON: column 13: found the end of the text; expected "," or',
     ),
     (
         ["d.jsonl", "--tokenizer", "broken.json"],

@@ -347,8 +347,8 @@ def test_bad_input_is_told(tmp_path):
     for form in ((), ("--json",), ("--tui",)):
         code, text = said(tmp_path, *form)
         assert code == 2 and text.startswith(
-            f"stagecraft: {tmp_path}: is a folder with nothing of a run in it; expected run directories, such as"
-            f" {tmp_path}/checkpoints {tmp_path}/live"
+            f"stagecraft: {tmp_path}: is a folder with nothing of a run in it; expected run directories, such"
+            f" as {tmp_path}/checkpoints {tmp_path}/live"
         ), text
     run = tmp_path / "run"
     code, text = said(run, "--port", "70000")
