@@ -41,19 +41,12 @@ def of_samples(*given: Any) -> torch.Tensor:
     return with_table(*given)[0]
 
 
-def backward(
-    grad: torch.Tensor,
-    log_probs: torch.Tensor,
-    targets: torch.Tensor,
-    input_lengths: torch.Tensor,
-    target_lengths: torch.Tensor,
-    blank: int,
-    zero_infinity: bool,
-) -> torch.Tensor:
-    loss, table = with_table(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity)
-    lengths = (input_lengths.tolist(), target_lengths.tolist())
+def backward(grad: torch.Tensor, *given: Any) -> torch.Tensor:
+    loss, table = with_table(*given)
+    log_probs, targets, *lengths, blank, zero_infinity = given
+    numbers = [each.tolist() for each in lengths]
     return ATEN._ctc_loss_backward(
-        grad, log_probs, targets.long(), *lengths, loss, table, blank, zero_infinity
+        grad, log_probs, targets.long(), *numbers, loss, table, blank, zero_infinity
     )
 
 
