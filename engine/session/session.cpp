@@ -488,12 +488,13 @@ std::string Session::save(const std::string& path, const Meanwhile& meanwhile,
       "opening a run directory",
       [&] {
         if (!is_first()) return;
+        // Before the folder is this start's.
+        require_same_model(RunPaths{std::filesystem::absolute(path).lexically_normal().string()});
         std::string& last = starts_[plain_folder(path)];
         directory = std::make_unique<RunDirectory>(path, /*resume=*/true, last);
         paths = directory->paths();
         last = paths.session;
         for (const std::string& folder : {paths.logs(), paths.checkpoints()}) make_folder(folder);
-        require_same_model(paths);
         write_setup(paths, *setup_);
       },
       meanwhile);

@@ -47,7 +47,7 @@ def checked(text: str, module: torch.nn.Module) -> str:
             meant = did_you_mean(pattern.partition(":")[0], ("auto", "narrow"))
             if meant or ":" in pattern:
                 raise CaptureError(
-                    f"--layers {pattern}: is neither auto, narrow:N nor a module's path{meant}"
+                    f"--layers {pattern}: is neither auto, narrow:N nor a module's path: give one{meant}"
                 )
             near = difflib.get_close_matches(
                 pattern.replace("*", "0"), [path.removeprefix(prefix) for path in paths], 3, 0.3

@@ -589,6 +589,7 @@ def test_a_run_directory_is_one_model_s_and_its_newest_checkpoint_is_what_was_sa
     with pytest.raises(sc.InputError, match=r"holds the checkpoints of another model.*save into another"):
         other.save(scratch / "run")
     assert {path: path.read_bytes() for path in files} == files
+    first.save(scratch / "run")  # it is still this pipeline's
     assert other(data[1]).step == 1
     assert sc.load(scratch / "run").steps == 4
     # A script that is started anew makes the same steps again, and saves earlier ones.
@@ -596,7 +597,11 @@ def test_a_run_directory_is_one_model_s_and_its_newest_checkpoint_is_what_was_sa
     again(data[0])
     again.save(scratch / "run")
     assert sc.load(scratch / "run").steps == 1
-    assert sorted(os.listdir(scratch / "run" / "checkpoints")) == ["step-00000001", "step-00000004.earlier-1"]
+    assert sorted(os.listdir(scratch / "run" / "checkpoints")) == [
+        "step-00000001",
+        "step-00000004.earlier-1",
+        "step-00000004.earlier-2",
+    ]
     # One that goes on from there is its own.
     last = sc.load(scratch / "run")
     last(data[1])

@@ -194,7 +194,7 @@ def test_a_capture_that_fails_speaks_of_the_batch_and_of_arguments():
         ({"lengths": [0]}, "lengths: '0': expected numbers from 1 on"),
         (
             {"layers": "narow:2"},
-            'layers narow:2: is neither auto, narrow:N nor a module.s path; did you mean "narrow"',
+            'layers narow:2: is neither auto, narrow:N nor a module.s path: give one; did you mean "narrow"',
         ),
     ):
         with pytest.raises(sc.CaptureError, match=f"^{text}") as refused:
