@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/failure.h"
 #include "base/json.h"
+#include "engine/records/metrics/run_holder.h"
 #include "engine/run/save/checkpoint_folder.h"
 #include "engine/run/save/run_dir.h"
 #include "engine/run/start/train.h"
@@ -18,16 +19,7 @@
 #include <iostream>
 #include <memory>
 
-using namespace stagecraft;
-using test::check_untouched;
-using test::Contents;
-using test::contents_of;
-using test::DiskFault;
-using test::kElsewhere;
-using test::kHere;
-using test::SimulatedDisk;
-using test::take_over;
-
+namespace stagecraft::test::fencing_cases {
 namespace {
 
 constexpr const char* kConfig = R"({
@@ -136,7 +128,7 @@ TEST_CASE("a start that wakes up behind another one changes nothing, whatever it
         check_untouched(theirs, contents_of(*disk), newest);
         INFO(failure.message);
         const std::string sentence = fmt::format("/runs/one: was taken over by start {} of the run (process ",
-                                                 start_number(RunHolder{.session = taker->paths().session}));
+                                                 start_number({0, "", "", taker->paths().session}));
         if (failure.code == 0) {
           ++ended;  // nothing was left to write
         } else {
@@ -161,3 +153,5 @@ TEST_CASE("a start that wakes up behind another one changes nothing, whatever it
                              calls, tried, stopped, ended);
   }
 }
+
+}  // namespace stagecraft::test::fencing_cases
