@@ -203,4 +203,5 @@ if __name__ == "__main__":
         "train": train,
         "unequal": unequal,
         "wrong": wrong,
+        "unsaved": unsaved,
     }[WHAT]()

@@ -584,7 +584,7 @@ def test_a_run_directory_is_one_model_s_and_its_newest_checkpoint_is_what_was_sa
         for path in (scratch / "run").rglob("*")
         if path.is_file() and path.name != ".lock"
     }
-    other = pipeline(Net(width=24))
+    other = pipeline(Net(blocks=3))
     other(data[0])
     with pytest.raises(sc.InputError, match=r"holds the checkpoints of another model.*save into another"):
         other.save(scratch / "run")

@@ -458,7 +458,7 @@ def test_each_process_of_a_launcher_may_ask(size, rank, place, monkeypatch, prof
     assert sp.plan(profile, cluster, **STRAIGHT).to_json() == plan.to_json()
     assert sp.check(plan).accepted
     with pytest.raises(sp.InputError, match="99 stages, but the model has"):
-        sp.plan(profile, cluster, stages=99)
+        sp.plan(profile, cluster, **STRAIGHT | {"stages": 99})
     assert not (tmp_path / "error.json").exists()  # what a process is asked is not how it ends
 
 
