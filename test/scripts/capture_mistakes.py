@@ -56,7 +56,10 @@ MODULES = {
     "sparse_inside": ("makes a sparse tensor, which runs do not know: compute with dense ones",),
     "quantized_inside": ("numbers of torch.qint8: runs do not have them; compute with torch.float32",),
     "random_generator": ("draws from a generator of its own", "leave generator= out"),
-    "sampled": ("aten.multinomial.default draws random numbers of a kind", "exponential_().log()).argmax(-1)"),
+    "sampled": (
+        "aten.multinomial.default draws random numbers of a kind",
+        "exponential_().log()).argmax(-1)",
+    ),
     "eigenvalues": ("runs do not execute the operator aten::linalg_eig", "use torch.linalg.eigh"),
     "returns_class": ("returns the class Net; expected a torch.nn.Module",),
     "returns_pair": ("returns a tuple; expected a torch.nn.Module",),
