@@ -164,13 +164,6 @@ def drop_broadcasts(graph: fx.Graph) -> None:
             graph.erase_node(node)
 
 
-def drop_idle_copies(graph: fx.Graph) -> None:
-    """What is contiguous already: diffusers asks for it from 64 samples on."""
-    for node in [n for n in graph.nodes if name_of(n) == "contiguous" and returns_itself(n)]:
-        node.replace_all_uses_with(node.args[0])
-        graph.erase_node(node)
-
-
 def refuse_branches(graph: fx.Graph) -> None:
     """torch.cond, torch.while_loop and the like, which hold graphs of their own."""
     for node in graph.nodes:
@@ -230,7 +223,6 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
     )
     detach_regions(graph)
     drop_broadcasts(graph)
-    drop_idle_copies(graph)
     buffers, constants = dict(module.named_buffers(remove_duplicate=False)), program.constants
     parameters = dict(module.named_parameters(remove_duplicate=False))
     # of a tied one the first, as state_dict has it in weight files
