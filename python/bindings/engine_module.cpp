@@ -418,7 +418,7 @@ PYBIND11_MODULE(_engine, module) {
       .def("close", &PySession::close, py::arg("why"))
       .def("step", &PySession::step, py::arg("batch"), py::arg("sizes"), py::arg("rate"))
       .def("evaluate", &PySession::evaluate, py::arg("batch"), py::arg("sizes"))
-      .def("save", &PySession::save, py::arg("path"))
+      .def("save", &PySession::save, py::arg("path"), py::arg("beside"))
       .def("refuse", &PySession::refuse, py::arg("why"))
       .def("settle", &PySession::settle)
       .def("state", &PySession::state)
