@@ -6,7 +6,6 @@
 #include "base/json.h"
 #include "engine/records/metrics/run_holder.h"
 #include "engine/run/save/checkpoint_folder.h"
-#include "engine/records/metrics/run_holder.h"
 #include "engine/run/save/run_dir.h"
 #include "engine/run/start/train.h"
 #include "test/engine/taken_over.h"
