@@ -136,8 +136,10 @@ TEST_CASE("a start that wakes up behind another one changes nothing, whatever it
         ++tried;
         check_untouched(theirs, contents_of(*disk), newest);
         INFO(failure.message);
+        RunHolder holder;
+        holder.session = taker->paths().session;
         const std::string sentence = fmt::format("/runs/one: was taken over by start {} of the run (process ",
-                                                 start_number(RunHolder{.session = taker->paths().session}));
+                                                 start_number(holder));
         if (failure.code == 0) {
           ++ended;  // nothing was left to write
         } else {
