@@ -4,8 +4,8 @@
 #include "base/error.h"
 #include "base/failure.h"
 #include "base/json.h"
-#include "engine/run/save/checkpoint_folder.h"
 #include "engine/records/metrics/run_holder.h"
+#include "engine/run/save/checkpoint_folder.h"
 #include "engine/run/save/run_dir.h"
 #include "engine/run/start/train.h"
 #include "test/engine/taken_over.h"
@@ -138,8 +138,8 @@ TEST_CASE("a start that wakes up behind another one changes nothing, whatever it
         INFO(failure.message);
         RunHolder holder;
         holder.session = taker->paths().session;
-        const std::string sentence = fmt::format("/runs/one: was taken over by start {} of the run (process ",
-                                                 start_number(holder));
+        const std::string sentence =
+            fmt::format("/runs/one: was taken over by start {} of the run (process ", start_number(holder));
         if (failure.code == 0) {
           ++ended;  // nothing was left to write
         } else {

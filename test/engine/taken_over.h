@@ -46,7 +46,8 @@ inline void take_up(const RunPaths& paths) {
     (void)cut_metrics_back(paths.metrics(), manifest.step, manifest.validation_owed);
   } else if (is_there(paths.metrics())) {
     const std::string earlier = paths.root + "/metrics.earlier-9.jsonl";
-    if (const std::error_code error = storage().rename(paths.metrics(), earlier)) throw unwritable(earlier, error);
+    if (const std::error_code error = storage().rename(paths.metrics(), earlier))
+      throw unwritable(earlier, error);
   }
 }
 
