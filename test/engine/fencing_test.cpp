@@ -19,7 +19,16 @@
 #include <iostream>
 #include <memory>
 
-namespace stagecraft::test::fencing_cases {
+using namespace stagecraft;
+using test::check_untouched;
+using test::Contents;
+using test::contents_of;
+using test::DiskFault;
+using test::kElsewhere;
+using test::kHere;
+using test::SimulatedDisk;
+using test::take_over;
+
 namespace {
 
 constexpr const char* kConfig = R"({
@@ -127,8 +136,10 @@ TEST_CASE("a start that wakes up behind another one changes nothing, whatever it
         ++tried;
         check_untouched(theirs, contents_of(*disk), newest);
         INFO(failure.message);
-        const std::string sentence = fmt::format("/runs/one: was taken over by start {} of the run (process ",
-                                                 start_number({0, "", "", taker->paths().session}));
+        RunHolder holder;
+        holder.session = taker->paths().session;
+        const std::string sentence =
+            fmt::format("/runs/one: was taken over by start {} of the run (process ", start_number(holder));
         if (failure.code == 0) {
           ++ended;  // nothing was left to write
         } else {
@@ -153,5 +164,3 @@ TEST_CASE("a start that wakes up behind another one changes nothing, whatever it
                              calls, tried, stopped, ended);
   }
 }
-
-}  // namespace stagecraft::test::fencing_cases

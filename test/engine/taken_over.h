@@ -45,7 +45,9 @@ inline void take_up(const RunPaths& paths) {
     const Manifest manifest = read_manifest(newest);
     (void)cut_metrics_back(paths.metrics(), manifest.step, manifest.validation_owed);
   } else if (is_there(paths.metrics())) {
-    REQUIRE_FALSE(storage().rename(paths.metrics(), paths.root + "/metrics.earlier-9.jsonl"));
+    const std::string earlier = paths.root + "/metrics.earlier-9.jsonl";
+    if (const std::error_code error = storage().rename(paths.metrics(), earlier))
+      throw unwritable(earlier, error);
   }
 }
 
