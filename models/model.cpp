@@ -67,12 +67,12 @@ bool is_of(const Bundle& bundle, at::ScalarType dtype) {
 
 /// Whether it reads parameters in the type that the run computes in.
 bool reads_copies(const Layer& layer) {
-  const std::vector<ParameterSpec> specs = layer.parameters();
+  const std::vector<ParameterSpec>& specs = layer.parameters();
   return std::any_of(specs.begin(), specs.end(), [](const auto& spec) { return !spec.full; });
 }
 
 bool ends_residual(const Layer& layer) {
-  const std::vector<ParameterSpec> specs = layer.parameters();
+  const std::vector<ParameterSpec>& specs = layer.parameters();
   return std::any_of(specs.begin(), specs.end(), [](const auto& spec) { return spec.initial.ends_residual; });
 }
 
@@ -172,7 +172,7 @@ std::vector<Tie> ties_between(const std::vector<LayerPtr>& layers, const InputPl
   std::vector<Tie> all;
   std::map<std::string, std::pair<std::size_t, ParameterSpec>> known;  // position in `all`, and what it is
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const std::vector<ParameterSpec> specs = layers[i]->parameters();
+    const std::vector<ParameterSpec>& specs = layers[i]->parameters();
     for (std::size_t j = 0; j < specs.size(); ++j) {
       const ParameterSpec& spec = specs[j];
       if (spec.tied.empty()) continue;
@@ -210,7 +210,7 @@ Tie::Holder Model::owner_of(int layer, int parameter) const {
 std::int64_t Model::parameter_count() const {
   std::int64_t count = 0;
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-    const std::vector<ParameterSpec> specs = layers[layer]->parameters();
+    const std::vector<ParameterSpec>& specs = layers[layer]->parameters();
     for (std::size_t i = 0; i < specs.size(); ++i) {
       if (owns(static_cast<int>(layer), static_cast<int>(i))) count += elements(specs[i].shape);
     }

@@ -24,7 +24,7 @@ NotFiniteError gradient_not_finite(const Model& model, const std::vector<std::pa
         /*skip_helps=*/true};
   }
   for (std::size_t layer = 0; layer < model.layers.size(); ++layer) {
-    const std::vector<ParameterSpec> parameters = model.layers[layer]->parameters();
+    const std::vector<ParameterSpec>& parameters = model.layers[layer]->parameters();
     if (parameter < parameters.size()) {
       const std::string where = layer_words(model, stage_layers, static_cast<int>(layer));
       return {

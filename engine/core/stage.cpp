@@ -105,7 +105,7 @@ Stage::Stage(const Model& model, const Loss& loss, StageId id, int first, int la
 }
 
 Tensors Stage::buffers(int layer, OverReplicas rule) const {
-  const std::vector<BufferSpec> specs = layers_[local(layer)]->buffers();
+  const std::vector<BufferSpec>& specs = layers_[local(layer)]->buffers();
   Tensors chosen;
   for (std::size_t i = 0; i < specs.size(); ++i) {
     if (specs[i].over_replicas == rule) chosen.push_back(buffers_[local(layer)][i]);

@@ -21,7 +21,7 @@ namespace stagecraft {
 namespace {
 
 bool has_matrix(const stagecraft::Layer& layer) {
-  const std::vector<ParameterSpec> parameters = layer.parameters();
+  const std::vector<ParameterSpec>& parameters = layer.parameters();
   return std::any_of(parameters.begin(), parameters.end(),
                      [](const ParameterSpec& spec) { return spec.shape.size() >= 2; });
 }

@@ -28,9 +28,9 @@ NamedState::NamedState(const Model& model, bool captured) {
     const auto add = [&](const std::string& name, bool parameter, std::size_t index) {
       places_[captured ? name : layer.name() + "." + name].push_back({i, parameter, index});
     };
-    const std::vector<ParameterSpec> parameters = layer.parameters();
+    const std::vector<ParameterSpec>& parameters = layer.parameters();
     for (std::size_t p = 0; p < parameters.size(); ++p) add(parameters[p].name, true, p);
-    const std::vector<BufferSpec> buffers = layer.buffers();
+    const std::vector<BufferSpec>& buffers = layer.buffers();
     for (std::size_t b = 0; b < buffers.size(); ++b) add(buffers[b].name, false, b);
   }
 }

@@ -58,7 +58,7 @@ void RankCrew::work(std::size_t place) {
     begun_.wait(lock, [&] { return over_ || gone_ + tasks_.size() > made; });
     if (gone_ + tasks_.size() == made) return;
     const std::shared_ptr<CrewTask> task = tasks_[made - gone_];
-    if (!error_) {
+    if (!error_ || made < failed_at_) {  // what was begun before the task that failed is still to be done
       lock.unlock();
       std::exception_ptr error;
       try {
@@ -68,7 +68,9 @@ void RankCrew::work(std::size_t place) {
       }
       lock.lock();
       if (error) {
-        if (!error_) error_ = error;  // before the others hear of it: what they throw then comes second
+        // Before the others hear of it: what they throw then comes second.
+        failed_at_ = error_ ? std::min(failed_at_, made) : made;
+        if (!error_) error_ = error;
         lock.unlock();
         failed_(place, task->doing_, error);
         lock.lock();

@@ -77,6 +77,7 @@ class RankCrew {
   std::deque<std::shared_ptr<CrewTask>> tasks_;  ///< that are not over
   std::uint64_t gone_ = 0;                       ///< that are
   std::exception_ptr error_;                     ///< the first of those that are under way together
+  std::uint64_t failed_at_ = 0;                  ///< with an error: tasks from this number on are left out
   CrewTask::Clock::time_point last_end_;
   bool over_ = false;
   std::vector<std::thread> threads_;

@@ -102,7 +102,7 @@ void add(Checked& checked, const GradientVerdict& verdict, const std::string& na
 void check_layer_gradients(const Layer& layer, const LayerTrial& trial, LayerChecked& checked) {
   Checked& of_input = checked[Aspect::input_gradient];
   Checked& of_weights = checked[Aspect::weight_gradients];
-  const std::vector<ParameterSpec> parameters = layer.parameters();
+  const std::vector<ParameterSpec>& parameters = layer.parameters();
   const bool has_input = std::ranges::any_of(trial.first.inputs, [](const at::Tensor& value) {
     return value.defined() && value.is_floating_point();
   });

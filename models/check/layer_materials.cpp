@@ -35,7 +35,7 @@ LayerMaterials made(const Layer& layer, const LayerTrial& trial, Precision preci
   LayerMaterials materials;
   materials.first = input_in(trial.first, precision, drawn);
   materials.second = input_in(trial.second, precision, drawn);
-  const std::vector<ParameterSpec> parameters = layer.parameters();
+  const std::vector<ParameterSpec>& parameters = layer.parameters();
   const bool own_weights = drawn != Drawn::all && trial.parameters.size() == parameters.size();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor value =
@@ -44,7 +44,7 @@ LayerMaterials made(const Layer& layer, const LayerTrial& trial, Precision preci
     materials.copies.push_back(materials.parameters.back().to(
         parameters[i].full ? precision.full : precision.compute, false, /*copy=*/true));
   }
-  const std::vector<BufferSpec> buffers = layer.buffers();
+  const std::vector<BufferSpec>& buffers = layer.buffers();
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     const at::ScalarType dtype = buffers[i].dtype.value_or(precision.full);
     // Positive: they may be variances. What a layer brings may be a table.

@@ -41,7 +41,7 @@ NamedTensors run(const RunConfig& config) {
   all.emplace_back("rates", at::tensor(rates, at::kDouble));
   for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
     const Layer& its = *model.layers[static_cast<std::size_t>(layer)];
-    const std::vector<ParameterSpec> specs = its.parameters();
+    const std::vector<ParameterSpec>& specs = its.parameters();
     if (specs.empty()) continue;
     const Tensors parameters = initial_parameters(model, layer, static_cast<std::uint64_t>(config.seed));
     const auto name = [&](std::size_t i) { return its.name() + "." + specs[i].name; };

@@ -171,6 +171,28 @@ TEST_CASE("a crew's tasks follow each other on each rank, and one behind a faile
   CHECK(third == 2);
 }
 
+TEST_CASE(
+    "a task is carried out by all ranks, also where one of them fails in the next before another begins",
+    "[session]") {
+  std::atomic<int> told = 0;
+  RankCrew crew(2, [&](std::size_t, const std::string&, const std::exception_ptr&) { ++told; });
+  std::atomic<bool> go = false;
+  std::atomic<int> before = 0;
+  const auto held = crew.begin("what holds rank 0", [&](std::size_t place) {
+    while (place == 0 && !go) std::this_thread::yield();
+  });
+  const auto one = crew.begin("the first", [&](std::size_t) { ++before; });
+  const auto two = crew.begin("the second", [&](std::size_t place) {
+    if (place == 1) throw std::runtime_error("on rank 1");
+  });
+  while (told == 0) std::this_thread::yield();
+  go = true;
+  held->wait([] {});
+  one->wait([] {});
+  CHECK(before == 2);
+  CHECK_THROWS_WITH(two->wait([] {}), "on rank 1");
+}
+
 namespace {
 
 std::shared_ptr<StepUnderWay> begun(Session& session, const GivenTensors& given) {

@@ -233,7 +233,7 @@ TEST_CASE("captured batch norm: buffers have their types, and change in committe
   const Layer& norm = *model.layers[1];
   const Tensors parameters = initial_parameters(model, 1, 1);
   Tensors buffers = initial_buffers(model, 1);
-  const std::vector<BufferSpec> specs = norm.buffers();
+  const std::vector<BufferSpec>& specs = norm.buffers();
   CHECK(specs[0].over_replicas == OverReplicas::mean);
   CHECK(specs[2].over_replicas == OverReplicas::first);
   CHECK(buffers[2].scalar_type() == at::kLong);

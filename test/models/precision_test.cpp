@@ -19,7 +19,7 @@ namespace {
 Tensors everything(const Layer& layer, const Tensors& full, Precision precision, const at::Tensor& input,
                    const at::Tensor& grad_output) {
   Tensors read, buffers;
-  const std::vector<ParameterSpec> specs = layer.parameters();
+  const std::vector<ParameterSpec>& specs = layer.parameters();
   Tensors sums;
   for (std::size_t i = 0; i < full.size(); ++i) {
     read.push_back(full[i].to(specs[i].full ? precision.full : precision.compute));

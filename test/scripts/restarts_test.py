@@ -61,6 +61,9 @@ def rank(folder):
     """One rank's life."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # the agent's handlers came with the fork
         signal.signal(number, signal.SIG_DFL)
+    # Until its machine's other ranks are there: a connection makes the agent's store look up a name, and a fork
+    # meanwhile leaves its child a lock that nobody opens.
+    time.sleep(0.3)
     with open(f"{folder}/started", "a") as file:
         file.write(f"{os.environ['RANK']} {os.getpid()}\n")
     from stagecraft.__main__ import main
@@ -161,8 +164,11 @@ class Agent:
         return [tuple(map(int, line.split())) for line in lines]
 
     def lines(self):
-        path = self.folder / "run" / "metrics.jsonl"
-        return path.read_text().count("\n") if path.exists() else 0
+        """Of metrics.jsonl, which a start without a checkpoint renames."""
+        try:
+            return (self.folder / "run" / "metrics.jsonl").read_text().count("\n")
+        except FileNotFoundError:
+            return 0
 
 
 def config(folder, name, **more):

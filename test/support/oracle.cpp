@@ -134,7 +134,7 @@ class Oracle {
   /// The replicas' buffers become their mean, or the first one's, once per update.
   void average(std::size_t layer, int updates) {
     std::vector<Tensors>& replicas = buffers_[layer];
-    const std::vector<BufferSpec> specs = model_.layers[layer]->buffers();
+    const std::vector<BufferSpec>& specs = model_.layers[layer]->buffers();
     for (; averaged_[layer] < updates; ++averaged_[layer]) {
       for (std::size_t i = 0; replicas.size() > 1 && i < replicas.front().size(); ++i) {
         if (specs[i].over_replicas == OverReplicas::alone) continue;
@@ -240,7 +240,7 @@ class Oracle {
   /// What a layer reads of weights: rounded, those that it does not want in full.
   Tensors rounded(std::size_t layer, const Tensors& weights) const {
     Tensors read;
-    const std::vector<ParameterSpec> specs = model_.layers[layer]->parameters();
+    const std::vector<ParameterSpec>& specs = model_.layers[layer]->parameters();
     for (std::size_t i = 0; i < weights.size(); ++i) {
       read.push_back(specs[i].full ? weights[i] : weights[i].to(model_.precision.compute));
     }

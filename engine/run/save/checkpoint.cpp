@@ -79,7 +79,7 @@ void take_weights(const LayerFiles& files, LayerState& state, bool need_buffers,
     at::Tensor& value = state.parameters[i];
     value = files.of(i).tensor("parameter/" + files.name_of(i), value.sizes(), value.scalar_type());
   }
-  const std::vector<BufferSpec> buffers = layer.buffers();
+  const std::vector<BufferSpec>& buffers = layer.buffers();
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     const std::string name = "buffer/" + buffers[i].name;
     at::Tensor& value = state.buffers[i];
@@ -197,7 +197,7 @@ std::uint64_t checkpoint_bytes(const RunSetup& setup) {
   double bytes = 0;
   for (std::size_t index = 0; index < model.layers.size(); ++index) {
     const LayerPtr& layer = model.layers[index];
-    const std::vector<ParameterSpec> specs = layer->parameters();
+    const std::vector<ParameterSpec>& specs = layer->parameters();
     std::int64_t parameters = 0;
     for (std::size_t i = 0; i < specs.size(); ++i) {
       if (model.owns(static_cast<int>(index), static_cast<int>(i)))

@@ -20,7 +20,7 @@ CheckpointFile write_layer(const std::string& folder, const Model& model, int in
   const LayerState& state = saved.state;
   const Layer& layer = *model.layers[static_cast<std::size_t>(index)];
   std::vector<std::pair<std::string, at::Tensor>> tensors;
-  const std::vector<ParameterSpec> parameters = layer.parameters();
+  const std::vector<ParameterSpec>& parameters = layer.parameters();
   const auto owns = [&](std::size_t i) { return model.owns(index, static_cast<int>(i)); };
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (owns(i)) tensors.emplace_back("parameter/" + parameters[i].name, state.parameters[i]);
@@ -28,7 +28,7 @@ CheckpointFile write_layer(const std::string& folder, const Model& model, int in
   std::map<std::string, std::string> metadata{{"format", "pt"},
                                               {"layer", layer.name()},
                                               {"optimizer_steps", fmt::format("{}", state.optimizer.steps)}};
-  const std::vector<BufferSpec> buffers = layer.buffers();
+  const std::vector<BufferSpec>& buffers = layer.buffers();
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     if (buffers[i].brought) {
       metadata[brought_key(buffers[i].name)] = saved.hashes[i];
@@ -102,7 +102,7 @@ void write_compared(const std::string& path, const std::vector<std::string_view>
 
 SavedLayer saved_layer(const Worker& worker, const Model& model, int index) {
   SavedLayer saved{worker.state(index, /*brought=*/false), {}};
-  const std::vector<BufferSpec> buffers = model.layers[static_cast<std::size_t>(index)]->buffers();
+  const std::vector<BufferSpec>& buffers = model.layers[static_cast<std::size_t>(index)]->buffers();
   saved.hashes.resize(buffers.size());
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     if (buffers[i].brought) saved.hashes[i] = worker.hash_of_brought(index, i);
