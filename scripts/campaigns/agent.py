@@ -16,8 +16,8 @@ def rank(words: list[str]) -> None:
     """One rank's life."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # the agent's handlers came with the fork
         signal.signal(number, signal.SIG_DFL)
-    # Until the others are there: a connection makes the agent's store look up a name, and a fork meanwhile leaves
-    # its child a lock that nobody opens.
+    # Until the others are there: a connection makes the agent's store look up a name, and a fork meanwhile
+    # leaves its child a lock that nobody opens.
     time.sleep(0.3)
     from stagecraft.__main__ import main
 

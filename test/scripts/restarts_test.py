@@ -61,8 +61,8 @@ def rank(folder):
     """One rank's life."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # the agent's handlers came with the fork
         signal.signal(number, signal.SIG_DFL)
-    # Until its machine's other ranks are there: a connection makes the agent's store look up a name, and a fork
-    # meanwhile leaves its child a lock that nobody opens.
+    # Until its machine's other ranks are there: a connection makes the agent's store look up a name, and a
+    # fork meanwhile leaves its child a lock that nobody opens.
     time.sleep(0.3)
     with open(f"{folder}/started", "a") as file:
         file.write(f"{os.environ['RANK']} {os.getpid()}\n")
