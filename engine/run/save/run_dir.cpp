@@ -49,8 +49,7 @@ std::string name_of(const RunHolder& holder) {
 /// Empty for a line that is being written.
 std::string taker(const RunHolder& holder) {
   const std::int64_t number = start_number(holder);
-  const std::string who =
-      number == 0 ? "another start of the run" : fmt::format("start {} of the run", number);
+  std::string who = number == 0 ? "another start of the run" : fmt::format("start {} of the run", number);
   if (holder.process == 0) return who;
   return fmt::format("{} (process {} on {})", who, holder.process, holder.machine);
 }
