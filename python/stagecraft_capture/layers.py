@@ -2,10 +2,9 @@
 
 `auto`: between modules, wherever one tensor alone goes on (of a module that is called several times one of
 each call), beside single numbers; and between the blocks of a ModuleList or ModuleDict, whatever goes on
-there.
-`narrow:N`: N pieces of about equal multiply-adds, cut where the tensors
-that go on are smallest. Patterns of module paths (`model.layers.*`): each module that fits is a layer, and so
-is what lies between them.
+there. `narrow:N`: N pieces of about equal multiply-adds, cut where the tensors that go on are smallest.
+Patterns of module paths (`model.layers.*`): each module that fits is a layer, and so is what lies between
+them.
 """
 
 from __future__ import annotations

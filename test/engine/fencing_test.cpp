@@ -8,6 +8,7 @@
 #include "engine/run/save/checkpoint_folder.h"
 #include "engine/run/save/run_dir.h"
 #include "engine/run/start/train.h"
+#include "test/engine/stored_run.h"
 #include "test/engine/taken_over.h"
 #include "test/support/catch.h"
 #include "test/support/simulated_disk.h"
@@ -23,6 +24,7 @@ using namespace stagecraft;
 using test::check_untouched;
 using test::Contents;
 using test::contents_of;
+using test::disk_with_run;
 using test::DiskFault;
 using test::kElsewhere;
 using test::kHere;
@@ -30,32 +32,6 @@ using test::SimulatedDisk;
 using test::take_over;
 
 namespace {
-
-constexpr const char* kConfig = R"({
-    "model": {"family": "mlp", "hidden": [6]},
-    "data": {"type": "synthetic", "samples": 24, "validation_samples": 8, "shape": [4], "classes": 3},
-    "loss": {"type": "cross_entropy"},
-    "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
-    "train_batch_size": 8,
-    "train_micro_batch_size_per_gpu": 4,
-    "train_steps": 4,
-    "threads_per_rank": 1,
-    "steps_per_print": 0,
-    "profiler": {"repeats": 1, "warmup_ms": 0},
-    "pipeline": {"schedule": "1f1b", "cuts": [1]},
-    "validation": {"every_steps": 2},
-    "checkpoint": {"every_steps": 1, "keep": 1},
-    "log": {"timeline_steps": 1},
-    "run_dir": "/runs/one"
-  })";
-
-std::unique_ptr<SimulatedDisk> shared_disk(const std::function<void(Json&)>& change) {
-  Json config = json::parse_text(kConfig, "config");
-  change(config);
-  auto disk = std::make_unique<SimulatedDisk>();
-  disk->write("/run.json", config.dump());
-  return disk;
-}
 
 std::unique_ptr<SimulatedDisk> copy_of(const SimulatedDisk& before) {
   auto disk = before.copy();
@@ -94,7 +70,7 @@ TEST_CASE("a start that wakes up behind another one changes nothing, whatever it
       {"background", false, [](Json& config) { config["checkpoint"]["in_background"] = true; }},
   };
   for (const Kind& kind : kinds) {
-    const auto before = shared_disk(kind.change);
+    const auto before = disk_with_run(kind.change);
     const auto undisturbed = copy_of(*before);
     REQUIRE(session(*undisturbed, false).code == 0);
     const std::string last = checkpoint_path(kHere + "/checkpoints", 4);

@@ -8,6 +8,7 @@
 #include "engine/records/metrics/metrics.h"
 #include "engine/run/save/checkpoint_folder.h"
 #include "engine/run/start/train.h"
+#include "test/engine/stored_run.h"
 #include "test/support/catch.h"
 #include "test/support/simulated_disk.h"
 
@@ -27,54 +28,30 @@
 #include <unistd.h>
 
 using namespace stagecraft;
+using test::disk_with_run;
 using test::DiskFault;
 using test::SimulatedDisk;
 
 namespace {
 
-constexpr const char* kConfig = R"({
-    "model": {"family": "mlp", "hidden": [6]},
-    "data": {"type": "synthetic", "samples": 24, "validation_samples": 8, "shape": [4], "classes": 3},
-    "loss": {"type": "cross_entropy"},
-    "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
-    "train_batch_size": 8,
-    "train_micro_batch_size_per_gpu": 4,
-    "train_steps": 4,
-    "threads_per_rank": 1,
-    "steps_per_print": 0,
-    "profiler": {"repeats": 1, "warmup_ms": 0},
-    "pipeline": {"schedule": "1f1b", "cuts": [1]},
-    "validation": {"every_steps": 2},
-    "checkpoint": {"every_steps": 1, "keep": 1, "on_failure": "stop"},
-    "log": {"timeline_steps": 1},
-    "run_dir": "/runs/one"
-  })";
-
 const RunPaths kPaths{"/runs/one"};
 
+/// A disk for runs that a checkpoint which cannot be written ends.
 std::unique_ptr<SimulatedDisk> fresh_disk() {
-  auto disk = std::make_unique<SimulatedDisk>();
-  disk->write("/run.json", kConfig);
-  return disk;
+  return disk_with_run([](Json& config) { config["checkpoint"]["on_failure"] = "stop"; });
 }
 
 /// A disk for runs that go on without a checkpoint that cannot be written.
 std::unique_ptr<SimulatedDisk> disk_to_go_on() {
-  Json config = json::parse_text(kConfig, "config");
-  config["checkpoint"].erase("on_failure");
-  auto disk = std::make_unique<SimulatedDisk>();
-  disk->write("/run.json", config.dump());
-  return disk;
+  return disk_with_run([](Json&) {});
 }
 
 /// The same, with steps that go on while a checkpoint is written; every second one is owed a validation, and is not.
 std::unique_ptr<SimulatedDisk> disk_in_background(const char* on_failure) {
-  Json config = json::parse_text(kConfig, "config");
-  config["checkpoint"]["on_failure"] = on_failure;
-  config["checkpoint"]["in_background"] = true;
-  auto disk = std::make_unique<SimulatedDisk>();
-  disk->write("/run.json", config.dump());
-  return disk;
+  return disk_with_run([&](Json& config) {
+    config["checkpoint"]["on_failure"] = on_failure;
+    config["checkpoint"]["in_background"] = true;
+  });
 }
 
 /// "" for a run that came to its end, else what it said, in one line. `printed`: what people saw of it.
@@ -376,10 +353,10 @@ TEST_CASE("a failed save says why it failed first, whichever rank meets the full
 TEST_CASE("a session on a disk that hangs", "[.hanging_session]") {
   const char* const call = std::getenv("HANG_CALL");
   REQUIRE(call != nullptr);
-  const auto disk = std::make_unique<SimulatedDisk>();
-  Json config = json::parse_text(kConfig, "config");
-  config["comms"] = {{"timeout_s", 1}, {"save_timeout_s", 1}, {"start_up_timeout_s", 1}};
-  disk->write("/run.json", config.dump());
+  const auto disk = disk_with_run([](Json& config) {
+    config["checkpoint"]["on_failure"] = "stop";
+    config["comms"] = {{"timeout_s", 1}, {"save_timeout_s", 1}, {"start_up_timeout_s", 1}};
+  });
   const bool all = std::getenv("HANG_ALL") != nullptr;
   disk->set_fault({all ? DiskFault::Kind::hang_all : DiskFault::Kind::hang, std::atoll(call), 0,
                    /*on_other_threads=*/true});

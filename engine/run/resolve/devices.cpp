@@ -14,6 +14,7 @@
 #include <string_view>
 
 namespace stagecraft {
+
 void check_device(const RunConfig& config, const AcceleratorReport& report, const std::string& file) {
   if (config.device == DeviceKind::cpu) return;
   if (!report.compiled_in) {
