@@ -190,6 +190,18 @@ void describe(V& v, CheckpointConfig& c) {
              "a signal asks for, must be written. stop: the run ends with the error");
 }
 
+struct ReplanConfig {
+  std::optional<double> when;
+};
+template <class V>
+void describe(V& v, ReplanConfig& c) {
+  v.optional(
+      "when", c.when,
+      "a rank that computes so many times as long as planned, and as the others: the run takes another "
+      "plan at the next checkpoint, where one saves time. Synchronous schedules only",
+      json::between(1.05, 100));
+}
+
 struct CommsConfig {
   Backend backend = Backend::automatic;
   SumOrder replica_sum = SumOrder::ordered;
@@ -320,6 +332,7 @@ struct RunConfig {
   ProfilerConfig profiler;
   ValidationConfig validation;
   CheckpointConfig checkpoint;
+  ReplanConfig replan;
   CommsConfig comms;
   int threads_per_rank = 0;
   std::optional<std::string> cluster;
@@ -381,6 +394,7 @@ void describe(V& v, RunConfig& c) {
   v.optional("profiler", c.profiler, "the measurement behind a plan");
   v.optional("validation", c.validation, "on the data's validation part");
   v.optional("checkpoint", c.checkpoint, "saved state");
+  v.optional("replan", c.replan, "another plan while the run goes");
   v.optional("comms", c.comms, "transfers between ranks");
   v.optional("threads_per_rank", c.threads_per_rank, "of LibTorch's operators; 0: cores over ranks",
              json::between(0, kMostThreadsPerRank));

@@ -62,7 +62,7 @@ std::optional<Recompute> common_setting(const RecomputeSettings& settings) {
   return differ ? std::nullopt : std::optional(settings.front());
 }
 
-PlanRequest request_of(const Plan& running, const SearchBudget& search) {
+PlanRequest request_of(const Plan& running, const SearchBudget& search, ReplannedRanks kept) {
   PlanRequest request;
   request.recompute = common_setting(running.recompute());
   request.micro_batch_size = running.micro_batch_size;
@@ -72,6 +72,7 @@ PlanRequest request_of(const Plan& running, const SearchBudget& search) {
   const auto stages = static_cast<int>(running.stages.size());
   const int ranks = running.placement().world();
   if (stages > ranks) request.virtual_stages = stages / ranks;
+  if (kept == ReplannedRanks::as_now) request.stages = stages;
   return request;
 }
 
@@ -93,14 +94,14 @@ Plan priced_again(Plan plan, const Profile& profile, const Cluster& cluster) {
 
 /// The answer for a profile and a cluster that explain what was measured.
 Replanned answer_of(Attribution blame, std::vector<double> factors, const Plan& running,
-                    const Profile& profile, const Cluster& cluster, const SearchBudget& search) {
+                    const Profile& profile, const Cluster& cluster, const PlanRequest& request) {
   return {blame, std::move(factors), priced_again(running, profile, cluster),
-          make_plan(profile, cluster, request_of(running, search))};
+          make_plan(profile, cluster, request)};
 }
 
 /// Slow devices: the cluster's speeds change.
 Replanned blame_devices(const Plan& running, const std::vector<MeasuredStage>& measured,
-                        const Profile& profile, Cluster cluster, const SearchBudget& search) {
+                        const Profile& profile, Cluster cluster, const PlanRequest& request) {
   const std::vector<StageCosts> expected = expected_costs(running, profile);
   const Placement placement = running.placement();
   cluster.speed.resize(to_size(cluster.devices()), 1.0);
@@ -116,12 +117,12 @@ Replanned blame_devices(const Plan& running, const std::vector<MeasuredStage>& m
     factors.push_back(ratio(took, should / speed));
     speed = std::max(kLeastSpeed, speed / factors.back());
   }
-  return answer_of(Attribution::devices, std::move(factors), running, profile, cluster, search);
+  return answer_of(Attribution::devices, std::move(factors), running, profile, cluster, request);
 }
 
 /// Slow layers: the profile's layer times change.
 Replanned blame_layers(const Plan& running, const std::vector<MeasuredStage>& measured, Profile profile,
-                       const Cluster& cluster, const SearchBudget& search) {
+                       const Cluster& cluster, const PlanRequest& request) {
   const std::vector<StageCosts> expected = expected_costs(running, profile);
   Measurement& measurement =
       *std::ranges::find(profile.measurements, running.micro_batch_size, &Measurement::micro_batch);
@@ -143,7 +144,7 @@ Replanned blame_layers(const Plan& running, const std::vector<MeasuredStage>& me
       scale(row.step, step_factor);
     }
   }
-  return answer_of(Attribution::layers, std::move(factors), running, profile, cluster, search);
+  return answer_of(Attribution::layers, std::move(factors), running, profile, cluster, request);
 }
 
 }  // namespace
@@ -157,10 +158,12 @@ std::optional<double> Replanned::break_even(Seconds cost) const {
 }
 
 std::vector<Replanned> replan(const Plan& running, const std::vector<MeasuredStage>& measured,
-                              const Profile& profile, const Cluster& cluster, const SearchBudget& search) {
+                              const Profile& profile, const Cluster& cluster, const SearchBudget& search,
+                              ReplannedRanks ranks) {
   check_inputs(running, measured, profile, cluster);
-  return {blame_devices(running, measured, profile, cluster, search),
-          blame_layers(running, measured, profile, cluster, search)};
+  const PlanRequest request = request_of(running, search, ranks);
+  return {blame_devices(running, measured, profile, cluster, request),
+          blame_layers(running, measured, profile, cluster, request)};
 }
 
 }  // namespace stagecraft

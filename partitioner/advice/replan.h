@@ -40,12 +40,15 @@ struct Replanned {
   [[nodiscard]] std::optional<double> break_even(Seconds cost) const;
 };
 
+enum class ReplannedRanks : std::uint8_t { any, as_now };
+
 /// One answer for each Attribution. The new plans have the running one's schedule, micro-batches, stages per rank and
-/// recomputation (chosen anew for every stage where its stages differ); how many ranks is open. Throws
+/// recomputation (chosen anew for every stage where its stages differ). Throws
 /// InputError for a plan without costs or with replicas, a profile of another model, a cluster of too few
 /// devices; RefusedError when nothing fits the cluster's memory.
 [[nodiscard]] std::vector<Replanned> replan(const Plan& running, const std::vector<MeasuredStage>& measured,
                                             const Profile& profile, const Cluster& cluster,
-                                            const SearchBudget& search = {});
+                                            const SearchBudget& search = {},
+                                            ReplannedRanks ranks = ReplannedRanks::any);
 
 }  // namespace stagecraft

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <set>
 #include <utility>
 #include <vector>
@@ -26,12 +27,46 @@ class LayoutSearch {
  public:
   explicit LayoutSearch(PlanningRun& run) : run_(run) {}
 
+  /// With cuts of their own the plain ones are priced already, and nothing else is to be searched.
   [[nodiscard]] std::optional<StepProof> search(const std::vector<Layout>& plain, const Layouts& wide) {
     const bool chosen = !run_.request.cuts.empty();
-    // With cuts of their own the plain ones are priced already.
-    std::vector<Task> tasks = tasks_of(chosen ? std::vector<Layout>() : plain, wide);
-    StepProof proof{.bound = Seconds{kInfinite}, .whole_family = wide.all, .layouts = tasks.size()};
-    if (by_time_ && !chosen) begin_with_equal_widths(tasks, proof);
+    proof_.whole_family = wide.all;
+    std::vector<Task> tasks = tasks_of(chosen ? std::vector<Layout>() : plain);
+    std::vector<Task> wide_tasks = tasks_of(wide.list);
+    if (run_.schedule.orders_by_time && !wide_tasks.empty()) {
+      // Each set of cuts has an order of its own, so searches take long. What may have replicas is never behind what may
+      // not: one device per stage gets as much as it gets alone.
+      if (!chosen) {
+        run_.budget.aside([&] { begin_with_equal_widths(wide_tasks); });
+        go_over(std::move(tasks));
+      }
+      run_.budget.next_phase(kForReplicas);
+      by_time_ = true;
+      tasks = std::move(wide_tasks);
+    } else {
+      std::ranges::move(wide_tasks, std::back_inserter(tasks));
+      sort(tasks);
+    }
+    go_over(std::move(tasks));
+    if (run_.candidates.empty() && !wide.all) run_.unproved = true;
+    if (run_.candidates.empty() && run_.refusals.empty() && !tasks_.empty() && run_.maker.capacity())
+      run_.keep_least(tasks_.front().layout, {}, /*proved=*/false);
+    if (chosen || run_.candidates.empty()) return std::nullopt;
+    run_.finish(proof_);
+    if (run_.maker.capacity() && !run_.request.search.first_that_fits) price_without_cap();
+    return proof_;
+  }
+
+ private:
+  /// A layout whose cuts may be worth a search.
+  struct Task {
+    Layout layout;
+    double bound = 0;
+    std::vector<std::vector<int>> seeds{};
+  };
+
+  void go_over(std::vector<Task> tasks) {
+    proof_.layouts += tasks.size();
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       Task& task = tasks[i];
       if (!(clearly_less(task.bound, run_.best()))) break;
@@ -46,46 +81,32 @@ class LayoutSearch {
         break;
       }
       if (run_.budget.over() && !run_.candidates.empty() && tasks.size() > kMostBounds) {
-        proof.bound = std::min(proof.bound, Seconds{task.bound});
+        proof_.bound = std::min(proof_.bound, Seconds{task.bound});
         break;  // the others' bounds are no lower
       }
       task.bound = std::max(task.bound, first_bound(task.layout));
       if (!(clearly_less(task.bound, run_.best()))) continue;
       if (run_.budget.over() && !run_.candidates.empty()) {  // the others' bounds are still of use
-        proof.bound = std::min(proof.bound, Seconds{task.bound});
+        proof_.bound = std::min(proof_.bound, Seconds{task.bound});
         continue;
       }
       try {
-        if (chosen) {
+        if (!run_.request.cuts.empty()) {
           run_.keep(task.layout, run_.maker.balanced(task.layout));
           continue;
         }
-        search(task, run_.share(waiting(tasks, i)), proof);
+        search(task, run_.share(waiting(tasks, i)));
       } catch (const InputError& error) {  // not such widths, says the schedule
         if (task.layout.replicated())
           run_.refuse(task.layout, fmt::format("{}: {}", task.layout.name(), error.what()), true);
       }
     }
-    if (run_.candidates.empty() && !wide.all) run_.unproved = true;
-    if (run_.candidates.empty() && run_.refusals.empty() && !tasks.empty() && run_.maker.capacity())
-      run_.keep_least(tasks.front().layout, {}, /*proved=*/false);
-    if (chosen || run_.candidates.empty()) return std::nullopt;
-    run_.finish(proof);
-    if (run_.maker.capacity() && !run_.request.search.first_that_fits) price_without_cap(tasks, proof);
-    return proof;
+    std::ranges::move(tasks, std::back_inserter(tasks_));
   }
-
- private:
-  /// A layout whose cuts may be worth a search.
-  struct Task {
-    Layout layout;
-    double bound = 0;
-    std::vector<std::vector<int>> seeds{};
-  };
 
   /// Of each number of stages the widest: where only a program says what stages need, a search meets few cuts that
   /// fit, and these are likely to.
-  void begin_with_equal_widths(std::vector<Task>& tasks, StepProof& proof) {
+  void begin_with_equal_widths(std::vector<Task>& tasks) {
     for (Task& task : tasks) {
       const Layout& layout = task.layout;
       if (run_.budget.half_spent()) return;
@@ -93,23 +114,24 @@ class LayoutSearch {
           std::ranges::adjacent_find(layout.widths, std::not_equal_to{}) != layout.widths.end() ||
           !clearly_less(task.bound, run_.best()) || run_.maker.impossible_on(layout.positions()))
         continue;
-      const double bound = proof.bound.value;
-      search(task, {.work = 0}, proof, /*to_begin=*/true);
-      proof.bound = Seconds{bound};  // each is searched again
+      const Seconds bound = proof_.bound;
+      search(task, {.work = 0}, /*to_begin=*/true);
+      proof_.bound = bound;  // each is searched again
     }
   }
 
   /// `to_begin`: the layout is searched again.
-  void search(Task& task, const CutSearchBudget& share, StepProof& proof, bool to_begin = false) {
-    if (by_time_ && task.seeds.empty()) task.seeds = run_.maker.likely_cuts(task.layout);
-    bool by_replica = by_time_ && !shares_links();
+  void search(Task& task, const CutSearchBudget& share, bool to_begin = false) {
+    const bool likely = run_.schedule.orders_by_time && task.layout.replicated();
+    if (likely && task.seeds.empty()) task.seeds = run_.maker.likely_cuts(task.layout);
+    bool by_replica = likely && !shares_links();
     for (bool again = true; again;) {
-      const CutSearchResult found =
-          run_.search_cuts(task.layout, run_.schedule, run_.best(), share, task.seeds, true, by_replica);
+      const CutSearchResult found = run_.search_cuts(task.layout, run_.schedule, to_beat(task.layout), share,
+                                                     task.seeds, true, by_replica);
       run_.budget.take(found.work);
       run_.budget.take_program(run_.request.micro_batches, task.layout.stages());
-      proof.simulated += found.simulated;
-      proof.bound = std::min(proof.bound, Seconds{std::max(found.bound, task.bound)});
+      proof_.simulated += found.simulated;
+      proof_.bound = std::min(proof_.bound, Seconds{std::max(found.bound, task.bound)});
       again = false;
       if (!found.cuts) {
         if (!to_begin && run_.candidates.empty()) refuse(task.layout, found);
@@ -184,21 +206,33 @@ class LayoutSearch {
     return {layout, run_.chain.compute(0, run_.chain.layers()) / shares};
   }
 
-  [[nodiscard]] std::vector<Task> tasks_of(const std::vector<Layout>& plain, const Layouts& wide) const {
+  [[nodiscard]] std::vector<Task> tasks_of(const std::vector<Layout>& layouts) const {
     std::vector<Task> tasks;
-    for (const Layout& layout : plain) {
+    for (const Layout& layout : layouts) {
       tasks.push_back(task_of(layout));
       for (const PlanCandidate& candidate : run_.candidates) {
-        if (candidate.plan.placement() == layout.placement()) {
+        if (candidate.plan.placement() == layout.placement())
           tasks.back().seeds.push_back(candidate.plan.cuts());
-        }
       }
     }
-    for (const Layout& layout : wide.list) tasks.push_back(task_of(layout));
-    // Where bounds are equal, short pipelines first: their searches end soon.
+    sort(tasks);
+    return tasks;
+  }
+  /// By their bounds; where these are equal, short pipelines first: their searches end soon.
+  static void sort(std::vector<Task>& tasks) {
     std::ranges::stable_sort(tasks, {},
                              [](const Task& task) { return std::pair(task.bound, task.layout.stages()); });
-    return tasks;
+  }
+
+  /// What cuts of that layout have to beat. With one device per stage what is known of others is passed over where
+  /// orders follow the costs: a descent goes over cuts that are no better to ones that are.
+  [[nodiscard]] double to_beat(const Layout& layout) const {
+    if (!run_.schedule.orders_by_time || layout.replicated()) return run_.best();
+    double best = kInfinite;
+    for (const PlanCandidate& candidate : run_.candidates) {
+      if (!candidate.plan.placement().replicated()) best = std::min(best, candidate.step().value);
+    }
+    return best;
   }
 
   /// Needs no program: what holds for any order.
@@ -211,20 +245,23 @@ class LayoutSearch {
   }
 
   /// Of the best plan's layout, if a cap costs it time.
-  void price_without_cap(const std::vector<Task>& tasks, StepProof& proof) const {
+  void price_without_cap() {
     const auto best = std::ranges::min_element(run_.candidates, {}, &PlanCandidate::step);
-    const auto held = std::ranges::find(tasks, best->plan.placement(),
+    const auto held = std::ranges::find(tasks_, best->plan.placement(),
                                         [](const Task& task) { return task.layout.placement(); });
+    if (held == tasks_.end()) return;  // by classes
     CutSearchBudget share = run_.budget.share(kCapShare, [] {});
     if (held->layout.stages_per_rank > 1) share.work /= kLoopCapShare;
     const CutSearchResult free =
         run_.search_cuts(held->layout, run_.schedule, run_.best(), share, {best->plan.cuts()}, false);
-    if (free.cuts && free.seconds < run_.best() * (1 - 1e-9)) proof.without_cap = Seconds{free.seconds};
+    if (free.cuts && free.seconds < run_.best() * (1 - 1e-9)) proof_.without_cap = Seconds{free.seconds};
   }
 
   PlanningRun& run_;
-  /// Whether each set of cuts has an order of its own, and layouts with replicas are searched.
-  bool by_time_ = run_.schedule.orders_by_time && run_.request.replicate;
+  std::vector<Task> tasks_;  // that were gone over
+  StepProof proof_{.bound = Seconds{kInfinite}};
+  /// Whether each set of cuts has an order of its own, and it is those with replicas that are gone over.
+  bool by_time_ = false;
   std::set<std::vector<int>> refused_;  // shapes of layouts in which nothing fits, by time
 };
 

@@ -148,7 +148,7 @@ class OrderSearch {
   [[nodiscard]] PlanMaker::Balanced least(bool proved) const {
     PlanCandidate least = run_.maker.least(layout_, run_.request.cuts);
     if (run_.maker.over_cap(least.plan).empty()) return {std::move(least), {}};
-    return {{}, run_.maker.misses_least(layout_, least, proved), 1, proved};
+    return {{}, run_.maker.misses_least(layout_, least, proved), proved};
   }
 
   /// No step of the layout is below it.

@@ -215,16 +215,15 @@ PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
   StageSettings settings = this->settings(layout, schedule_, true);
   const bool chosen = !request_.cuts.empty();
   std::optional<std::vector<int>> refused;
-  int programs = 0;
   for (;;) {
     const auto cuts = chosen ? std::optional(request_.cuts) : even_cuts(layout, settings);
     if (!cuts) {
-      if (request_.search.brief && !schedule_.orders_by_time) return {{}, layout.name(), programs + 1};
+      if (request_.search.brief && !schedule_.orders_by_time) return {{}, layout.name()};
       // Where an order follows the costs, stages may have been refused for what others took.
       PlanCandidate least = this->least(layout, {});
-      if (over_cap(least.plan).empty()) return {std::move(least), {}, programs + 1};
+      if (over_cap(least.plan).empty()) return {std::move(least), {}};
       const bool proved = !schedule_.orders_by_time || none_can_fit(layout);
-      return {{}, misses_least(layout, least, proved), programs + 1, proved};
+      return {{}, misses_least(layout, least, proved), proved};
     }
     auto setting = settings.least(*cuts);
     PlanCandidate candidate;
@@ -233,22 +232,21 @@ PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
       Plan plan = plan_of(layout, *cuts, *setting);
       PlanPricer pricer(plan);
       candidate = priced(layout, std::move(plan), pricer);
-      ++programs;
       const std::vector<Rank> over = over_cap(candidate.plan);
       if (over.empty()) {
         if (!chosen && !schedule_.synchronous)
           candidate = best_of_ties(layout, settings, std::move(candidate), pricer);
-        return {std::move(candidate), {}, programs};
+        return {std::move(candidate), {}};
       }
       setting = settings.after_refusal(*cuts, *setting, over);
     }
     if (chosen) {
       candidate = least(layout, *cuts);
-      if (over_cap(candidate.plan).empty()) return {std::move(candidate), {}, programs + 1};
+      if (over_cap(candidate.plan).empty()) return {std::move(candidate), {}};
       const bool proved = !possible || !(schedule_.orders_by_time && chooses_recompute());
-      return {{}, misses(candidate.plan, "with the cuts asked for"), programs + 1, proved};
+      return {{}, misses(candidate.plan, "with the cuts asked for"), proved};
     }
-    if (refused == cuts) return {{}, misses(candidate.plan, "cut evenly"), programs, false};
+    if (refused == cuts) return {{}, misses(candidate.plan, "cut evenly"), false};
     refused = cuts;
   }
 }

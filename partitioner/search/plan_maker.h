@@ -80,7 +80,6 @@ class PlanMaker {
   struct Balanced {
     std::optional<PlanCandidate> candidate;
     std::string reason;
-    int programs = 1;    ///< made to find out
     bool proved = true;  ///< where there is no candidate: none fits
   };
   [[nodiscard]] Balanced balanced(const Layout& layout) const;

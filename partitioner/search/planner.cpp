@@ -33,8 +33,6 @@ constexpr std::int64_t kMostOfPipeline = 100'000;
 constexpr int kMostSearchedStages = 4;
 /// Rounds of widths, each without what the proof refused before.
 constexpr int kMostWidths = 32;
-/// Of a search for an order, one of so many parts is for layouts with replicas.
-constexpr int kForReplicas = 3;
 /// Layouts with replicas that are all tried.
 constexpr std::size_t kMostTried = 300;
 
@@ -47,22 +45,20 @@ class Planner {
     const std::vector<Layout> plain = plain_layouts();
     run_.progress.placements = plain.size();
     if (auto why = run_.maker.impossible_on(run_.cluster.devices())) refuse_all(plain, std::move(*why));
-    if (by_classes()) proof_ = search_classes(run_);
-    const bool no_class_fits = proof_ && run_.candidates.empty();
-    const bool holds_back = run_.schedule.searched && run_.request.replicate && run_.request.widths.empty();
-    if (holds_back) run_.budget.hold_back(kForReplicas);
-    if (run_.candidates.empty()) take_plain(plain);
-    run_.budget.release();
-    if (no_class_fits) {
-      search_plain(plain);
-    } else if (proof_) {
-      // By classes; what is plain is one of them.
-    } else if (searches_steps()) {
-      proof_ = search_layouts(run_, plain, wide_layouts());
-    } else if (run_.schedule.searched) {
-      search_replicas();
+    if (run_.request.replicate && run_.request.widths.empty() && run_.cluster.devices() > 1)
+      run_.budget.first_phase(kForReplicas);
+    if (by_classes()) {
+      search_by_classes(plain);
     } else {
-      take_widest();
+      take_plain(plain);
+      if (searches_steps()) {
+        proof_ = search_layouts(run_, plain, wide_layouts());
+      } else if (run_.schedule.searched) {
+        run_.budget.next_phase(kForReplicas);
+        search_replicas();
+      } else {
+        take_widest();
+      }
     }
     if (run_.candidates.empty()) refuse(NoPlanFits::Proof::of_this_chain);
     // Stable: of equal steps the one with fewer stages stays first.
@@ -129,12 +125,6 @@ class Planner {
 
   /// Whether cuts are searched for by the simulated step.
   [[nodiscard]] bool searches_steps() const { return run_.schedule.synchronous && !run_.schedule.searched; }
-
-  /// Whether an order is made for each set of cuts, and layouts with replicas are searched too: then one device per
-  /// stage, where orders are longest, must leave time for them.
-  [[nodiscard]] bool searches_replicas_by_time() const {
-    return searches_steps() && run_.schedule.orders_by_time && run_.request.replicate;
-  }
 
   /// The schedule's own shape, or all that a search goes over.
   [[nodiscard]] std::vector<Shape> shapes() const {
@@ -228,7 +218,7 @@ class Planner {
       if (run_.schedule.searched && any && !run_.candidates.empty()) break;
       // The rest is left to the search by step, where there is one.
       if (searches_steps() && run_.request.cuts.empty() && run_.budget.half_spent() &&
-          (!run_.candidates.empty() || searches_replicas_by_time()))
+          !run_.candidates.empty())
         break;
       // A program for each refusal would take long where the order follows the costs.
       if (searches_steps() && run_.schedule.orders_by_time && run_.request.cuts.empty()) {
@@ -238,11 +228,9 @@ class Planner {
           continue;
         }
       }
-      int programs = 1;
       try {
         PlanMaker::Balanced made =
             run_.schedule.searched ? search_orders(run_, layout) : run_.maker.balanced(layout);
-        programs = made.programs;
         // Why several stages per rank do not fit, the search says that follows.
         const bool follows = searches_steps() && run_.request.cuts.empty() && layout.stages_per_rank > 1 &&
                              layout.positions() > 1;
@@ -253,22 +241,37 @@ class Planner {
       }
       // An action of the program takes about as long to generate, lower and prove.
       run_.budget.take_program(run_.request.micro_batches, layout.stages());
-      if (searches_replicas_by_time())
-        run_.budget.take_orders(run_.request.micro_batches, programs * layout.stages());
       ++run_.progress.tried;
     }
     if (too_few) run_.refusals.insert(run_.refusals.begin(), {.reason = std::move(*too_few)});
   }
 
-  /// Where the search by classes met nothing that fits before it stopped. Stages of one device need least.
-  void search_plain(const std::vector<Layout>& plain) {
-    const StepProof classes = *proof_;
-    proof_ = search_layouts(run_, plain, {});
-    if (!proof_) return;
-    proof_->whole_family = false;
-    proof_->bound = std::min(proof_->bound, classes.bound);
-    proof_->layouts = classes.layouts;
-    proof_->simulated += classes.simulated;
+  /// What is plain is one of the classes, and gets as much as it gets alone: before them where orders follow the costs
+  /// (layout_search.cpp), and otherwise behind them, as far as its bounds are below what they have found.
+  void search_by_classes(const std::vector<Layout>& plain) {
+    const bool plain_first = run_.schedule.orders_by_time;
+    std::optional<StepProof> of_plain;
+    const auto search_plain = [&] {
+      // Programs of all micro-batches through one pipeline may be long: where classes fit, only bounds below theirs are
+      // worth one.
+      if (run_.candidates.empty()) take_plain(plain);
+      of_plain = search_layouts(run_, plain, {});
+    };
+    if (plain_first) search_plain();
+    run_.budget.next_phase(kForReplicas);
+    const double before = run_.best();
+    proof_ = search_classes(run_);
+    const double by_classes = run_.best();
+    if (!plain_first) {
+      run_.budget.next_phase(1);
+      search_plain();
+    }
+    if (run_.candidates.empty()) proof_.reset();
+    if (!proof_ || !of_plain) return;
+    proof_->bound = std::min(proof_->bound, of_plain->bound);
+    proof_->simulated += of_plain->simulated;
+    if (plain_first ? by_classes >= before : run_.best() < by_classes)
+      proof_->without_cap = of_plain->without_cap;
     run_.finish(*proof_);
   }
 

@@ -14,11 +14,16 @@
 
 namespace stagecraft::planning {
 
+/// Layouts with replicas come last, so that what may have them is never behind what may not. They get what is left, and
+/// at least one of so many parts.
+inline constexpr int kForReplicas = 3;
+
 /// Begins to count where it is made.
 class WorkBudget {
  public:
   /// Keeps a reference to `asked`.
-  explicit WorkBudget(const SearchBudget& asked) : asked_(asked), left_(asked.cut_work) {}
+  explicit WorkBudget(const SearchBudget& asked)
+      : asked_(asked), total_(asked.cut_work), left_(total_), phase_(total_) {}
 
   [[nodiscard]] Seconds spent() const {
     return Seconds{std::chrono::duration<double>(Clock::now() - begin_).count()};
@@ -40,27 +45,34 @@ class WorkBudget {
     };
     return budget;
   }
-  /// Keeps one of so many parts for what comes later, until release().
-  void hold_back(int parts) {
-    held_ = left_ / parts;
-    left_ -= held_;
+  /// What comes first gets all of it, so that it finds what it finds alone. Only of a time limit one of so many parts is
+  /// kept for what follows.
+  void first_phase(int parts) {
     if (asked_.time_limit) held_time_ = left() / parts;
+    phase_ = left_;
   }
-  void release() {
-    left_ += std::exchange(held_, 0);
+  /// What follows gets the rest, and at least one of so many parts of the whole.
+  void next_phase(int parts) {
+    const std::int64_t more = std::max<std::int64_t>(0, asked_.cut_work / parts - left_);
+    left_ += more;
+    total_ += more;
     held_time_ = Seconds{};
+    phase_ = left_;
+    phase_begin_ = spent();
+  }
+  /// What `search` does does not count, but it gets half of what is left at most.
+  void aside(const std::function<void()>& search) {
+    const std::int64_t left = left_;
+    search();
+    total_ += left - left_;
+    left_ = left;
   }
   void take(std::int64_t work) { left_ = std::max<std::int64_t>(0, left_ - work); }
-  [[nodiscard]] std::int64_t taken() const { return asked_.cut_work - held_ - left_; }
+  [[nodiscard]] std::int64_t taken() const { return total_ - left_; }
   /// Of generating, lowering and proving a program.
   void take_program(int micro_batches, int stages) {
     constexpr std::int64_t kActions = 10, kNanosecondsPerAction = 100;  // of a stage and micro-batch
     take(kActions * kNanosecondsPerAction * micro_batches * stages);
-  }
-  /// Of ordering a program by its costs.
-  void take_orders(int micro_batches, int stages) {
-    constexpr std::int64_t kNanoseconds = 50'000;  // of a stage and micro-batch
-    take(kNanoseconds * micro_batches * stages);
   }
   /// Whether so many nanoseconds of work, about, are left.
   [[nodiscard]] bool allows(double nanoseconds) const {
@@ -75,17 +87,18 @@ class WorkBudget {
   [[nodiscard]] static Seconds program_time(int micro_batches, int stages) {
     return Seconds{5e-6 * micro_batches * stages};
   }
+  /// Of the phase.
   [[nodiscard]] bool half_spent() const {
-    return asked_.time_limit ? spent() >= (*asked_.time_limit - held_time_) / 2
-                             : left_ < (asked_.cut_work - held_) / 2;
+    return asked_.time_limit ? spent() - phase_begin_ >= (*asked_.time_limit - held_time_ - phase_begin_) / 2
+                             : left_ < phase_ / 2;
   }
   [[nodiscard]] bool over() const { return asked_.time_limit ? left() == Seconds{} : left_ == 0; }
 
  private:
   using Clock = std::chrono::steady_clock;
   const SearchBudget& asked_;
-  std::int64_t left_, held_ = 0;
-  Seconds held_time_{};
+  std::int64_t total_, left_, phase_;  ///< of all phases; of the present one, at its beginning
+  Seconds held_time_{}, phase_begin_{};
   Clock::time_point begin_ = Clock::now();
 };
 

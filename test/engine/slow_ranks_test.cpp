@@ -69,15 +69,15 @@ class Shown {
 TEST_CASE("a rank that is slow three times on end is named once, with figures", "[slow_ranks]") {
   Shown run;
   SlowRanks ranks = run.ranks();
-  CHECK(ranks.look().empty());  // nothing is shown yet
+  CHECK(ranks.look().text.empty());  // nothing is shown yet
   std::int64_t step = 0;
   const auto look = [&](double first, double second) {
     run.show(step++, {first, second});
-    return ranks.look();
+    return ranks.look().text;
   };
   CHECK(look(1, 1.5).empty());
-  CHECK(ranks.look().empty());  // the same steps
-  CHECK(ranks.look().empty());
+  CHECK(ranks.look().text.empty());  // the same steps
+  CHECK(ranks.look().text.empty());
   CHECK(look(1, 1.5).empty());
   CHECK(look(1, 1).empty());  // it was a moment
   CHECK(look(1, 1.5).empty());
@@ -95,10 +95,10 @@ TEST_CASE("ranks that are all slow are no news, nor is one that is slow beside f
   SlowRanks ranks = run.ranks();
   for (std::int64_t step = 0; step < 6; ++step) {
     run.show(step, {1.6, 1.5});
-    CHECK(ranks.look().empty());
+    CHECK(ranks.look().text.empty());
   }
   for (std::int64_t step = 6; step < 12; ++step) {
     run.show(step, {0.5, 1.1});  // as planned, and more was never promised
-    CHECK(ranks.look().empty());
+    CHECK(ranks.look().text.empty());
   }
 }

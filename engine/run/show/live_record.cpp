@@ -109,9 +109,10 @@ void LiveRecord::finish(const Worker& worker) noexcept try {
 
 std::string LiveRecord::news() {
   if (!writing_.valid() || !rested(kNow)) return "";
-  const Written written = writing_.get();
+  Written written = writing_.get();
   if (written.taken) std::rethrow_exception(written.taken);
-  if (written.failure.empty()) return written.slow;
+  if (written.slow.better) better_ = std::move(written.slow.better);
+  if (written.failure.empty()) return written.slow.text;
   if (std::exchange(failed_, true)) return "";
   return "the last steps cannot be shown: " + written.failure;
 }

@@ -43,6 +43,8 @@ class LiveRecord {
   /// What people should know by what was written: why nothing could be, or which rank is slow; each once. Otherwise "".
   /// Throws TakenOverError.
   [[nodiscard]] std::string news();
+  /// The plan that the run should take; on the reporting rank, where news() said that there is one.
+  [[nodiscard]] const std::optional<BetterPlan>& better_plan() const { return better_; }
 
  private:
   /// Whether nothing is being written, within so long.
@@ -55,11 +57,13 @@ class LiveRecord {
   bool keeps_timeline_;  ///< without one nothing is written
   LiveTimes times_;
   struct Written {
-    std::string failure, slow;
+    std::string failure;
+    SlowNews slow;
     std::exception_ptr taken;
   };
   std::future<Written> writing_;
-  bool failed_ = false;              ///< and it was told
+  bool failed_ = false;  ///< and it was told
+  std::optional<BetterPlan> better_;
   std::shared_ptr<SlowRanks> slow_;  ///< on the reporting rank of several
 };
 

@@ -179,6 +179,10 @@ std::string start_up_tables(const RunSetup& setup) {
          memory_table(setup) + batch_lines(setup);
 }
 
+std::string next_plan_tables(const RunSetup& setup) {
+  return fmt::format("Step {} is made with another plan.\n\n", setup.start().step + 1) + plan_table(setup);
+}
+
 std::string step_line(const MetricsRecord& record, std::int64_t steps, std::optional<Seconds> left) {
   std::string line =
       fmt::format("{}   loss {:<9.6g}{}", prefix("step ", record, steps), record.loss, terms_text(record));

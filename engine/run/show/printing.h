@@ -13,6 +13,8 @@ namespace stagecraft {
 
 /// Model, plan, schedule, batch arithmetic and memory per rank, one table each.
 [[nodiscard]] std::string start_up_tables(const RunSetup& setup);
+/// Of a run that goes on with another plan: what is new.
+[[nodiscard]] std::string next_plan_tables(const RunSetup& setup);
 
 /// "step    100/5000   loss 2.34123   norm 1.234   lr 1.00e-03   12.3 ms   12.5 k tokens/s"
 /// `left`: until the run's end, as it goes now; said where it is a minute or more.

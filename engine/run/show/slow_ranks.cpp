@@ -16,6 +16,11 @@
 namespace stagecraft {
 namespace {
 
+bool is_worth(const BetterPlan& other) {
+  constexpr double kLeastGain = 0.01;
+  return other.gain > (other.plan.predicted->step + other.gain) * kLeastGain;
+}
+
 /// Of the others: with two ranks that is the other one.
 double pace_beside(const std::vector<RankPace>& all, Rank rank) {
   std::vector<double> others;
@@ -47,71 +52,95 @@ std::vector<RankPace> paces(const RunReport& report) {
 }
 
 SlowRanks::SlowRanks(RunPaths paths, Plan plan, std::vector<std::string> names,
-                     std::optional<PlanSources> sources)
+                     std::optional<PlanSources> sources, std::optional<double> replan_when)
     : paths_(std::move(paths)),
       plan_(std::move(plan)),
       names_(std::move(names)),
-      sources_(std::move(sources)) {}
+      sources_(std::move(sources)),
+      replan_when_(replan_when) {}
 
-std::string SlowRanks::look() noexcept try {
+SlowNews SlowRanks::look() noexcept try {
   RunFiles run;
   run.plan = plan_;
   run.ended = false;
   take_live_records(run, paths_);
   std::int64_t newest = -1;
   for (const Event& event : run.timeline.events) newest = std::max(newest, event.step);
-  if (newest <= newest_) return "";
+  if (newest <= newest_) return {};
   newest_ = newest;
   const RunReport report = make_report(run);
   const std::vector<RankPace> all = paces(report);
-  if (all.size() < 2) return "";
-  std::string news;
+  if (all.size() < 2) return {};
+  SlowNews news;
   for (const RankPace& pace : all) {
     const double others = pace_beside(all, pace.rank);
     int& looks = slow_[pace.rank];
     if (looks > kLooks) continue;  // told
-    const bool slow = pace.factor() > kSlow * std::max(1.0, others);
-    looks = slow ? looks + 1 : 0;
+    looks = is_off(pace, others) ? looks + 1 : 0;
     if (looks < kLooks) continue;
     ++looks;
-    news += (news.empty() ? "" : "\n") + told(report, pace, others);
+    news.text += (news.text.empty() ? "" : "\n") + told(report, pace, others);
   }
+  if (news.text.empty()) return news;
+  std::optional<BetterPlan> other = other_plan(report);
+  news.text += advice(other);
+  if (replan_when_ && other && is_worth(*other)) news.better = std::move(other);
   return news;
 } catch (const std::exception&) {
-  return "";  // what cannot be read or priced says nothing of a rank
+  return {};  // what cannot be read or priced says nothing of a rank
+}
+
+bool SlowRanks::is_off(const RankPace& pace, double others) const {
+  // Who only learns of it is not told of ranks that are as fast as planned. A run that plans again has a plan that
+  // counts on slow ranks: one that is faster than that is news as well, and the others are beside it slow.
+  if (!replan_when_) return pace.factor() > kSlow * std::max(1.0, others);
+  return pace.factor() > *replan_when_ * others;
 }
 
 std::string SlowRanks::told(const RunReport& report, const RankPace& slow, double others) const {
-  std::string text = fmt::format(
-      "{} computes {:.2f} times as long as planned ({} per step; the others {:.2f} times), and all wait for "
-      "it",
-      names_.at(slow.rank.index()), slow.factor(), format_duration(slow.measured), others);
+  std::string text =
+      fmt::format("{} computes {:.2f} times as long as planned ({} per step; the others {:.2f} times){}",
+                  names_.at(slow.rank.index()), slow.factor(), format_duration(slow.measured), others,
+                  slow.factor() > 1 ? ", and all wait for it" : "");
   const std::size_t at = slow.rank.index();
   if (at < report.core_shares.size() && is_part_of_a_core(report.core_shares[at])) {
     text += fmt::format("; its thread gets {} of a core", format_percent(report.core_shares[at]));
   }
-  return text + other_plan(report);
+  return text;
 }
 
-std::string SlowRanks::other_plan(const RunReport& report) const {
-  std::string text = fmt::format(". `stagecraft report {}` shows where time goes", paths_.root);
-  if (!sources_) return text;
+std::optional<BetterPlan> SlowRanks::other_plan(const RunReport& report) const {
+  if (!sources_) return std::nullopt;
+  // One look cannot tell a slow device from slow layers. If it is the layers, a plan for slow devices moves too many; if it
+  // is the device, one for slow layers moves too few, and the next look moves more.
+  const Attribution blamed = replan_when_ ? Attribution::layers : Attribution::devices;
   try {
     const SearchBudget search{.time_limit = Seconds{0.5}};
-    for (const Replanned& answer :
-         replan(plan_, measured_stages(report), sources_->profile, sources_->cluster, search)) {
-      if (answer.blame != Attribution::devices || !answer.present.predicted) continue;
-      const double gain = answer.gain() / answer.present.predicted->step;
-      text += gain < 0.01 ? "; no other cut would help"
-                          : fmt::format(
-                                "; another cut would make steps {} shorter (`stagecraft replan` writes it; "
-                                "stop, and go on with `train --resume --plan`)",
-                                format_percent(gain));
+    for (Replanned& answer : replan(plan_, measured_stages(report), sources_->profile, sources_->cluster,
+                                    search, ReplannedRanks::as_now)) {
+      if (answer.blame != blamed || !answer.present.predicted) continue;
+      const Seconds gain = answer.gain();
+      return BetterPlan{std::move(answer.result.best.plan), gain};
     }
   } catch (const std::exception&) {
     // A plan with replicas, or one that nothing fits beside.
   }
-  return text;
+  return std::nullopt;
+}
+
+std::string SlowRanks::advice(const std::optional<BetterPlan>& other) const {
+  const std::string look = fmt::format(". `stagecraft report {}` shows where time goes", paths_.root);
+  if (!other) return look;
+  if (!is_worth(*other)) return look + "; no other cut would help";
+  const std::string shorter = format_percent(other->gain / (other->plan.predicted->step + other->gain));
+  if (replan_when_)
+    return look +
+           fmt::format("; another cut makes steps {} shorter: it is taken at the next checkpoint", shorter);
+  return look +
+         fmt::format(
+             "; another cut would make steps {} shorter (`stagecraft replan` writes it; stop, and go on "
+             "with `train --resume --plan`)",
+             shorter);
 }
 
 SlowRanks slow_ranks_of(const RunSetup& setup, const RunPaths& paths) {
@@ -128,7 +157,7 @@ SlowRanks slow_ranks_of(const RunSetup& setup, const RunPaths& paths) {
   } catch (const std::exception&) {
     sources.reset();
   }
-  return SlowRanks(paths, setup.plan(), std::move(names), std::move(sources));
+  return SlowRanks(paths, setup.plan(), std::move(names), std::move(sources), setup.config().replan.when);
 }
 
 }  // namespace stagecraft

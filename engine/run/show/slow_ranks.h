@@ -32,6 +32,17 @@ struct PlanSources {
   Cluster cluster;
 };
 
+/// Of as many ranks, priced with what was measured.
+struct BetterPlan {
+  Plan plan;
+  Seconds gain;  ///< of a step
+};
+
+struct SlowNews {
+  std::string text;                    ///< what people should know, of each rank once; else ""
+  std::optional<BetterPlan> better{};  ///< where another plan is asked for and saves a hundredth
+};
+
 /// Tells the ranks that are slow in several looks on end. Holds nothing of the run: a thread that a disk holds up may
 /// outlive that.
 class SlowRanks {
@@ -40,21 +51,28 @@ class SlowRanks {
   static constexpr double kSlow = 1.25;
   static constexpr int kLooks = 3;
 
-  /// `names`: by rank. `sources`: none where nothing is to be said of other plans.
-  SlowRanks(RunPaths paths, Plan plan, std::vector<std::string> names, std::optional<PlanSources> sources);
+  /// `names`: by rank. `sources`: none where nothing is to be said of other plans. `replan_when`: in place of kSlow,
+  /// where the run itself takes another plan.
+  SlowRanks(RunPaths paths, Plan plan, std::vector<std::string> names, std::optional<PlanSources> sources,
+            std::optional<double> replan_when = {});
 
   /// At what all ranks have shown last (live/), off the step's way: reads files, and may plan for half a second.
-  /// Returns what people should know, of each rank once; else "". Throws nothing.
-  [[nodiscard]] std::string look() noexcept;
+  /// Throws nothing.
+  [[nodiscard]] SlowNews look() noexcept;
 
  private:
+  /// Whether that is a rank to tell of.
+  [[nodiscard]] bool is_off(const RankPace& pace, double others) const;
   [[nodiscard]] std::string told(const RunReport& report, const RankPace& slow, double others) const;
-  [[nodiscard]] std::string other_plan(const RunReport& report) const;
+  /// The best one's; absent where there is none to know.
+  [[nodiscard]] std::optional<BetterPlan> other_plan(const RunReport& report) const;
+  [[nodiscard]] std::string advice(const std::optional<BetterPlan>& other) const;
 
   RunPaths paths_;
   Plan plan_;
   std::vector<std::string> names_;
   std::optional<PlanSources> sources_;
+  std::optional<double> replan_when_;
   std::int64_t newest_ = -1;  ///< step of the last look
   std::map<Rank, int> slow_;  ///< looks on end; beyond kLooks: told
 };

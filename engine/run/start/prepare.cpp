@@ -16,6 +16,7 @@
 #include "engine/run/save/setup_files.h"
 #include "engine/run/show/products_note.h"
 #include "models/data/data_facts.h"
+#include "schedules/generators/registry.h"
 
 #include <fmt/format.h>
 
@@ -144,24 +145,32 @@ void check_start(const Manifest& manifest, const std::string& checkpoint, const 
   }
 }
 
-}  // namespace
+/// Whether the run can take another plan, where it is to. `given`: by a file or cuts. `profiled`: whether the run has
+/// what plans are made from.
+void check_replan(const RunConfig& config, const Plan& plan, const std::string& file, bool given,
+                  bool profiled) {
+  if (!config.replan.when) return;
+  const auto refuse = [&](const std::string& why) { throw InputError({file, "/replan/when"}, why); };
+  if (!find_schedule(plan.schedule.name).synchronous) {
+    refuse(fmt::format("{} keeps its stages to the end; leave replan out, or choose a synchronous schedule",
+                       plan.schedule.name));
+  }
+  if (plan.placement().replicated())
+    refuse("the plan's stages have replicas, for which no other plan is made yet; leave replan out");
+  if (given)
+    refuse("the stages are given (--plan, pipeline.plan or pipeline.cuts); leave that out, or replan");
+  if (!profiled)
+    refuse("the run has no profile.json to make another plan from: it began with a plan that was given");
+  if (config.log.timeline_steps == 0)
+    refuse("a rank's pace is measured by the steps of the timeline; set log.timeline_steps above 0");
+  if (config.checkpoint.every_steps == 0)
+    refuse("another plan is taken at a checkpoint; set checkpoint.every_steps");
+}
 
-Prepared prepare(const TrainRequest& request, RunConfig config, const std::optional<World>& launched,
-                 const std::function<void(const RunPaths&)>& locked, Print draw) {
+/// `prepared` holds the run directory, where there is one. `found`: absent: it is looked for.
+Prepared prepared_in(Prepared prepared, const TrainRequest& request, RunConfig config,
+                     const std::optional<World>& world, std::optional<FoundPlan> found, Print draw = {}) {
   const std::string& file = request.config;
-  check_allowed(request.allowed_changes);
-  Prepared prepared;
-  check_device(config, file);
-  const std::optional<World> world = usable_world(config, file, launched);
-  if (launched && world->ranks < launched->ranks) {
-    prepared.notes.push_back(
-        fmt::format("{} of {} ranks are used (pipeline.ranks); the others wait for the run's end",
-                    world->ranks, launched->ranks));
-  }
-  if (!request.dry_run && !request.print_config) {
-    prepared.directory = std::make_unique<RunDirectory>(config.run_dir, request.resume);
-    locked(prepared.directory->paths());
-  }
   if (config.bf16.enabled && config.device == DeviceKind::cpu) {
     if (std::string remark = slow_bfloat16(); !remark.empty()) prepared.notes.push_back(std::move(remark));
   }
@@ -193,15 +202,17 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
                     "their last bits",
                     config.threads_per_rank, manifest->threads));
   }
-  std::optional<FoundPlan> found;
   const bool asked = !request.plan.empty() || config.pipeline.plan;
-  if (request.resume && !asked) found = earlier_plan(config, file, inputs.model, world, prepared.notes);
+  if (!found && request.resume && !asked)
+    found = earlier_plan(config, file, inputs.model, world, prepared.notes);
   if (!found) {
     const Announced measuring(asked ? Print{} : std::move(draw), "measuring layers and planning");
     found = find_plan(config, file, inputs, request.plan, world,
                       request.resume ? RunPaths{config.run_dir}.profile() : "");
   }
   prepared.profile = std::move(found->profile);
+  check_replan(config, found->plan, file, asked || !config.pipeline.cuts.empty(),
+               prepared.profile || is_there(RunPaths{config.run_dir}.profile()));
   const int threads = found->threads.value_or(threads_for(config, world, found->plan.placement().world()));
   Resolution resolution =
       resolve(std::move(config), file, inputs, std::move(*found), std::move(start), world, threads);
@@ -238,6 +249,37 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
   prepared.setup = std::make_unique<RunSetup>(std::move(resolution.run), std::move(inputs),
                                               world ? std::optional(Rank{0}) : std::nullopt);
   return prepared;
+}
+
+}  // namespace
+
+Prepared prepare(const TrainRequest& request, RunConfig config, const std::optional<World>& launched,
+                 const std::function<void(const RunPaths&)>& locked, Print draw) {
+  check_allowed(request.allowed_changes);
+  check_device(config, request.config);
+  Prepared prepared;
+  const std::optional<World> world = usable_world(config, request.config, launched);
+  if (launched && world->ranks < launched->ranks) {
+    prepared.notes.push_back(
+        fmt::format("{} of {} ranks are used (pipeline.ranks); the others wait for the run's end",
+                    world->ranks, launched->ranks));
+  }
+  if (!request.dry_run && !request.print_config) {
+    prepared.directory = std::make_unique<RunDirectory>(config.run_dir, request.resume);
+    locked(prepared.directory->paths());
+  }
+  return prepared_in(std::move(prepared), request, std::move(config), world, std::nullopt, std::move(draw));
+}
+
+Prepared prepare_again(const TrainRequest& request, RunConfig config, const std::optional<World>& launched,
+                       Prepared before, Plan plan) {
+  Prepared prepared{.directory = std::move(before.directory), .setup = {}, .profile = {}, .notes = {}};
+  before.setup.reset();
+  TrainRequest resume = request;
+  resume.resume = true;
+  const std::optional<World> world = usable_world(config, request.config, launched);
+  return prepared_in(std::move(prepared), resume, std::move(config), world,
+                     FoundPlan{.plan = std::move(plan), .source = "the next plan"});
 }
 
 std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& setup,

@@ -29,6 +29,11 @@ struct Prepared {
                                const std::optional<World>& launched,
                                const std::function<void(const RunPaths&)>& locked, Print draw = {});
 
+/// The same run again, from its newest checkpoint and with another plan, in the directory that `before` holds. Its old
+/// setup goes first: there may be no memory for two.
+[[nodiscard]] Prepared prepare_again(const TrainRequest& request, RunConfig config,
+                                     const std::optional<World>& launched, Prepared before, Plan plan);
+
 /// Puts the run's own files (config.json, plan.json, profile.json, folders) into the directory, cuts metrics back to the
 /// start and removes what a killed session left half-written. Returns remarks for people.
 std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& setup,

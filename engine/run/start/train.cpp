@@ -57,6 +57,11 @@ void announce(const Prepared& prepared, const TrainOutput& output) {
   if (output.print) output.print(start_up_tables(*prepared.setup));
 }
 
+/// Of what was said at the run's start nothing is said again.
+void announce_next(const Prepared& prepared, const TrainOutput& output) {
+  if (output.print) output.print(next_plan_tables(*prepared.setup));
+}
+
 /// The run had made all its steps, and may have been killed while it put things away.
 void tidy_over(const Prepared& prepared, const TrainOutput& output) {
   const RunPaths& paths = prepared.directory->paths();
@@ -232,11 +237,10 @@ void say_few_cores(const std::vector<transport::CoreCounts>& ranks, const TrainO
   if (const std::string note = few_cores_note(ranks); !note.empty()) output.note(note);
 }
 
-TrainResult train_locally(const TrainRequest& request, RunConfig config, const TrainOutput& output,
+TrainResult train_locally(const TrainRequest& request, const RunConfig& config, const TrainOutput& output,
                           StartUp& start_up) {
   Prepared prepared = prepare(
-      request, std::move(config), std::nullopt, [&](const RunPaths& paths) { start_up.know(paths); },
-      output.draw);
+      request, config, std::nullopt, [&](const RunPaths& paths) { start_up.know(paths); }, output.draw);
   TrainResult result = result_without_training(*prepared.setup);
   if (request.print_config) return result;
   announce(prepared, output);
@@ -246,16 +250,19 @@ TrainResult train_locally(const TrainRequest& request, RunConfig config, const T
     tidy_over(prepared, output);
     return result;
   }
-  check_memory(*prepared.setup, memory_of_threads(*prepared.setup));
   if (prepared.setup->config().device != DeviceKind::cpu) {
     say_few_cores({transport::count_cores()}, output);
   }
-  const RunPaths& paths = prepared.directory->paths();
-  for (const std::string& remark : write_run_files(paths, *prepared.setup, prepared.profile))
-    output.note(remark);
-  result.outcome = LocalRun(*prepared.setup, paths, output).run();
-  result.trained = true;
-  return result;
+  for (result.trained = true;;) {
+    check_memory(*prepared.setup, memory_of_threads(*prepared.setup));
+    const RunPaths& paths = prepared.directory->paths();
+    for (const std::string& remark : write_run_files(paths, *prepared.setup, prepared.profile))
+      output.note(remark);
+    result.outcome = LocalRun(*prepared.setup, paths, output).run();
+    if (!result.outcome.next_plan) return result;
+    prepared = prepare_again(request, config, std::nullopt, std::move(prepared), *result.outcome.next_plan);
+    announce_next(prepared, output);
+  }
 }
 
 /// This process is one rank of several.
@@ -280,8 +287,10 @@ class ProcessRun {
  private:
   TrainResult rank();
   TrainResult spare();
-  /// Rank 0's: what the others need, or "" where nothing is to be trained.
-  std::string prepare_run(RunConfig config);
+  /// Rank 0's: what the others need, or "" where nothing is to be trained. With `next`: for the run's next part.
+  std::string prepare_run(const RunConfig& config, std::optional<Plan> next = {});
+  /// From here to the run's end, or to where it goes on with another plan. `text`: what prepare_run said.
+  TrainOutcome part(const std::string& text);
   /// Says whether this rank is the one that speaks, and leaves exit.json if so. `second`: it only heard of another's
   /// failure, or failed after it.
   void claim(const std::exception_ptr& error, bool second);
@@ -324,7 +333,7 @@ TrainResult ProcessRun::rank() {
   transport_ = session_->make_transport(options);
   transport_->waits().enter(Phase::start_up);
   std::string text;  // empty: nothing to train
-  if (first) text = prepare_run(std::move(config));
+  if (first) text = prepare_run(config);
   text = transport_->broadcast(text);
   TrainResult result;
   result.is_reporter = first;
@@ -341,9 +350,31 @@ TrainResult ProcessRun::rank() {
     transport_ = session_->make_transport(options, ranks);
     transport_->waits().enter(Phase::start_up);
   }
-  if (!first) {
+  for (;;) {
+    result.outcome = part(text);
+    if (!result.outcome.next_plan) break;
+    transport_ = session_->make_transport(options, ranks);
+    transport_->waits().enter(Phase::start_up);
+    text.clear();
+    if (first) text = prepare_run(config, *result.outcome.next_plan);
+    text = transport_->broadcast(text);
+  }
+  TrainOutcome outcome = std::exchange(result.outcome, {});
+  result = result_without_training(*setup_);
+  result.outcome = std::move(outcome);
+  result.is_reporter = session_->rank() == setup_->reporter();
+  result.trained = true;
+  if (everybody_ && first) dismiss_spares(*everybody_, ranks, result.outcome.stopped_by);
+  everybody_.reset();
+  return result;
+}
+
+TrainOutcome ProcessRun::part(const std::string& text) {
+  if (session_->rank() != Rank{0}) {
+    setup_ = nullptr;
+    received_.reset();  // first: there may be no memory for two
     paths_ = paths_from_text(text);
-    fence_ = fence_of(paths_);
+    if (!fence_) fence_ = fence_of(paths_);
     received_ = setup_from_text(text, session_->rank());
     setup_ = received_.get();
     start_up_.know(paths_);
@@ -352,21 +383,16 @@ TrainResult ProcessRun::rank() {
   const at::Device device = prepare_device(setup_->config(), request_.config, launch_.machine_rank);
   compare_memory(*setup_, device);
   compare_cores(device);
-  result = result_without_training(*setup_);
   transport_ = transport_for(std::move(transport_), *setup_, device);
   const auto tell = [this, own = std::this_thread::get_id()](const std::string& what,
                                                              const std::exception_ptr& error) {
     if (std::this_thread::get_id() != own) give_up_hanging(what, error);
     give_up(error);
   };
-  result.outcome =
+  TrainOutcome outcome =
       train_rank(*setup_, paths_, *transport_, device, {output_.print, output_.draw}, doing_, tell);
-  result.is_reporter = session_->rank() == setup_->reporter();
-  result.trained = true;
   transport_.reset();
-  if (everybody_ && first) dismiss_spares(*everybody_, ranks, result.outcome.stopped_by);
-  everybody_.reset();
-  return result;
+  return outcome;
 }
 
 TrainResult ProcessRun::spare() {
@@ -380,13 +406,18 @@ TrainResult ProcessRun::spare() {
   return result;
 }
 
-std::string ProcessRun::prepare_run(RunConfig config) {
+std::string ProcessRun::prepare_run(const RunConfig& config, std::optional<Plan> next) {
   doing_.what = "preparing the run";
-  prepared_ = prepare(
-      request_, std::move(config), World{session_->world(), launch_.machine_world},
-      [&](const RunPaths& paths) { start_up_.know(paths); }, output_.draw);
+  const World world{session_->world(), launch_.machine_world};
+  setup_ = nullptr;
+  prepared_ = next ? prepare_again(request_, config, world, std::move(prepared_), std::move(*next))
+                   : prepare(
+                         request_, config, world, [&](const RunPaths& paths) { start_up_.know(paths); },
+                         output_.draw);
   setup_ = prepared_.setup.get();
-  if (!request_.print_config) {
+  if (next) {
+    announce_next(prepared_, output_);
+  } else if (!request_.print_config) {
     announce(prepared_, output_);
     if (output_.print)
       output_.print(how_to_stop(launch_, launch_.torch ? std::nullopt : mpi_library().kill_timeout()));
@@ -520,10 +551,9 @@ TrainResult train(const TrainRequest& request, const TrainOutput& output) {
     return ProcessRun(request, output, launch, start_up, connect_processes(launch, together)).run();
   };
   if (launch.world > 1) return run_with_others();
-  RunConfig config = read_run_config(request.config, request.overrides);
+  const RunConfig config = read_run_config(request.config, request.overrides);
   if (choose_backend(config.comms.backend, launch) != Backend::local) return run_with_others();
-  return named([] { return ""; },
-               [&] { return train_locally(request, std::move(config), output, start_up); });
+  return named([] { return ""; }, [&] { return train_locally(request, config, output, start_up); });
 }
 
 }  // namespace stagecraft

@@ -140,21 +140,28 @@ class Trainer final : public FailedTrainer {
       const bool due = trained && (segment.checkpoint_after || !more);
       if (background_.begun() && (due || signal != 0)) end_background_save();
       const bool goes_on_training = more && next.kind == segment.kind;
-      if (due && whole && signal == 0 && goes_on_training && setup_.config().checkpoint.in_background) {
+      if (due && whole && signal == 0 && more) outcome_.next_plan = agreed_plan();
+      const bool in_background = setup_.config().checkpoint.in_background && !outcome_.next_plan;
+      if (due && whole && signal == 0 && goes_on_training && in_background) {
         begin_background_save();
       } else if (due || (signal != 0 && outcome_.steps != saved_step_)) {
         const Saved saved = save(!whole || (trained && more && next.kind == SegmentKind::validate));
         // What came during the save does not wait for another segment: everything is on disk.
         signal = agreed_signal();
-        if (saved.failure) go_on_without(*saved.failure, /*last=*/!more || signal != 0);
+        if (saved.failure) {
+          outcome_.next_plan.reset();
+          go_on_without(*saved.failure, /*last=*/!more || signal != 0);
+        }
       } else if (whole && !trained && outcome_.steps == saved_step_ && reporter_) {
         note_validation_made();
       }
       // With nothing left to do there is nothing to stop.
       if (signal != 0 && (more || !whole)) {
         outcome_.stopped_by = signal;
+        outcome_.next_plan.reset();
         break;
       }
+      if (outcome_.next_plan) break;  // everything is on disk
       segment = std::move(next);
     }
     finish();
@@ -203,6 +210,9 @@ class Trainer final : public FailedTrainer {
   }
   /// Launchers may give their own exit code for a run that was stopped: exit.json says the run's.
   void leave_stop_note() const;
+  /// The plan that the run should go on with, if any. Collective: ranks wait for each other here, so this is asked
+  /// at checkpoints alone, and where the config allows another plan.
+  [[nodiscard]] std::optional<Plan> agreed_plan();
   /// Brings the signal that this rank got, if any, to the others, whether it still writes a checkpoint, and whether it
   /// wants live records: they hear the greatest number. So where one still writes, only such a one's wish is heard; all
   /// have it at about the same time.
@@ -249,6 +259,7 @@ class Trainer final : public FailedTrainer {
   ClockMeetings meetings_;  ///< of several machines' clocks
   LiveRecord live_{setup_, paths_, transport_.rank()};
   const Clock::time_point started_ = Clock::now();
+  Seconds start_took_;  ///< until the first step
   bool told_core_share_ = false;
 };
 
@@ -307,6 +318,7 @@ void Trainer::start() {
   several_machines_ = std::any_of(machines.begin(), machines.end(),
                                   [&](const std::string& machine) { return machine != machines.front(); });
   meet();
+  start_took_ = Seconds{std::chrono::duration<double>(Clock::now() - started_).count()};
   if (reporter_) reporter_->restart_clock();
 }
 
@@ -481,6 +493,19 @@ void Trainer::tell_of_graphs() {
   }
 }
 
+std::optional<Plan> Trainer::agreed_plan() {
+  if (!setup_.config().replan.when) return std::nullopt;
+  std::string mine;
+  if (const auto& better = live_.better_plan()) {
+    const Seconds saved = better->gain * static_cast<double>(*setup_.config().train_steps - outcome_.steps);
+    if (saved > start_took_) mine = json::write(better->plan).dump();
+  }
+  for (const std::string& text : transport_.all_gather_text(mine)) {
+    if (!text.empty()) return json::read<Plan>(Json::parse(text), {"the next plan", ""});
+  }
+  return std::nullopt;
+}
+
 void Trainer::leave_stop_note() const {
   if (outcome_.stopped_by == 0) return;
   const Rank rank = transport_.rank();
@@ -527,7 +552,8 @@ void Trainer::finish() {
   }
   transport_.barrier();  // nobody leaves before the files are there
   if (reporter_) (void)remove_tree(paths_.live());
-  log_->info("{} after step {}", outcome_.stopped_by == 0 ? "done" : "stopped", outcome_.steps);
+  const char* const how = outcome_.stopped_by != 0 ? "stopped" : outcome_.next_plan ? "another plan" : "done";
+  log_->info("{} after step {}", how, outcome_.steps);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace stagecraft {
@@ -21,6 +22,8 @@ struct TrainOutcome {
   std::int64_t steps = 0;       ///< made, in all
   std::string last_checkpoint;  ///< folder
   RunSummary summary;           ///< as in summary.json; on the reporting rank only
+  /// The run goes on from last_checkpoint with this one (replan.when); the same on all ranks.
+  std::optional<Plan> next_plan{};
 };
 
 /// What the rank is doing, for exit.json: "step 12", "checkpoint after step 100".
