@@ -34,16 +34,26 @@ unsigned kept_mode(const FileFacts& old, const FileFacts& made) {
   return old.group == made.group ? mode : mode & (~kGroup | (mode & kOthers) << 3U);
 }
 
-/// Writes a file that was just made, and syncs it. `like`: what it replaces.
-std::error_code fill_file(StoredFile& file, const std::vector<std::string_view>& pieces,
-                          const FileFacts* like) {
+/// Writes all that goes into a file. May throw instead.
+using Fill = std::function<std::error_code(StoredFile&)>;
+
+Fill filled_with(const std::vector<std::string_view>& pieces) {
+  return [&pieces](StoredFile& file) {
+    std::error_code error;
+    for (std::size_t i = 0; !error && i < pieces.size(); ++i) error = write_all(file, pieces[i]);
+    return error;
+  };
+}
+
+/// Fills a file that was just made, and syncs it. `like`: what it replaces.
+std::error_code fill_file(StoredFile& file, const Fill& fill, const FileFacts* like) {
   constexpr unsigned kAlone = 0600;
   FileFacts made;
   std::error_code error;
   if (like != nullptr) error = file.facts(made);
   const bool keeps = like != nullptr && !error && like->owner == made.owner;
   if (keeps) error = file.set_mode(kAlone);  // nobody reads it, or opens it for writing, before it is whole
-  for (std::size_t i = 0; !error && i < pieces.size(); ++i) error = write_all(file, pieces[i]);
+  if (!error) error = fill(file);
   if (!error && keeps) error = file.set_mode(kept_mode(*like, made));
   return error ? error : file.sync();
 }
@@ -88,6 +98,24 @@ void write_to_device(const std::string& path, const std::vector<std::string_view
   }
   for (std::size_t i = 0; !error && i < pieces.size(); ++i) error = write_all(*device, pieces[i]);
   if (error) throw unwritable(path, error);
+}
+
+/// `there`: the file that is at `target`, if there is one.
+void replace_file(const std::string& target, const FileFacts* there, const Fill& fill,
+                  const std::function<void(const std::string& aside)>& look) {
+  std::string aside;
+  StoredFilePtr file;
+  std::error_code error = make_aside(target, aside, file);
+  try {
+    if (!error) error = fill_file(*file, fill, there);
+    if (!error && look) look(aside);
+    if (!error) error = storage().rename(aside, target);
+    if (error) throw unwritable(target, error);
+  } catch (...) {
+    if (file != nullptr) (void)storage().remove(aside);
+    throw;
+  }
+  sync_folder(folder_of(target));
 }
 
 /// Not geteuid() alone: file servers have users of their own (root of a client is nobody's).
@@ -154,26 +182,31 @@ void write_file_atomically(const std::string& path, const std::vector<std::strin
       !followed.is_file())
     return write_to_device(path, pieces);
   if (links == Links::follow) sweep_asides(target);  // first: it may be what fills the disk
-  std::string aside;
-  StoredFilePtr file;
-  std::error_code error = make_aside(target, aside, file);
-  if (!error) error = fill_file(*file, pieces, exists && there.is_file() ? &there : nullptr);
-  try {
-    if (!error && look) look(aside);
-    if (!error) error = storage().rename(aside, target);
-    if (error) throw unwritable(path, error);
-  } catch (...) {
-    if (file != nullptr) (void)storage().remove(aside);
-    throw;
-  }
-  sync_folder(folder_of(target));
+  replace_file(target, exists && there.is_file() ? &there : nullptr, filled_with(pieces), look);
+}
+
+void replace_with_start(const std::string& path, const StoredFile& from, std::uint64_t bytes) {
+  FileFacts there;
+  const bool exists = !storage().facts(path, /*follow=*/false, there) && there.is_file();
+  const auto copy = [&](StoredFile& file) {
+    constexpr std::uint64_t kPiece = std::uint64_t{1} << 20U;
+    std::string piece(std::min(kPiece, bytes), '\0');
+    for (std::uint64_t done = 0; done < bytes; done += piece.size()) {
+      piece.resize(std::min(kPiece, bytes - done));
+      const std::string wrong = read_exactly(from, done, piece.data(), piece.size());
+      if (!wrong.empty()) throw InputError({path, ""}, wrong);
+      if (const std::error_code error = write_all(file, piece)) return error;
+    }
+    return std::error_code();
+  };
+  replace_file(path, exists ? &there : nullptr, copy, nullptr);
 }
 
 void write_new_file(const std::string& path, const std::vector<std::string_view>& pieces) {
   StoredFilePtr file;
   std::error_code error = storage().open(path, OpenFor::making, file);
   if (error) throw unwritable(path, error);
-  error = fill_file(*file, pieces, nullptr);
+  error = fill_file(*file, filled_with(pieces), nullptr);
   if (!error) return;
   (void)storage().remove(path);
   throw unwritable(path, error);

@@ -37,6 +37,10 @@ void write_file_atomically(const std::string& path, const std::vector<std::strin
                            Links links = Links::follow,
                            const std::function<void(const std::string& aside)>& look = nullptr);
 
+/// Replaces `path` with the first so many bytes of what is open, likewise, with Links::replace: a piece of them in memory at
+/// a time. It may be the same file.
+void replace_with_start(const std::string& path, const StoredFile& from, std::uint64_t bytes);
+
 /// Makes a file where there must be none, and syncs it; its folder is the caller's to sync. Throws InputError
 /// and leaves none.
 void write_new_file(const std::string& path, const std::vector<std::string_view>& pieces);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Campaigns: a run is hurt at random, over and over, and has to end with the bits of one that was left alone (docs/reliability.md).
-#   scripts/campaign.sh kills|pauses|wakes|namespaces|soak|oom|hostile [--minutes N] [--seed N] [--trials N] [--build build]
+#   scripts/campaign.sh kills|pauses|wakes|namespaces|soak|oom|hostile|simulation [--minutes N] [--seed N] [--trials N] [--build build]
 # Prints a table; ends with 1 where something was wrong, after the line that makes that trial again.
 set -euo pipefail
 cd "$(dirname "$0")"

@@ -523,14 +523,17 @@ std::string Session::save(const std::string& path, const Meanwhile& meanwhile,
         if (place == 0) saved = std::move(its_saved);
       },
       meanwhile);
-  if (saved.failure && directory) check_session(paths);
-  if (saved.failure) throw InputError(saved.failure->what);
-  if (directory) {
-    check_session(paths);
-    // Of an earlier pipeline that went further: whoever loads the directory means what was saved last.
-    set_aside_later_checkpoints(paths.checkpoints(), steps_);
-    beside();
-  }
+  all_or_none(
+      "closing a run directory",
+      [&] {
+        if (directory) check_session(paths);
+        if (saved.failure) throw InputError(saved.failure->what);
+        if (!directory) return;
+        // Of an earlier pipeline that went further: whoever loads the directory means what was saved last.
+        set_aside_later_checkpoints(paths.checkpoints(), steps_);
+        beside();
+      },
+      meanwhile);
   return saved.folder;
 }
 
@@ -545,6 +548,8 @@ void Session::all_or_none(const std::string& doing, const std::function<void()>&
         const InPhase saving(transport.waits(), Phase::save);
         try {
           together(transport, work);
+        } catch (const TakenOverError&) {
+          refused = std::current_exception();
         } catch (const PeerError&) {
           throw;
         } catch (...) {

@@ -319,7 +319,13 @@ class PySession {
   std::string save(const std::string& path, const py::function& beside) {
     const auto keep = [&] {
       const py::gil_scoped_acquire held;
-      beside();
+      try {
+        beside();
+      } catch (const py::error_already_set& error) {
+        if (!error.matches(PyExc_OSError)) throw;
+        throw InputError({path, ""}, "the model cannot be kept beside the checkpoint: " +
+                                         py::str(error.value()).cast<std::string>());
+      }
     };
     return called([&](Session& its, const Session::Meanwhile& look) { return its.save(path, look, keep); });
   }

@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import hostile, kills, namespaces, oom, pauses, soak, wakes
+from . import hostile, kills, namespaces, oom, pauses, simulation, soak, wakes
 from .trial import Tally, Wrong
 
 CAMPAIGNS = {
@@ -17,6 +17,7 @@ CAMPAIGNS = {
     "soak": soak,
     "oom": oom,
     "hostile": hostile,
+    "simulation": simulation,
 }
 
 
@@ -26,7 +27,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0, help="no trial begins after that (default: 5)")
     parser.add_argument("--trials", type=int, default=sys.maxsize, help="at most so many")
     parser.add_argument(
-        "--seed", type=int, help="of the first trial; the next has N + 1 (default: the time; oom: 0)"
+        "--seed",
+        type=int,
+        help="of the first trial; the next has N + 1 (default: the time; oom, simulation: 0)",
     )
     parser.add_argument("--build", type=Path, default=Path("../build"), help="folder with stagecraft")
     options = parser.parse_args()

@@ -2,6 +2,8 @@
 to end with a documented exit code and a line that says that memory or threads have run out. Started again, it
 has to end with the bits of a run that was left alone.
 
+Ranks are threads, or processes under mpirun, one of which is hurt. What Open MPI asks for itself never fails.
+
 Seeds from 0 on try the first request of each place in the program (each stack of callers); those behind them
 any, at random."""
 
@@ -15,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from .server import Server
+from .server import Ended, Processes, Server, Starts
 from .trial import Facts, Setting, Wrong, left_over
 
 SECONDS = 60  # that one start may take
@@ -24,6 +26,7 @@ FIRST_SEED = 0
 SETTINGS = (
     Setting("1f1b", 2, "threads"),
     Setting("pipedream", 2, "threads", in_background=True),
+    Setting("1f1b", 2, "mpirun"),
 )
 SCATTER = 7919  # places of neighbouring seeds lie far apart: a campaign of minutes tries some of everything
 ENDS = {0, 2, 3}  # exit codes
@@ -55,10 +58,13 @@ class Hurt:
         self.setting, self.folder = setting, folder
         folder.mkdir(parents=True)
         (folder / "run.json").write_text(json.dumps(tiny(setting)))
-        self.server = Server(command, ["train", "run.json", "--resume"], folder, SECONDS)
-        alone = self.server.run("list")
-        alone.code(f"{setting}: nothing fails", {0})
-        self.requests = alone.requests
+        words = ["train", "run.json", "--resume"]
+        self.starts: Starts
+        if setting.launcher == "threads":
+            self.starts = Server(command, words, folder, SECONDS)
+        else:
+            self.starts = Processes(command, words, folder, SECONDS, setting.ranks)
+        self.starts.run("list").code(f"{setting}: nothing fails", {0})
         self.places = sorted(map(int, (folder / "places").read_text().split()))
         self.facts = Facts.of(folder / "run")
 
@@ -67,20 +73,18 @@ class Hurt:
         shutil.rmtree(self.folder / "run", ignore_errors=True)
         place = self.folder / "place"
         place.unlink(missing_ok=True)
-        ended = self.server.run("fail", n)
+        ended = self.starts.run("fail", n)
         if not place.exists():
             return "made fewer"
         where = f"{self.setting}: request {n} fails"
         try:
-            if GLIBC in ended.said and os.WIFSIGNALED(ended.status):
-                end = "ended by glibc"
-            else:
-                end = f"ended with {ended.code(where, ENDS)}"
+            end = "ended by glibc" if self.by_glibc(ended) else f"ended with {ended.code(where, ENDS)}"
+            told = ended.lines() if self.setting.launcher == "mpirun" else [ended.line()]
             if end not in ("ended by glibc", "ended with 0") and not any(
-                word in ended.line() for word in WORDS
+                word in line for word in WORDS for line in told
             ):
-                raise Wrong(f"{where}, and it says {ended.line()!r}")
-            self.server.run().code(f"{where}, and it is started again", {0})
+                raise Wrong(f"{where}, and it says {ended.line()!r}\n{ended.said}")
+            self.starts.run().code(f"{where}, and it is started again", {0})
             difference = Facts.of(self.folder / "run").difference(self.facts) or left_over(
                 self.folder / "run"
             )
@@ -90,6 +94,10 @@ class Hurt:
         except Wrong as wrong:
             raise Wrong(f"{wrong}\n{place.read_text()}") from None
         return end
+
+    def by_glibc(self, ended: Ended) -> bool:
+        """Under mpirun the other rank may be the first to say so."""
+        return GLIBC in ended.said and (self.setting.launcher == "mpirun" or os.WIFSIGNALED(ended.status))
 
 
 class Campaign:
@@ -106,5 +114,6 @@ class Campaign:
         if index < len(places):
             n = places[index * SCATTER % len(places)]
         else:
-            n = random.Random(seed).randint(1, hurt.requests)
-        return hurt.setting.schedule, Counter({"requests": 1, hurt.trial(n): 1})
+            n = random.Random(seed).randint(1, places[-1])
+        name = f"{hurt.setting.schedule}, {hurt.setting.launcher}"
+        return name, Counter({"requests": 1, hurt.trial(n): 1})

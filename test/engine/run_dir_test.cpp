@@ -383,6 +383,18 @@ TEST_CASE("cutting back looks at no line before those that go", "[metrics]") {
   CHECK(test::read_text_file(path) == "{\"step\": 1, \"new\": 2}\n");
 }
 
+TEST_CASE("a history that is longer than a piece of a copy is cut back to the byte", "[metrics]") {
+  const ScratchFolder folder;
+  const std::string path = folder.path("metrics.jsonl");
+  std::string kept;
+  for (int step = 0; kept.size() < (std::size_t{5} << 19U); ++step) {  // two pieces and a half
+    kept += "{\"step\": 1, \"number\": " + std::to_string(step) + "}\n";
+  }
+  folder.write("metrics.jsonl", kept + "{\"step\": 2}\n");
+  CHECK(cut_metrics_back(path, 1, false) == 1);
+  CHECK(test::read_text_file(path) == kept);
+}
+
 TEST_CASE("deeply nested metrics are an error, not the end of the stack", "[metrics]") {
   const ScratchFolder folder;
   const std::string deep = std::string(300'000, '[') + std::string(300'000, ']') + "\n";

@@ -8,6 +8,7 @@
 #include "engine/records/metrics/metrics.h"
 #include "engine/run/save/checkpoint_folder.h"
 #include "engine/run/start/train.h"
+#include "test/engine/left_on_disk.h"
 #include "test/engine/stored_run.h"
 #include "test/support/catch.h"
 #include "test/support/simulated_disk.h"
@@ -30,6 +31,7 @@
 using namespace stagecraft;
 using test::disk_with_run;
 using test::DiskFault;
+using test::Left;
 using test::SimulatedDisk;
 
 namespace {
@@ -72,37 +74,11 @@ std::string session(SimulatedDisk& disk, bool resume, std::string* printed = nul
   }
 }
 
-/// What a run comes to: its history without times, its last state to the bit, and which files there are.
-struct Left {
-  std::vector<std::string> history;
-  std::map<std::string, std::string> state;
-  std::vector<std::string> files;
-};
-
-Left left_on(SimulatedDisk& disk) {
-  Left left;
-  const StorageInstead instead(disk);
-  for (const MetricsRecord& r : read_metrics(kPaths.metrics())) {
-    left.history.push_back(
-        fmt::format("{} {} {:.17g} {:.17g}", r.step, r.validation, r.loss, r.gradient_norm.value_or(0)));
-  }
-  const std::string checkpoint = newest_checkpoint(kPaths.checkpoints());
-  for (const std::string& path : disk.files()) {
-    if (path.starts_with(checkpoint) && path.ends_with(".safetensors")) left.state[path] = disk.read(path);
-    // A session that began again at step 0 keeps what the one before had written of its steps. Logs are not
-    // synced.
-    const bool may_differ =
-        path.find("metrics.earlier-") != std::string::npos || path.starts_with(kPaths.logs());
-    if (!may_differ) left.files.push_back(path);
-  }
-  return left;
-}
-
 const Left& undisturbed() {
   static const Left left = [] {
     const auto disk = fresh_disk();
     REQUIRE(session(*disk, false).empty());
-    return left_on(*disk);
+    return test::left_on(*disk);
   }();
   return left;
 }
@@ -120,27 +96,7 @@ struct Tally {
   int resumed = 0;   ///< it stopped with a line, and the next session came to the end
 };
 
-bool is_shares(const std::string& path) {
-  const std::string folder = kPaths.shares() + "/";
-  return path == folder || (path.starts_with(folder + "rank-") && path.ends_with(".json"));
-}
-
-void check_left(SimulatedDisk& disk) {
-  const Left left = left_on(disk);
-  CHECK(left.history == undisturbed().history);
-  CHECK(left.state == undisturbed().state);
-  // The end's own files are written behind the last checkpoint; a run that is over does not write them again.
-  std::vector<std::string> files = undisturbed().files;
-  for (const std::string& last : {kPaths.summary(), kPaths.timeline()}) {
-    if (disk.read(last).empty()) std::erase(files, last);
-  }
-  // Where time went is for people, and of the session's own third step.
-  std::erase_if(files, is_shares);
-  std::vector<std::string> found = left.files;
-  std::erase_if(found, is_shares);
-  std::erase(found, kPaths.exit_record());  // what the fault did to a run that was over is still told
-  CHECK(found == files);
-}
+void check_left(SimulatedDisk& disk) { CHECK(test::difference(test::left_on(disk), undisturbed()) == ""); }
 
 /// One session with the fault, `mend`, and one without it.
 void try_fault(const SimulatedDisk& before, bool resume, const DiskFault& fault,
@@ -323,7 +279,7 @@ TEST_CASE("what a run did not make stays as it is through a resume, whatever its
     disk->write(path, "mine");
     CHECK(session(*disk, true) == "");
     CHECK(disk->read(path) == "mine");
-    const Left left = left_on(*disk);
+    const Left left = test::left_on(*disk);
     CHECK(left.state == undisturbed().state);
   }
   // In the place of a checkpoint to come it gets another name.

@@ -12,6 +12,12 @@
 //   COUNT   the requests that it has made
 //   PEAK    the most memory that it had, in KiB
 //
+// Of ranks that are processes one is hurt, and each is started but once:
+//
+//   STAGECRAFT_FAILING_RANK="RANK MODE N FOLDER" mpirun -np 2 -x LD_PRELOAD=libfailing_memory.so stagecraft train run.json --resume
+//
+// FOLDER gets "places" or "place" there. What Open MPI asks for itself never fails: what it does then is not ours. The next one does.
+//
 // Counted are malloc and its kin, which operator new calls, anonymous memory from mmap, and pthread_create.
 
 #include <atomic>
@@ -60,12 +66,25 @@ struct Shared {
 Shared* shared = nullptr;
 
 std::atomic<bool> counting = false;
-long failing = 0;
+std::atomic<long> failing = 0;
 bool listing = false;
 std::atomic<std::uint64_t> seen[kPlaces];
 std::atomic<std::size_t> places = 0;
+int folder_of_places = AT_FDCWD;
 int places_file = -1;
 thread_local bool ours = false;
+
+/// Whether a library of Open MPI's asks.
+bool is_of_mpi(void* const* frames, int depth) {
+  for (int i = 0; i < depth; ++i) {
+    Dl_info info{};
+    if (::dladdr(frames[i], &info) == 0 || info.dli_fname == nullptr) continue;
+    for (const char* name : {"/openmpi", "libmpi", "libopen-", "pmix", "libhwloc", "libevent"}) {
+      if (std::strstr(info.dli_fname, name) != nullptr) return true;
+    }
+  }
+  return false;
+}
 
 /// Notes the place of request `n` where it is new.
 void note(long n) {
@@ -80,18 +99,21 @@ void note(long n) {
     if (there == hash) return;
   }
   if (++places > kMostPlaces) _exit(99);
+  if (is_of_mpi(frames, depth)) return;
   char line[32];
   const int size = std::snprintf(line, sizeof(line), "%ld\n", n);
   (void)!::write(places_file, line, static_cast<std::size_t>(size));
 }
 
-/// Where the failure was, for who reads what came of it.
-void tell_place() {
+/// Where the failure was, for who reads what came of it. False: it is not to be.
+bool tell_place() {
   void* frames[kMostFrames];
   const int depth = ::backtrace(frames, kMostFrames);
-  const int file = ::open("place", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (is_of_mpi(frames, depth)) return false;
+  const int file = ::openat(folder_of_places, "place", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   ::backtrace_symbols_fd(frames, depth, file);
   ::close(file);
+  return true;
 }
 
 /// Whether this request fails.
@@ -100,14 +122,25 @@ bool fails() {
   const long n = ++shared->count;
   if (n != failing && !listing) return false;
   ours = true;
+  bool fails = false;
   if (listing) {
     note(n);
+  } else if (tell_place()) {
+    fails = true;
   } else {
-    tell_place();
+    ++failing;
   }
   ours = false;
   errno = ENOMEM;
-  return !listing;
+  return fails;
+}
+
+void begin_counting(const char* mode, long n) {
+  listing = std::strcmp(mode, "list") == 0;
+  if (listing)
+    places_file = ::openat(folder_of_places, "places", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  failing = n;
+  counting = true;
 }
 
 int run_main(const char* mode, long n, const char* folder, int argc, char** argv, char** environment) {
@@ -117,10 +150,31 @@ int run_main(const char* mode, long n, const char* folder, int argc, char** argv
   if (::dup2(nothing, 0) < 0 || ::dup2(output, 1) < 0 || ::dup2(output, 2) < 0) _exit(98);
   ::close(output);
   ::close(nothing);
-  listing = std::strcmp(mode, "list") == 0;
-  if (listing) places_file = ::open("places", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  failing = n;
-  counting = true;
+  begin_counting(mode, n);
+  return real_main(argc, argv, environment);
+}
+
+void share_count() {
+  shared = static_cast<Shared*>(
+      ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  void* warm[1];
+  (void)::backtrace(warm, 1);  // loads what it needs
+}
+
+/// This process's main, where it is the rank that is hurt.
+int run_rank(int argc, char** argv, char** environment) {
+  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  char mode[16], folder[4000];
+  long n = 0;
+  int hurt = 0;
+  const char* const words = std::getenv("STAGECRAFT_FAILING_RANK");
+  if (std::sscanf(words, "%d %15s %ld %3999s", &hurt, mode, &n, folder) != 4) return 97;
+  if (rank != nullptr && std::atoi(rank) == hurt) {
+    share_count();
+    folder_of_places = ::open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (folder_of_places < 0) return 98;
+    begin_counting(mode, n);
+  }
   return real_main(argc, argv, environment);
 }
 
@@ -142,10 +196,7 @@ int await(pid_t child, double seconds, rusage& used) {
 }
 
 int serve(int argc, char** argv, char** environment) {
-  shared = static_cast<Shared*>(
-      ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  void* warm[1];
-  (void)::backtrace(warm, 1);  // loads what it needs
+  share_count();
   char line[4096], mode[16], folder[4000];
   long n = 0;
   double seconds = 0;
@@ -202,7 +253,9 @@ int __libc_start_main(Main main, int argc, char** argv, void (*init)(), void (*f
   using Start = int (*)(Main, int, char**, void (*)(), void (*)(), void (*)(), void*);
   real_main = main;
   const auto start = reinterpret_cast<Start>(::dlsym(RTLD_NEXT, "__libc_start_main"));
-  const bool serving = std::getenv("STAGECRAFT_FAILING_MEMORY") != nullptr;
-  return start(serving ? serve : main, argc, argv, init, fini, end, stack);
+  const Main instead = std::getenv("STAGECRAFT_FAILING_MEMORY") != nullptr ? serve
+                       : std::getenv("STAGECRAFT_FAILING_RANK") != nullptr ? run_rank
+                                                                           : main;
+  return start(instead, argc, argv, init, fini, end, stack);
 }
 }

@@ -68,6 +68,25 @@ def test_an_end_without_a_word_of_memory_is_wrong(tmp_path, monkeypatch):
         trying.trial(0)
 
 
+SIMULATE = BUILD / "test/simulation/simulate"  # not with sanitizers
+
+
+@pytest.mark.skipif(not SIMULATE.exists(), reason="sanitizers replace the same functions")
+def test_runs_and_pipelines_under_one_seed_end_in_order():
+    done = campaign("simulation", "--trials", "40")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith("all ")
+
+
+@pytest.mark.skipif(not SIMULATE.exists(), reason="sanitizers replace the same functions")
+def test_a_disk_that_forgets_what_was_synced_is_found_out():
+    seeds = "".join(f"{seed}\n" for seed in range(0, 80, 2))
+    done = subprocess.run(
+        [SIMULATE, "--forgetful"], input=seeds, env=ENVIRONMENT, capture_output=True, text=True, check=True
+    )
+    assert "wrong" in done.stdout
+
+
 def test_what_cannot_be_run_is_refused(tmp_path):
     assert campaign("floods").returncode == 2
     assert "build it" in campaign("kills", build=tmp_path).stderr

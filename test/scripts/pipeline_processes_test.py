@@ -117,6 +117,16 @@ def test_a_save_that_is_refused_leaves_all_ranks_as_they_were(tmp_path, captures
     assert "a file is in its place" in said(tmp_path)[0]
 
 
+def test_a_save_that_rank_0_alone_cannot_finish_is_refused_by_all(tmp_path, captures):
+    done = launched("torchrun", tmp_path, "half_saved", captures)
+    assert done.returncode == 0, done.stderr
+    assert said(tmp_path).keys() == {0, 1}
+    assert said(tmp_path)[0] == said(tmp_path)[1]
+    of_model, of_taker = said(tmp_path)[0].splitlines()
+    assert "the model cannot be kept beside the checkpoint: " in of_model
+    assert "was taken over by start " in of_taker
+
+
 def test_a_batch_that_one_refuses_is_refused_by_all(tmp_path, captures):
     done = launched("torchrun", tmp_path, "wrong", captures)
     assert done.returncode == 0, done.stderr

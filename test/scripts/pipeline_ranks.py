@@ -130,6 +130,35 @@ def unsaved():
     (FOLDER / f"said-{RANK}").write_text(words)
 
 
+def half_saved():
+    """What rank 0 alone finds of a run directory is refused by all alike, before the checkpoint is written
+    and behind it, and the pipeline goes on."""
+    step = pipeline()
+    step(batches()[0])
+    step.save(FOLDER / "run")
+    words = []
+    if RANK == 0:
+        model = FOLDER / "run" / "model"
+        model.rename(FOLDER / "model")
+        model.symlink_to("nowhere")
+    try:
+        step.save(FOLDER / "run")
+    except sc.InputError as error:
+        words.append(str(error))
+    step(batches()[1])
+    if RANK == 0:
+        model.unlink()
+        (FOLDER / "model").rename(model)
+    step.save(FOLDER / "run")
+    sc.load(FOLDER / "run").save(FOLDER / "run")
+    try:
+        step.save(FOLDER / "run")
+    except sc.PeerError as error:
+        words.append(str(error))
+    assert step(batches()[2]).step == 2
+    (FOLDER / f"said-{RANK}").write_text("\n".join(words))
+
+
 def killed():
     """One that is gone is named by the others."""
     step = pipeline(config={"comms": {"timeout_s": 20}})
@@ -204,4 +233,5 @@ if __name__ == "__main__":
         "unequal": unequal,
         "wrong": wrong,
         "unsaved": unsaved,
+        "half_saved": half_saved,
     }[WHAT]()

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <set>
 #include <unistd.h>
 
@@ -88,6 +89,7 @@ class SimulatedDisk::Handle final : public StoredFile {
   std::error_code sync() override {
     const std::scoped_lock lock(disk_.mutex_);
     if (const std::error_code error = disk_.begin()) return error;
+    if (disk_.forgetful_) return {};
     node_->synced_contents = node_->contents;
     node_->synced_entries = node_->entries;
     return {};
@@ -157,6 +159,87 @@ std::unique_ptr<SimulatedDisk> SimulatedDisk::copy() const {
   std::map<const Node*, NodePtr> done;
   other->root_ = copied(root_, done);
   return other;
+}
+
+namespace {
+
+void append_number(std::string& image, std::uint64_t number) {
+  image.append(reinterpret_cast<const char*>(&number), sizeof(number));
+}
+void append_text(std::string& image, const std::string& text) {
+  append_number(image, text.size());
+  image += text;
+}
+
+}  // namespace
+
+/// A node that has several names comes once; its number follows from then on.
+void SimulatedDisk::append(std::string& image, const NodePtr& node,
+                           std::map<const Node*, std::uint64_t>& done) {
+  const auto [place, fresh] = done.try_emplace(node.get(), done.size());
+  append_number(image, place->second);
+  if (!fresh) return;
+  append_number(image, node->folder ? 1 : 0);
+  append_number(image, node->owner);
+  append_number(image, node->mode);
+  append_text(image, node->contents);
+  append_text(image, node->synced_contents);
+  for (const auto* entries : {&node->entries, &node->synced_entries}) {
+    append_number(image, entries->size());
+    for (const auto& [name, entry] : *entries) {
+      append_text(image, name);
+      append(image, entry, done);
+    }
+  }
+}
+
+struct SimulatedDisk::ImageReader {
+  const std::string& image;
+  std::size_t at = 0;
+  std::vector<NodePtr> nodes{};
+
+  std::uint64_t number() {
+    std::uint64_t number = 0;
+    std::memcpy(&number, image.data() + at, sizeof(number));
+    at += sizeof(number);
+    return number;
+  }
+  std::string text() {
+    const std::size_t size = number();
+    at += size;
+    return image.substr(at - size, size);
+  }
+  NodePtr node() {
+    const std::size_t place = number();
+    if (place < nodes.size()) return nodes[place];
+    const NodePtr made = nodes.emplace_back(std::make_shared<Node>());
+    made->folder = number() != 0;
+    made->owner = static_cast<unsigned>(number());
+    made->mode = static_cast<unsigned>(number());
+    made->contents = text();
+    made->synced_contents = text();
+    for (auto* entries : {&made->entries, &made->synced_entries}) {
+      for (std::size_t left = number(); left > 0; --left) {
+        const std::string name = text();
+        (*entries)[name] = node();
+      }
+    }
+    return made;
+  }
+};
+
+std::string SimulatedDisk::image() const {
+  const std::scoped_lock lock(mutex_);
+  std::string image;
+  std::map<const Node*, std::uint64_t> done;
+  append(image, root_, done);
+  return image;
+}
+
+std::unique_ptr<SimulatedDisk> SimulatedDisk::from_image(const std::string& image) {
+  auto disk = std::make_unique<SimulatedDisk>();
+  disk->root_ = ImageReader{image}.node();
+  return disk;
 }
 
 void SimulatedDisk::set_fault(const DiskFault& fault) {

@@ -49,6 +49,9 @@ class SimulatedDisk final : public Storage {
 
   /// A disk with the same contents, without faults; nothing is open on it.
   [[nodiscard]] std::unique_ptr<SimulatedDisk> copy() const;
+  /// The contents as bytes, which another process can make the same disk of.
+  [[nodiscard]] std::string image() const;
+  [[nodiscard]] static std::unique_ptr<SimulatedDisk> from_image(const std::string& image);
 
   void set_fault(const DiskFault& fault);
   /// Calls since the disk was made or the fault was set.
@@ -62,6 +65,8 @@ class SimulatedDisk final : public Storage {
   /// What is in `folder` is at `point` too, as another machine may have it.
   void mount(const std::string& folder, const std::string& point) { mounted_ = {folder, point}; }
   void set_space(std::uint64_t bytes) { space_ = bytes; }
+  /// What is synced is lost with the power all the same: to see that somebody notices.
+  void set_forgetful(bool forgetful) { forgetful_ = forgetful; }
   void write(const std::string& path, const std::string& contents);  ///< synced; folders are made
   void set_owner(const std::string& path, unsigned owner);
   void set_mode(const std::string& path, unsigned mode);
@@ -84,12 +89,14 @@ class SimulatedDisk final : public Storage {
   using NodePtr = std::shared_ptr<Node>;
   class Handle;
   struct Place;
+  struct ImageReader;
 
   /// Of the call that begins now: an error, or none, but `how` a write goes wrong.
   /// Lets go of the mutex, which the caller holds, where it hangs.
   std::error_code begin(DiskFault::Kind* how = nullptr);
   [[nodiscard]] Place place_of(const std::string& said) const;
   static NodePtr copied(const NodePtr& node, std::map<const Node*, NodePtr>& done);
+  static void append(std::string& image, const NodePtr& node, std::map<const Node*, std::uint64_t>& done);
   static void settle(Node& node, std::uint64_t& random);
   static void collect(const Node& node, const std::string& path, std::vector<std::string>& found);
 
@@ -102,6 +109,7 @@ class SimulatedDisk final : public Storage {
   bool dead_ = false;
   bool hangs_ = false;
   bool locks_ = true, locks_hold_ = true;
+  bool forgetful_ = false;
   std::pair<std::string, std::string> mounted_;
   bool stopped_ = false;
   std::thread::id working_;  ///< while the others are stopped

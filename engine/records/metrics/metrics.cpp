@@ -161,35 +161,28 @@ std::int64_t cut_metrics_back(const std::string& path, std::int64_t step, bool v
   const auto stays = [&](const LineSubject& line) {
     return line.step < step || (line.step == step && !(line.validation && validation_owed));
   };
-  std::string kept;
   std::int64_t last = -1;
-  {
-    StoredFilePtr file;
-    FileFacts facts;
-    std::error_code error = storage().open(path, OpenFor::reading, file);
-    if (error == std::errc::no_such_file_or_directory) return last;
-    if (!error) error = file->facts(facts);
-    if (error) throw unreadable(path, error);
-    TextFromEnd text(path, *file);
-    std::uint64_t end =
-        text.line_before(facts.bytes);  // what follows the last newline is the line a kill broke off
-    // A broken line among those that go is of a power cut: the lines before were synced with the checkpoint.
-    while (end > 0) {
-      const std::uint64_t begin = text.line_before(end - 1);
-      const auto subject = end - begin > kLongestLine ? std::nullopt : subject_of(text.text(begin, end - 1));
-      if (subject && stays(*subject)) {
-        last = subject->step;
-        break;
-      }
-      end = begin;
+  StoredFilePtr file;
+  FileFacts facts;
+  std::error_code error = storage().open(path, OpenFor::reading, file);
+  if (error == std::errc::no_such_file_or_directory) return last;
+  if (!error) error = file->facts(facts);
+  if (error) throw unreadable(path, error);
+  TextFromEnd text(path, *file);
+  std::uint64_t end =
+      text.line_before(facts.bytes);  // what follows the last newline is the line a kill broke off
+  // A broken line among those that go is of a power cut: the lines before were synced with the checkpoint.
+  while (end > 0) {
+    const std::uint64_t begin = text.line_before(end - 1);
+    const auto subject = end - begin > kLongestLine ? std::nullopt : subject_of(text.text(begin, end - 1));
+    if (subject && stays(*subject)) {
+      last = subject->step;
+      break;
     }
-    kept.resize(end);
-    if (const std::string what = read_exactly(*file, 0, kept.data(), kept.size()); !what.empty()) {
-      throw InputError({path, ""}, what);
-    }
+    end = begin;
   }
   (void)open_to_append(path);  // refuses what may be somebody else's
-  write_file_atomically(path, kept, Links::replace);
+  replace_with_start(path, *file, end);
   return last;
 }
 

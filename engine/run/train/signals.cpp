@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <ctime>
 #include <semaphore.h>
+#include <unistd.h>
 #include <utility>
 
 namespace stagecraft {
@@ -19,7 +20,12 @@ std::atomic<int> received_signal{0};  // written by the handler, on whatever thr
 static_assert(std::atomic<int>::is_always_lock_free, "all that a handler may touch, but sem_post");
 std::atomic<std::int64_t> term_at{0};  ///< nanoseconds of the monotonic clock; 0: none came
 static_assert(std::atomic<std::int64_t>::is_always_lock_free, "the handler writes it");
-std::atomic<bool> training{false};
+enum class Stage : std::uint8_t {
+  starting,
+  training,  ///< ranks hear of a signal, and save
+  ending     ///< the watcher ends the process, so nobody trains
+};
+std::atomic<Stage> stage{Stage::starting};
 std::atomic<bool> over{false};
 sem_t came;                                              // NOLINT: posted by the handler
 std::array<struct sigaction, kSignals.size()> previous;  // NOLINT: what to restore
@@ -49,7 +55,8 @@ void watch(const std::function<void(int)>& at_start) {
     while (sem_wait(&came) != 0) {  // EINTR
     }
     if (over) return;
-    if (!training) at_start(received_signal);
+    Stage before = Stage::starting;
+    if (stage.compare_exchange_strong(before, Stage::ending)) at_start(received_signal);
   }
 }
 
@@ -58,7 +65,7 @@ void watch(const std::function<void(int)>& at_start) {
 StopSignals::StopSignals(std::function<void(int)> at_start) {
   received_signal = 0;
   term_at = 0;
-  training = false;
+  stage = Stage::starting;
   over = false;
   sem_init(&came, 0, 0);
   watcher_ = std::thread(watch, std::move(at_start));
@@ -79,7 +86,11 @@ StopSignals::~StopSignals() {
   watcher_.join();
 }
 
-void StopSignals::training_begins() { training = true; }
+void StopSignals::training_begins() {
+  Stage before = Stage::starting;
+  if (stage.compare_exchange_strong(before, Stage::training)) return;
+  while (before == Stage::ending) ::pause();  // a signal came first, and the watcher ends the process
+}
 
 int StopSignals::received() { return received_signal; }
 

@@ -22,7 +22,8 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  /// From here on signals are only remembered. Any thread may say so, any number of times.
+  /// From here on signals are only remembered. Any thread may say so, any number of times. Does not return behind a call
+  /// of `at_start`.
   static void training_begins();
   /// How long ago the first SIGTERM came: launchers and queues send it, and kill what still runs some 30 s later. 0: none
   /// came. For any thread.

@@ -122,7 +122,8 @@ class Trainer final : public FailedTrainer {
     transport_.waits().on_long_wait([this](const std::string& what) { log_->warn(what); });
     start();
     transport_.waits().enter(Phase::step);
-    if (on_device_) watch_host();
+    if (on_device_ || setup_.world() == 1)
+      watch_host();  // of several ranks on CPUs the others miss one that hangs
     SegmentWalk walk(setup_.shape());
     Segment segment;
     for (bool more = walk.next(segment); more;) {
@@ -243,7 +244,7 @@ class Trainer final : public FailedTrainer {
   Print print_;                        ///< empty: no one listens
   std::shared_ptr<spdlog::logger> log_;
   Worker worker_;
-  std::optional<Watchdog> watchdog_;  ///< of a device's host, in steps and validations
+  std::optional<Watchdog> watchdog_;  ///< of a device's host, or of a rank alone, in steps and validations
   std::optional<RunReporter> reporter_;
   TrainOutcome outcome_;
   bool in_segment_ = false;
@@ -265,13 +266,16 @@ class Trainer final : public FailedTrainer {
 
 void Trainer::watch_host() {
   Waits& waits = transport_.waits();
-  watchdog_.emplace(waits.pulse(), waits.bound(),
-                    [this, name = setup_.rank_name(transport_.rank())](const std::string& what) {
-                      tell_("a step", std::make_exception_ptr(PeerError(fmt::format(
-                                          "{}: {}: its device waits for something that does not come, or the "
-                                          "driver or the data's disk hangs (comms.timeout_s)",
-                                          name, what))));
-                    });
+  watchdog_.emplace(
+      waits.pulse(), waits.bound(),
+      [this, name = setup_.rank_name(transport_.rank())](const std::string& what) {
+        const char* const device =
+            on_device_ ? "its device waits for something that does not come, the driver hangs, or " : "";
+        tell_("a step", std::make_exception_ptr(
+                            PeerError(fmt::format("{}: {}: {}a disk hangs, the data's or that of {} "
+                                                  "(comms.timeout_s)",
+                                                  name, what, device, paths_.root))));
+      });
 }
 
 /// Before the state of a checkpoint is there, which is none of a rehearsal's business.
@@ -352,11 +356,9 @@ bool Trainer::carry_out(const Segment& segment, const Segment* next) {
   const std::function<bool()> asked = [] { return StopSignals::received() != 0; };
   bool whole = false;
   const Clock::time_point begun = Clock::now();
-  {
-    const Watched watched(watchdog_ ? &*watchdog_ : nullptr);
-    whole = worker_.run(program, segment, report, train ? std::function<bool()>() : asked);
-    if (next == nullptr || next->kind != segment.kind) worker_.settle();
-  }
+  const Watched watched(watchdog_ ? &*watchdog_ : nullptr);
+  whole = worker_.run(program, segment, report, train ? std::function<bool()>() : asked);
+  if (next == nullptr || next->kind != segment.kind) worker_.settle();
   if (!whole) log_->info("{}: left for a signal, to be made again", doing_.what);
   in_segment_ = false;
   if (!train) return whole;
@@ -445,6 +447,9 @@ void Trainer::warn(const std::string& text) {
 }
 
 void Trainer::note_validation_made() {
+  const auto watch =
+      watch_disk(setup_, paths_, transport_, Seconds{setup_.config().comms.save_timeout_s}, "save_timeout_s",
+                 fmt::format("noting the validation after step {}", outcome_.steps), tell_);
   try {
     reporter_->sync();  // before the manifest says that it was made
     note_validation(outcome_.last_checkpoint);
