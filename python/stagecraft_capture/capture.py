@@ -21,7 +21,7 @@ from .graph_text import fit, graph_json
 from .joint import Tensors, trace
 from .keep import BUDGET, choose, kept_bytes
 from .layers import blocks_of, checked
-from .layouts import gradients_between
+from .layouts import gradients_between, orders_between, own_order
 from .losses import reduction_of, units_of
 from .memory import refuse_shared_with_parameters
 from .multiply_adds import multiply_adds
@@ -74,6 +74,8 @@ class Model:
     fails: str = ""  # why not at more samples, of sizes.py
     gaps: bool = False  # whether something lies with gaps between layers in eager mode
     moved: bool = False  # whether calls of a module were put together, of repeated.py
+    # in which the output goes to the loss, of layouts.py; None: that of its dimensions
+    order: list[int] | None = None
 
     @property
     def parts(self) -> list[Layer]:
@@ -133,9 +135,11 @@ def cut_and_fitted(
     except CaptureError as error:
         raise exports.explained(error) from error
     names, values = [piece.name for piece in cuts[True][RUN]], values_between(cuts[True][RUN])
+    orders = orders_between(cuts[True][RUN])
+    to_loss = own_order(cuts[True][RUN][-2].outputs[0].meta["val"]) if has_loss else None
     for mode, at in cuts.items():
         for b, pieces in at.items():
-            finish(pieces, exported[mode][b], gradients if mode else None, gaps)
+            finish(pieces, exported[mode][b], orders, gradients if mode else None, gaps)
     units, reduction = loss_units(exported, cuts, batch, RUN) if has_loss else (None, "mean")
     if has_loss and units is None and reduction == "mean" and not fake:
         reduction = reduction_of(module, batch)
@@ -166,6 +170,7 @@ def cut_and_fitted(
         exports.fails,
         gradients.gaps,
         any(moved),
+        to_loss,
     )
 
 

@@ -14,7 +14,6 @@ from .changed_lines import line_that_changes
 from .draws import drawing_as_eager
 from .errors import CaptureError, place_in
 from .export_errors import said
-from .layouts import order_between
 from .reach import Snapshot
 from .replay import Replayed
 from .seams import MODEL_INPUT
@@ -70,12 +69,6 @@ class Comparison:
     def equal(self, found: torch.Tensor, expected: torch.Tensor) -> bool:
         self.worst = max(self.worst, difference(found, expected))
         return same(found, expected)
-
-
-def handed_to_loss(output: torch.Tensor) -> torch.Tensor:
-    """As layouts.py hands it on: with its dimensions in the order of its memory."""
-    order = None if output.is_contiguous() else order_between(output)
-    return output if order is None else output.permute(order)
 
 
 @contextlib.contextmanager
@@ -172,7 +165,8 @@ def compared(module: torch.nn.Module, model: Model, batch: dict[str, torch.Tenso
     def results(made: Any) -> tuple[torch.Tensor, torch.Tensor | None, list[torch.Tensor]]:
         if model.loss is None:
             return made, None, []
-        return handed_to_loss(made[0]), made[1], list(of_module(made).values())
+        output = made[0] if model.order is None else made[0].permute(model.order)
+        return output, made[1], list(of_module(made).values())
 
     words: dict[str, str] = {}
     equal: set[str] | None = None
