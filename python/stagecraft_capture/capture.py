@@ -76,6 +76,7 @@ class Model:
     moved: bool = False  # whether calls of a module were put together, of repeated.py
     # in which the output goes to the loss, of layouts.py; None: that of its dimensions
     order: list[int] | None = None
+    columns: tuple[int, list[int]] | None = None  # of composite.py
 
     @property
     def parts(self) -> list[Layer]:
@@ -146,15 +147,18 @@ def cut_and_fitted(
     for mode in (True, False):
         settle_constants(exported[mode], cuts[mode])
     layers: list[Layer] = []
-    graphs: dict[Any, Json] = {}
+    graphs: dict[Any, tuple[Json, Tensors]] = {}
     chosen: dict[Any, frozenset[int]] = {}
     for index, name in enumerate(names):
         tensors, about = describe(index, exported, cuts, sizes)
         if about not in graphs:
             with fake or contextlib.nullcontext():
-                graphs[about] = capture_graph(index, exported, cuts, sizes, budget, chosen, tensors)
+                graph = capture_graph(index, exported, cuts, sizes, budget, chosen, tensors)
+                graphs[about] = graph, tensors
+        graph, of_first = graphs[about]
+        tensors.with_constants_of(of_first)
         reads, makes = values[index]
-        layers.append(Layer(name, reads, makes, tensors=tensors, **graphs[about]))
+        layers.append(Layer(name, reads, makes, tensors=tensors, **graph))
     loss = layers.pop() if has_loss else None
     draws = {b: draws_of(composite) for b, composite in exported[True].items()}
     return Model(
@@ -171,6 +175,7 @@ def cut_and_fitted(
         gradients.gaps,
         any(moved),
         to_loss,
+        exported[True][RUN].columns,
     )
 
 

@@ -62,6 +62,8 @@ class Composite:
     nodes: list  # the operators, in order
     drawing: list = field(default_factory=list)  # operators that draw, in eager's order
     changing: set = field(default_factory=set)  # names of buffers that a forward in training changes
+    # of an output that joined.py made: so many columns are the module's own output, and its shape
+    columns: tuple[int, list[int]] | None = None
 
     def listed(self) -> Listed:
         names = {node: name.removeprefix("wrapped.") for node, (_, name, _) in self.tensors.items()}
