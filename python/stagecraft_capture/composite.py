@@ -17,6 +17,7 @@ from torch import fx
 
 from .as_eager import as_eager
 from .assignments import data_as_detached, returned, written_back
+from .conversions import without_conversions
 from .ctc import ctc_by_samples
 from .custom_functions import as_operators
 from .differences import Listed
@@ -199,6 +200,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
             ctc_by_samples(),
             of_given_sizes(),
             without_number_checks(),
+            without_conversions(),
             without_derivatives(),
             with_users_frames(),
             quick(),

@@ -241,6 +241,28 @@ def test_layouts_by_mode(turned, with_loss):
             ], (layer.name, part)
 
 
+class Drops(nn.Module):
+    """Training reads half of the tokens, evaluation all of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Linear(8, 16), nn.Linear(16, 4)
+        self.blocks = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+        self.last = nn.Linear(16, 16)
+
+    def forward(self, x):
+        x = self.embed(x)
+        x = x[:, ::2] if self.training else x
+        for block in self.blocks:
+            x = x + block(x).relu()
+        return self.head(self.last(x.mean(1)))
+
+
+def test_sizes_by_mode():
+    layers = equal("tokens that training drops", Drops(), numbers(6, 8), 3)
+    assert [layer.name for layer in layers] == ["blocks.0", "last", "head"]
+
+
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
