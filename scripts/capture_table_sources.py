@@ -1,6 +1,6 @@
 """Models of packages that are captured from a file of Python, as `stagecraft-capture FILE.py:build --loss
-FILE.py:loss` does it, small: of timm, of diffusers, and torchvision's for segmentation. "group:name": how it is
-made, its loss as an expression of (output, batch), and what the capture is told."""
+FILE.py:loss` does it, small: of timm, of diffusers, and torchvision's for segmentation. "group:name": how it
+is made, its loss as an expression of (output, batch), and what the capture is told."""
 
 from typing import Any
 
@@ -116,7 +116,7 @@ def sources() -> dict[str, tuple[str, str, str]]:
     """ "group:name": what makes the module, its loss, and what the capture is told."""
     found = {}
     for name, (side, settings) in TIMM.items():
-        told = f"--input {3},{side},{side} --field label=i64[]<10"
+        told = f"--input 3,{side},{side} --field label=i64[]<10"
         found[f"timm:{name}"] = f"timm.create_model({name!r}, num_classes=10, **{settings})", CLASSES, told
     for name, (settings, made, read, more) in DIFFUSERS.items():
         told = f"--input {read} --field noise=f32[{made}] {more}"

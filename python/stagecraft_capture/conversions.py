@@ -22,7 +22,9 @@ def is_already(module: torch.nn.Module, given: tuple[Any, ...]) -> bool:
                 if isinstance(what, torch.device):
                     if tensor.device.type != what.type:
                         return False
-                elif not isinstance(what, torch.dtype) or (tensor.is_floating_point() and tensor.dtype != what):
+                elif not isinstance(what, torch.dtype) or (
+                    tensor.is_floating_point() and tensor.dtype != what
+                ):
                     return False
     return True
 
