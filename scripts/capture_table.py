@@ -4,11 +4,15 @@ each compares with eager (docs/reference/captured_models.md).
 
     capture_table.py [NAME...]        NAME: torchvision (all its classification models), transformers, classes
     (of transformers, each with
-                                      what the command line is told), or one model
+                                      what the command line is told), timm, diffusers, segmentation
+                                      (torchvision's), or one model
         --seconds N   for one model (default: 300)      --memory GIB   for one model (default: 8)
         --markdown   rows of the table
 
-Each model is captured in a process of its own. Needs transformers and torchvision: scripts/setup.sh --models.
+Each model is captured in a process of its own. Needs transformers and torchvision: scripts/setup.sh --models;
+for timm and diffusers these packages, which PYTHONPATH may name:
+    pip install --no-deps --target FOLDER timm diffusers requests importlib_metadata zipp urllib3 certifi \
+        charset-normalizer idna
 """
 
 import argparse
@@ -23,6 +27,7 @@ from typing import Any
 SOURCE = os.path.abspath(f"{os.path.dirname(__file__)}/..")
 sys.path.insert(0, f"{SOURCE}/python")
 from capture_table_classes import CLASSES  # noqa: E402
+from capture_table_sources import sources  # noqa: E402
 
 # transformers: "class": settings of its config. Everything is small, so that it is a matter of seconds.
 TEXT = dict(
@@ -306,6 +311,27 @@ def class_of_transformers(name):
         return load(parse(["--hf", f"{folder}/config.json", "--untie", *shlex.split(told), "-o", "unused"]))
 
 
+def from_source(name):
+    """The same of a model that is made by a line of Python. "name": timm:mvitv2_tiny."""
+    import shlex
+    import tempfile
+
+    from stagecraft_capture.__main__ import parse
+    from stagecraft_capture.source import load
+
+    made, loss, told = sources()[name]
+    package = {"segmentation": "torchvision"}.get(name.partition(":")[0], name.partition(":")[0])
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/model.py"
+        with open(path, "w") as file:
+            file.write(
+                f"import torch, {package}\ndef build():\n    return {made}\n"
+                f"def loss(output, batch):\n    return {loss}\n"
+            )
+        given = [f"{path}:build", "--loss", f"{path}:loss", *shlex.split(told), "-o", "unused"]
+        return load(parse(given))
+
+
 def one(name, gigabytes):
     """Captures a model; one line of JSON."""
     resource.setrlimit(resource.RLIMIT_DATA, (int(gigabytes * 2**30), resource.RLIM_INFINITY))
@@ -325,6 +351,8 @@ def one(name, gigabytes):
     try:
         if name.startswith("class:"):
             module, batch, has_loss = class_of_transformers(name)
+        elif name in sources():
+            module, batch, has_loss = from_source(name)
         else:
             module, batch = transformers_model(name) if ":" in name else torchvision_model(name)
             has_loss = len(batch.fields) > 1
@@ -389,6 +417,8 @@ def names_of(arguments):
             out += torchvision.models.list_models(module=torchvision.models)
         elif name == "transformers":
             out += [f"{task}:{kind}" for task, (table, _) in TABLES.items() for kind in table]
+        elif name in ("timm", "diffusers", "segmentation"):
+            out += [each for each in sources() if each.startswith(f"{name}:")]
         elif name == "classes":
             out += [f"class:{kind}" for kind in CLASSES]
         else:

@@ -21,7 +21,7 @@ from .graph_text import fit, graph_json
 from .joint import Tensors, trace
 from .keep import BUDGET, choose, kept_bytes
 from .layers import blocks_of, checked
-from .layouts import gradients_between
+from .layouts import gradients_between, orders_between, own_order
 from .losses import reduction_of, units_of
 from .memory import refuse_shared_with_parameters
 from .multiply_adds import multiply_adds
@@ -74,6 +74,9 @@ class Model:
     fails: str = ""  # why not at more samples, of sizes.py
     gaps: bool = False  # whether something lies with gaps between layers in eager mode
     moved: bool = False  # whether calls of a module were put together, of repeated.py
+    # in which the output goes to the loss, of layouts.py; None: that of its dimensions
+    order: list[int] | None = None
+    columns: tuple[int, list[int]] | None = None  # of composite.py
 
     @property
     def parts(self) -> list[Layer]:
@@ -133,24 +136,29 @@ def cut_and_fitted(
     except CaptureError as error:
         raise exports.explained(error) from error
     names, values = [piece.name for piece in cuts[True][RUN]], values_between(cuts[True][RUN])
+    orders = orders_between(cuts[True][RUN])
+    to_loss = own_order(cuts[True][RUN][-2].outputs[0].meta["val"]) if has_loss else None
     for mode, at in cuts.items():
         for b, pieces in at.items():
-            finish(pieces, exported[mode][b], gradients if mode else None, gaps)
+            finish(pieces, exported[mode][b], orders, gradients if mode else None, gaps)
     units, reduction = loss_units(exported, cuts, batch, RUN) if has_loss else (None, "mean")
     if has_loss and units is None and reduction == "mean" and not fake:
         reduction = reduction_of(module, batch)
     for mode in (True, False):
         settle_constants(exported[mode], cuts[mode])
     layers: list[Layer] = []
-    graphs: dict[Any, Json] = {}
+    graphs: dict[Any, tuple[Json, Tensors]] = {}
     chosen: dict[Any, frozenset[int]] = {}
     for index, name in enumerate(names):
         tensors, about = describe(index, exported, cuts, sizes)
         if about not in graphs:
             with fake or contextlib.nullcontext():
-                graphs[about] = capture_graph(index, exported, cuts, sizes, budget, chosen, tensors)
+                graph = capture_graph(index, exported, cuts, sizes, budget, chosen, tensors)
+                graphs[about] = graph, tensors
+        graph, of_first = graphs[about]
+        tensors.with_constants_of(of_first)
         reads, makes = values[index]
-        layers.append(Layer(name, reads, makes, tensors=tensors, **graphs[about]))
+        layers.append(Layer(name, reads, makes, tensors=tensors, **graph))
     loss = layers.pop() if has_loss else None
     draws = {b: draws_of(composite) for b, composite in exported[True].items()}
     return Model(
@@ -166,6 +174,8 @@ def cut_and_fitted(
         exports.fails,
         gradients.gaps,
         any(moved),
+        to_loss,
+        exported[True][RUN].columns,
     )
 
 

@@ -14,7 +14,6 @@ from .changed_lines import line_that_changes
 from .draws import drawing_as_eager
 from .errors import CaptureError, place_in
 from .export_errors import said
-from .layouts import order_between
 from .reach import Snapshot
 from .replay import Replayed
 from .seams import MODEL_INPUT
@@ -72,12 +71,6 @@ class Comparison:
         return same(found, expected)
 
 
-def handed_to_loss(output: torch.Tensor) -> torch.Tensor:
-    """As layouts.py hands it on: with its dimensions in the order of its memory."""
-    order = None if output.is_contiguous() else order_between(output)
-    return output if order is None else output.permute(order)
-
-
 @contextlib.contextmanager
 def without_fast_path() -> Iterator[None]:
     """torch.nn.TransformerEncoderLayer has a kernel of its own for evaluation, which is not in exported
@@ -88,6 +81,14 @@ def without_fast_path() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
+
+
+def own_output(found: torch.Tensor, model: Model) -> torch.Tensor:
+    """The module's, of what goes to the loss."""
+    if model.columns is None:
+        return found
+    width, shape = model.columns
+    return found[:, :width].reshape(-1, *shape)
 
 
 class Layers:
@@ -172,7 +173,8 @@ def compared(module: torch.nn.Module, model: Model, batch: dict[str, torch.Tenso
     def results(made: Any) -> tuple[torch.Tensor, torch.Tensor | None, list[torch.Tensor]]:
         if model.loss is None:
             return made, None, []
-        return handed_to_loss(made[0]), made[1], list(of_module(made).values())
+        output = made[0] if model.order is None else made[0].permute(model.order)
+        return output, made[1], list(of_module(made).values())
 
     words: dict[str, str] = {}
     equal: set[str] | None = None
@@ -185,6 +187,7 @@ def compared(module: torch.nn.Module, model: Model, batch: dict[str, torch.Tenso
         with torch.no_grad(), without_fast_path():
             *expected, terms = results(in_eager_mode(module.eval(), batch))
             *found, found_terms = layers.outputs(lambda layer: layer.evaluate, batch)
+            found[0] = own_output(found[0], model)
         both = [*zip(found, expected), *zip(found_terms, terms)]
         note("evaluation", all(compare.equal(f, e) for f, e in both if e is not None))
 
@@ -211,7 +214,7 @@ def compared(module: torch.nn.Module, model: Model, batch: dict[str, torch.Tenso
         torch.manual_seed(1 + forward)
         with torch.no_grad(), drawing_as_eager(model.draws, next(iter(batch.values())).shape[0]):
             found, found_loss, found_terms = layers.outputs(lambda layer: layer.forward, given)
-        note("output", compare.equal(found, output.detach()))
+        note("output", compare.equal(own_output(found, model), output.detach()))
         if loss is not None:
             note("loss", compare.equal(found_loss, loss.detach()))
         for found_term, term in zip(found_terms, terms):

@@ -17,6 +17,7 @@ from torch import fx
 
 from .as_eager import as_eager
 from .assignments import data_as_detached, returned, written_back
+from .conversions import without_conversions
 from .ctc import ctc_by_samples
 from .custom_functions import as_operators
 from .differences import Listed
@@ -62,6 +63,8 @@ class Composite:
     nodes: list  # the operators, in order
     drawing: list = field(default_factory=list)  # operators that draw, in eager's order
     changing: set = field(default_factory=set)  # names of buffers that a forward in training changes
+    # of an output that joined.py made: so many columns are the module's own output, and its shape
+    columns: tuple[int, list[int]] | None = None
 
     def listed(self) -> Listed:
         names = {node: name.removeprefix("wrapped.") for node, (_, name, _) in self.tensors.items()}
@@ -197,6 +200,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
             ctc_by_samples(),
             of_given_sizes(),
             without_number_checks(),
+            without_conversions(),
             without_derivatives(),
             with_users_frames(),
             quick(),

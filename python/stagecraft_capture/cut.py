@@ -284,15 +284,19 @@ def cut(
 
 
 def finish(
-    pieces: list[Piece], composite: Composite, gradients: Gradients | None = None, gaps: bool = False
+    pieces: list[Piece],
+    composite: Composite,
+    orders: list[list[int] | None],
+    gradients: Gradients | None = None,
+    gaps: bool = False,
 ) -> None:
     """What goes on between the pieces becomes dense, and each makes its own of what follows from the data.
-    `gradients`: of layouts.py, in training; `gaps`: of gaps.py, as in eager mode."""
+    `orders` and `gradients`: of layouts.py, the latter in training; `gaps`: of gaps.py, as in eager mode."""
     if gradients is not None:
         gradients_in_order(composite, pieces, gradients, gaps)
     needs = dependencies(composite)
     given = derived(composite, needs)
-    dense_between(pieces, composite, needs, gaps)
+    dense_between(pieces, composite, needs, gaps, orders)
     dense_output(pieces[-1], composite, needs)
     for piece in pieces:
         add_constants(piece, given, needs, composite)

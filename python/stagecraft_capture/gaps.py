@@ -47,6 +47,12 @@ def with_gaps(tensor: torch.Tensor) -> Lying | None:
     return Lying([wide[0], *single, *wide[1:]], [room[0], *[1] * len(single), *room[1:]], gap)
 
 
+def dense_in(tensor: torch.Tensor, order: list[int] | None) -> Lying:
+    """Without gaps, with its dimensions in this order."""
+    order = order or list(range(tensor.dim()))
+    return Lying(order, [tensor.shape[d] for d in order], 1)
+
+
 def laid(tensor: torch.Tensor, lying: Lying) -> torch.Tensor:
     """A copy that lies so."""
     made = tensor.permute(lying.order)

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from .tasks import Task, Wrapped
 
 
+# Of these models the encoder fails under export without a padding mask, which eager mode makes of ones.
+NEED_A_MASK = ("longt5", "udop", "switch_transformers")
+COMPILING = "is_torchdynamo_compiling"
+
+
 @contextlib.contextmanager
 def eager_masks(fields: Collection[str]) -> Iterator[None]:
     """transformers takes other paths under export than in eager mode: it writes out causal masks, and looks
@@ -45,14 +50,22 @@ def eager_masks(fields: Collection[str]) -> Iterator[None]:
     }
     if "position_ids" in fields:
         del replaced["find_packed_sequence_indices"]
-    before = {name: getattr(masking_utils, name) for name in replaced if hasattr(masking_utils, name)}
-    for name in before:
-        setattr(masking_utils, name, replaced[name])
+    before = [
+        (masking_utils, name, getattr(masking_utils, name))
+        for name in replaced
+        if hasattr(masking_utils, name)
+    ]
+    for kind in NEED_A_MASK:
+        modeling = sys.modules.get(f"transformers.models.{kind}.modeling_{kind}")
+        if modeling is not None:
+            before.append((modeling, COMPILING, getattr(modeling, COMPILING)))
+    for module, name, _ in before:
+        setattr(module, name, replaced.get(name, lambda: False))
     try:
         yield
     finally:
-        for name, function in before.items():
-            setattr(masking_utils, name, function)
+        for module, name, function in before:
+            setattr(module, name, function)
 
 
 def config_file(path: str) -> str:

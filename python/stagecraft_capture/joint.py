@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from .as_eager import values_alone
+from .constants import digest
 from .eager_kernels import eager_kernels
 from .errors import CaptureError, place_in, place_of
 from .export_errors import said
@@ -111,6 +112,11 @@ class Tensors:
             self.values[name] = value
         return f"{letter}{self.names[letter].index(name)}"
 
+    def with_constants_of(self, other: Tensors) -> None:
+        """Of an equal layer that was traced, those which Python made meanwhile."""
+        for name in other.names["c"][len(self.names["c"]) :]:
+            self.role("constant", name, other.values[name])
+
 
 def trace(
     piece: Piece, composite: Composite, examples: list[torch.Tensor], tensors: Tensors, training: bool = True
@@ -149,9 +155,10 @@ def trace(
             torch.set_grad_enabled(training),
         ):
             module = module_of_piece(piece, named, orders)
-            graph = aot_export_joint(
+            traced = aot_export_joint(
                 stack, module, tuple(arguments), _disable_torch_fn_metadata_mode=True
-            ).graph_module.graph
+            ).graph_module
+            graph = traced.graph
     except Exception as error:
         place = place_in(error) or place_of(piece.nodes[-1])  # the former in a backward of the user's own
         raise CaptureError(
@@ -171,6 +178,7 @@ def trace(
                 else writes_elsewhere(piece)
             )
         roles[node] = f"g{about.output.idx}" if "Tangent" in type(about).__name__ else role_names[about.idx]
+    roles.update(constants_made(traced, tensors))
     simplify(graph)
     real_types(graph)
     if not training:
@@ -222,6 +230,21 @@ def trace(
                 joint.buffers[i] = graph.call_function(CLONE, (new,))
             joint.buffers[i].meta = dict(new.meta)
     return joint
+
+
+def constants_made(traced: fx.GraphModule, tensors: Tensors) -> dict[fx.Node, str]:
+    """Tensors that Python made while it was traced (torch.tensor(0.5) in a torch.autograd.Function), as
+    constants of the layer."""
+    found = {}
+    for node in [n for n in traced.graph.nodes if n.op == "get_attr"]:
+        value = getattr(traced, node.target)
+        with traced.graph.inserting_before(next(iter(traced.graph.nodes))):
+            placeholder = traced.graph.placeholder(node.target)
+        placeholder.meta = {**node.meta, "val": value}
+        node.replace_all_uses_with(placeholder)
+        traced.graph.erase_node(node)
+        found[placeholder] = tensors.role("constant", f"constant/made-{digest(value)}", value)
+    return found
 
 
 def changing(joint: Joint) -> set[fx.Node]:

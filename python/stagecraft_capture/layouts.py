@@ -16,7 +16,7 @@ import torch
 
 from .errors import CaptureError, place_in, place_of
 from .export_errors import place_of_backward, said
-from .gaps import Lying, as_it_lies, gradient_lying, with_gaps
+from .gaps import Lying, as_it_lies, dense_in, gradient_lying, with_gaps
 
 if TYPE_CHECKING:
     from torch import fx
@@ -70,23 +70,38 @@ def values_made(pieces: list[Piece]) -> list[tuple[int, int, fx.Node]]:
     ]
 
 
-def dense_between(pieces: list[Piece], composite: Composite, needs: Needs, gaps: bool) -> None:
-    """`gaps`: who reads what lies with gaps in eager mode reads a copy that lies so."""
-    for maker, _, value in values_made(pieces):
-        if value.meta["val"].is_contiguous():
+def orders_between(pieces: list[Piece]) -> list[list[int] | None]:
+    """The order in which each of values_made() goes on, as it lies in these pieces."""
+    return [own_order(node.meta["val"]) for _, _, node in values_made(pieces)]
+
+
+def own_order(value: torch.Tensor) -> list[int] | None:
+    return None if value.is_contiguous() else order_between(value)
+
+
+def dense_between(
+    pieces: list[Piece],
+    composite: Composite,
+    needs: Needs,
+    gaps: bool,
+    orders: list[list[int] | None],
+) -> None:
+    """`gaps`: who reads what lies with gaps in eager mode reads a copy that lies so. `orders`: of training,
+    by orders_between(). In evaluation a value may lie otherwise (`if self.training: x = x.contiguous()`): it
+    goes on in training's order, and who reads it reads a copy that lies as it did."""
+    for (maker, _, value), order in zip(values_made(pieces), orders):
+        made = value.meta["val"]
+        own = own_order(made)
+        if order is None and made.is_contiguous():
             continue
-        order, handed = order_between(value.meta["val"]), value
+        handed, lying = value, with_gaps(made) if gaps else None
+        if own != order:
+            lying = dense_in(made, own)
         if order is not None:
             handed = append(
-                pieces[maker],
-                composite,
-                needs,
-                PERMUTE,
-                (handed, order),
-                {},
-                value.meta["val"].permute(order),
+                pieces[maker], composite, needs, PERMUTE, (handed, order), {}, made.permute(order)
             )
-        if memory_order(value.meta["val"]) is None:
+        if own != order or memory_order(made) is None:
             contiguous = {"memory_format": torch.contiguous_format}
             handed = append(
                 pieces[maker],
@@ -100,7 +115,6 @@ def dense_between(pieces: list[Piece], composite: Composite, needs: Needs, gaps:
         replace_between(pieces, maker, value, handed)
         for piece in pieces[maker + 1 :]:
             if handed in piece.inputs:
-                lying = with_gaps(value.meta["val"]) if gaps else None
                 read_as(piece, value, handed, order, lying, composite, needs)
 
 

@@ -28,6 +28,7 @@ OPERATORS = [
     *(ATEN._native_batch_norm_legit_functional.default, ATEN._native_batch_norm_legit_no_training.default),
     *(ATEN.native_batch_norm_backward.default, ATEN.native_layer_norm_backward.default),
     *(ATEN.hardswish_backward.default, ATEN.glu_backward.default, ATEN.native_channel_shuffle.default),
+    *(ATEN.log_sigmoid_forward.default, ATEN.log_sigmoid_backward.default),
     *(ATEN.roll.default, ATEN.reflection_pad2d.default, ATEN.replication_pad2d.default),
 ]
 ALWAYS = [ATEN._fft_r2c.default, ATEN._fft_c2r.default, ATEN._fft_c2c.default]

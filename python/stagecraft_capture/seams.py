@@ -99,6 +99,22 @@ def without_samples(all_pieces: list[list[Piece]], keys: list[Any]) -> set[Any]:
     return found
 
 
+def of_other_types(
+    all_pieces: list[list[Piece]], graphs: list[tuple[bool, int]], keys: list[Any]
+) -> set[Any]:
+    """Seams where evaluation has other sizes or types than training, as behind tokens that training drops."""
+
+    def types(pieces: list[Piece], i: int) -> list[Any]:
+        return [(node.meta["val"].shape, node.meta["val"].dtype) for node in pieces[i].outputs]
+
+    by_graph = dict(zip(graphs, all_pieces))
+    return {
+        key
+        for i, key in enumerate(keys)
+        if any(types(pieces, i) != types(by_graph[True, b], i) for (_, b), pieces in by_graph.items())
+    }
+
+
 def trains(piece: Piece, composite: Composite) -> bool:
     """Whether it reads a weight that is not frozen."""
     return any(
@@ -157,7 +173,7 @@ def cut_alike(
         if not wrong:
             gradients = gradients_of(exported[True][largest], cuts[True][largest])
             pieces = all_pieces[graphs.index((True, largest))]
-            wrong = without_samples(all_pieces, keys[0])
+            wrong = without_samples(all_pieces, keys[0]) | of_other_types(all_pieces, graphs, keys[0])
             if wrong:
                 forbidden |= wrong
                 continue

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 ATEN = torch.ops.aten
+VIEWS = ("view", "_unsafe_view")
 
 
 def simplify(graph: fx.Graph) -> None:
@@ -86,11 +87,8 @@ def the_same_as(node: fx.Node) -> fx.Node | None:
         its_own = before.op == "placeholder" and (
             op in ("clone", "_to_copy") or any(user.op == "output" for user in node.users)
         )
-        return (
-            before
-            if laid_out(before) is not None and laid_out(before) == laid_out(node) and not its_own
-            else None
-        )
+        same = laid_out(before) is not None and laid_out(before) == laid_out(node)
+        return before if same and not its_own and not (op in VIEWS and may_be_laid_anew(before)) else None
     if op == "as_strided":
         return node.args[0] if same_places(node.args[0], node) else None
     if op in ("t", "transpose", "permute") and name_of(node.args[0]) in ("t", "transpose", "permute"):
@@ -98,6 +96,12 @@ def the_same_as(node: fx.Node) -> fx.Node | None:
         if order_of(node.args[0], order_of(node)) == list(range(dimensions(node))):
             return first
     return None
+
+
+def may_be_laid_anew(node: fx.Node) -> bool:
+    """Whether a view in the same sizes may have other strides: those of sizes of 1 are made anew, and
+    products choose their kernels by them. Fake kernels tell them wrongly."""
+    return 1 in node.meta["val"].shape
 
 
 def same_places(before: torch.Tensor, after: torch.Tensor) -> bool:
@@ -129,7 +133,7 @@ def order_of(node: fx.Node, then: list[int] | None = None) -> list[int]:
 
 def shorten(node: fx.Node) -> None:
     """A view of a view reads what that one reads, where it can."""
-    while name_of(node) in ("view", "_unsafe_view") and name_of(node.args[0]) in ("view", "_unsafe_view"):
+    while name_of(node) in VIEWS and name_of(node.args[0]) in VIEWS:
         first, made = node.args[0].args[0], node.meta["val"]
         try:
             direct = first.meta["val"].view(made.shape)

@@ -17,15 +17,19 @@ from .composite import copied, export, same_graph
 from .differences import first_difference, of_forwards, of_sizes
 from .errors import CaptureError
 from .export_errors import place_of_error, said
+from .joined import join_what_the_loss_reads
 from .no_weights import mode_of
 from .nodes import name_of
 from .torch_private import pytree
 
 if TYPE_CHECKING:
+    from torch import fx
+
     from .batch import Batch
     from .composite import Composite
 
 
+REPEAT = torch.ops.aten.repeat.default
 FEW = (2, 3)  # two make a line, the third must lie on it
 RUN = FEW[-1]  # of these sizes, the one that graphs are run at
 # at least so many, in steps: more than 64, and a multiple of 4, 8, 16 and 32, which Python may ask for
@@ -97,30 +101,87 @@ def exported_at_sizes(module: torch.nn.Module, batch: Batch, has_loss: bool) -> 
     module.train()
     exports.by_mode = {True: training, False: evaluation}
     for at in exports.by_mode.values():
-        without_copies_of_many(at)
+        copies_as_few(at)
+        lists_by_row(at)
+        for composite in at.values():
+            join_what_the_loss_reads(composite)
     return exports
 
 
-def without_copies_of_many(at: dict[int, Composite]) -> None:
-    """Drops each .contiguous() that many samples get and few do not (diffusers, from 64 on): it changes where
-    numbers lie, and none of them."""
+def lists_by_row(at: dict[int, Composite]) -> None:
+    """A constant with the same row for each sample (torch.tensor([0] * len(x))) is that row, repeated."""
+    held = [[(n, about) for n, about in c.tensors.items() if about[0] == "constant"] for c in at.values()]
+    if len({len(constants) for constants in held}) != 1:
+        return
+    for same in list(zip(*held)):
+        values = [tensor for _, (_, _, tensor) in same]
+        row = values[0][:1] if values[0].dim() else None
+        if row is None or any(
+            t.shape != (b, *row.shape[1:]) or t.dtype != row.dtype or not torch.equal(t, row.expand_as(t))
+            for b, t in zip(at, values)
+        ):
+            continue
+        for (b, composite), (node, (kind, name, _)) in zip(at.items(), same):
+            first = next(n for n in composite.nodes if node in n.all_input_nodes)
+            with composite.graph.inserting_before(first):
+                repeated = composite.graph.call_function(REPEAT, (node, [b, *[1] * (row.dim() - 1)]))
+            repeated.meta = {**first.meta, "val": node.meta["val"]}
+            node.replace_all_uses_with(repeated, delete_user_cb=lambda user, made=repeated: user is not made)
+            node.meta = {**node.meta, "val": node.meta["val"][:1]}
+            composite.nodes.insert(composite.nodes.index(first), repeated)
+            composite.tensors[node] = (kind, name, row.clone())
+
+
+def kind_of(node: fx.Node) -> str:
+    return name_of(node) or str(node.target)
+
+
+def is_copy(node: fx.Node) -> bool:
+    return name_of(node) == "contiguous"
+
+
+def without_copies(node: fx.Node) -> fx.Node:
+    """What a .contiguous() was made of."""
+    return without_copies(node.args[0]) if is_copy(node) else node
+
+
+def copies_as_few(at: dict[int, Composite]) -> None:
+    """Each .contiguous() that many samples alone get is dropped (diffusers makes some from 64 on), and each
+    that few alone get is made: it changes where numbers lie, and none of them."""
     few, many = at[RUN], at[max(at)]
-    left, more = [name_of(n) or str(n.target) for n in few.nodes], []
-    for node in many.nodes:
-        if left and (name_of(node) or str(node.target)) == left[0]:
-            del left[0]
-        elif name_of(node) == "contiguous" and node is not many.output:
-            more.append(node)
-        else:
-            return  # they differ in more than that
-    for node in more if not left else ():
+    if [kind_of(n) for n in few.nodes] == [kind_of(n) for n in many.nodes]:
+        return
+    pairs = dict(zip(*([n for n in c.nodes if not is_copy(n)] for c in (few, many))))
+    results = [n for c in (few, many) for n in (c.output, c.loss, *c.terms.values()) if n is not None]
+    copies = [n for n in few.nodes if is_copy(n)]
+    if (
+        [kind_of(n) for n in few.nodes if not is_copy(n)]
+        != [kind_of(n) for n in many.nodes if not is_copy(n)]
+        or any(map(is_copy, results))
+        or any(without_copies(copy) not in pairs for copy in copies)
+        or any(without_copies(copy) in user.all_input_nodes for copy in copies for user in copy.users)
+    ):
+        return  # they differ in more than that
+    for node in [n for n in many.nodes if is_copy(n)]:
         node.replace_all_uses_with(node.args[0])
         many.nodes.remove(node)
         many.graph.erase_node(node)
-    if more and not left:
-        for one, other in zip(few.nodes, many.nodes):
-            if isinstance(one.meta.get("val"), torch.Tensor):
-                other.meta["val"] = lying_as(one.meta["val"], other.meta["val"])
+    for before, copy in zip(few.nodes, few.nodes[1:]):
+        if not is_copy(copy):
+            continue
+        source, place = pairs[without_copies(copy)], pairs[before]
+        with many.graph.inserting_after(place):
+            made = many.graph.call_function(copy.target, (source, *copy.args[1:]), copy.kwargs)
+        made.meta = {**copy.meta, "val": source.meta["val"].contiguous()}
+        many.nodes.insert(many.nodes.index(place) + 1, made)
+        pairs[copy] = made
+        for user in (n for n in copy.users if n in pairs):
+            pairs[user].replace_input_with(source, made)
+    by_place = {pair: n for n, pair in pairs.items()}
+    for node in many.nodes:
+        like = by_place[node].meta.get("val")
+        if isinstance(like, torch.Tensor):
+            node.meta["val"] = lying_as(like, node.meta["val"])
 
 
 def lying_as(few: torch.Tensor, many: torch.Tensor) -> torch.Tensor:

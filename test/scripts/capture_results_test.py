@@ -432,3 +432,51 @@ def test_calls(kind, first, second):
     fields = [Field(name, [8], torch.float32) for name in (first, second)]
     fields[1].shape = [16 if second == "y" else 8]
     equal(kind.__name__, WithLoss(kind(), None), Batch(fields), 2)
+
+
+class OwnLoss(torch.nn.Module):
+    """A module that returns its output and its own loss, which reads more of it than the output."""
+
+    def __init__(self, loss):
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh())
+        self.head, self.aside, self.of_loss = torch.nn.Linear(16, 5), torch.nn.Linear(16, 6), loss
+
+    def forward(self, x, labels=None, more=None):
+        h = self.body(x)
+        output, aside = self.head(h), self.aside(h)
+        return output, self.of_loss(output, aside, x, labels, more)
+
+
+def classes(logits, labels):
+    return torch.nn.functional.cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1))
+
+
+# Losses of (output, what the module keeps to itself, input, labels, more labels), and the fields they read.
+OWN_LOSSES = {
+    "an auxiliary head": (lambda o, a, x, y, m: classes(o, y) + 0.4 * classes(a, y), {"labels": [3]}),
+    "two heads with labels each": (
+        lambda o, a, x, y, m: classes(o, y) + classes(a, m),
+        {"labels": [3], "more": [3]},
+    ),
+    "the other head alone": (lambda o, a, x, y, m: classes(a, y) + 0.01 * o.square().mean(), {"labels": [3]}),
+    "one number beside": (lambda o, a, x, y, m: classes(o, y) + 0.1 * a.square().mean(), {"labels": [3]}),
+    "the input, and no labels": (
+        lambda o, a, x, y, m: (o[..., :4] - x[..., :4]).square().mean() + 0.1 * a.exp().mean(),
+        {},
+    ),
+    "turned": (
+        lambda o, a, x, y, m: (
+            torch.nn.functional.cross_entropy(o.mT, y) + torch.nn.functional.cross_entropy(a.mT, y)
+        ),
+        {"labels": [3]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OWN_LOSSES)
+def test_loss_of_the_module_itself(name):
+    loss, labels = OWN_LOSSES[name]
+    fields = [Field("x", [3, 8], torch.float32), *(Field(n, shape, below=5) for n, shape in labels.items())]
+    torch.manual_seed(0)
+    equal(f"a loss that reads {name}", OwnLoss(loss), Batch(fields), 2, has_loss=True)

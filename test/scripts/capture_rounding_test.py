@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from capture_cases import equal, nn, numbers, refused
+from capture_cases import equal, equal_model, nn, numbers, refused
 from stagecraft_capture.batch import Field
 from stagecraft_capture.capture import capture
 from stagecraft_capture.gaps import laid, with_gaps
@@ -153,6 +153,114 @@ LAYOUTS = {
         ).squeeze(2)
     ),
 }
+
+
+# Kernels of products are chosen by strides, those of sizes of 1 among them, which a view makes anew.
+SINGLES = {
+    "weighted rows by einsum": lambda x, w: torch.einsum("bn,bnd->bd", w.softmax(1).squeeze(-1), x),
+    "weighted rows by bmm": lambda x, w: (w.softmax(1).mT @ x).squeeze(1),
+    "weighted rows by columns": lambda x, w: (x.mT @ w.softmax(1)).squeeze(-1),
+    "rows viewed behind a turn": lambda x, w: (
+        torch.bmm(w.softmax(1).mT.view(-1, 1, x.shape[1]), x).mT.reshape(len(x), 1, -1).squeeze(1)
+    ),
+    "outer products": lambda x, w: torch.einsum("bd,bn->bnd", x.mean(1), w.squeeze(-1)).mean(1),
+    "one head of attention": lambda x, w: F.scaled_dot_product_attention(
+        w.mT.expand(-1, 1, -1) @ x, x, x
+    ).view(len(x), -1),
+    "the logarithm of a sigmoid": lambda x, w: (F.logsigmoid(x.mT).mT * w).sum(1),
+}
+
+
+class Weighted(nn.Module):
+    """A sum of rows with weights, between layers."""
+
+    def __init__(self, work):
+        super().__init__()
+        self.first, self.weigh, self.last, self.work = (
+            nn.Linear(8, 64),
+            nn.Linear(64, 1),
+            nn.Linear(64, 4),
+            work,
+        )
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.last(self.work(x, self.weigh(x)))
+
+
+@pytest.mark.parametrize("name", SINGLES)
+def test_sizes_of_one(name):
+    equal(name, Weighted(SINGLES[name]), numbers(16, 8), 2)
+
+
+class ByMode(nn.Module):
+    """What goes on lies otherwise in training than in evaluation."""
+
+    def __init__(self, turned_in_training):
+        super().__init__()
+        self.first, self.middle, self.last = (
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.GroupNorm(4, 8),
+            nn.Conv2d(8, 4, 3, padding=1),
+        )
+        self.turned = turned_in_training
+
+    def turn(self, x):
+        turned = x.to(memory_format=LAST)
+        return turned if self.training == self.turned else x.contiguous()
+
+    def forward(self, x):
+        return self.turn(self.last(self.turn(self.middle(self.turn(self.first(x))))))
+
+
+@pytest.mark.parametrize("turned", [True, False], ids=["in training", "in evaluation"])
+@pytest.mark.parametrize("with_loss", [False, True], ids=["alone", "with a loss"])
+def test_layouts_by_mode(turned, with_loss):
+    def loss(output, batch):
+        return F.mse_loss(output, batch["target"])
+
+    module, more = ByMode(turned), [Field("target", [4, 6, 6], torch.float32)] if with_loss else []
+    model = equal_model(
+        "layouts by mode",
+        WithLoss(module, loss) if with_loss else module,
+        numbers(3, 6, 6, more=more),
+        3,
+        has_loss=with_loss,
+    )
+    for layer in model.layers:
+        for part in ("forward", "evaluate"):
+            graph = layer.graph
+            types = dict(
+                result.rsplit(" ", 1)
+                for _, results, _ in graph[part]["steps"]
+                for result in results
+                if result
+            )
+            assert [types.get(n, graph["outputs"][k]) for k, n in enumerate(graph[part]["outputs"])] == graph[
+                "outputs"
+            ], (layer.name, part)
+
+
+class Drops(nn.Module):
+    """Training reads half of the tokens, evaluation all of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Linear(8, 16), nn.Linear(16, 4)
+        self.blocks = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+        self.last = nn.Linear(16, 16)
+
+    def forward(self, x):
+        x = self.embed(x)
+        x = x[:, ::2] if self.training else x
+        for block in self.blocks:
+            x = x + block(x).relu()
+        return self.head(self.last(x.mean(1)))
+
+
+def test_sizes_by_mode():
+    layers = equal("tokens that training drops", Drops(), numbers(6, 8), 3)
+    assert [layer.name for layer in layers] == ["blocks.0", "last", "head"]
 
 
 @pytest.fixture(autouse=True)

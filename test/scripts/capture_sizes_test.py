@@ -263,6 +263,32 @@ def _(self, h):
     return h.contiguous() if len(h) >= 64 else h
 
 
+@case("a copy that many samples have no need of", captured=True)
+def _(self, h):
+    h = h.mT.contiguous().mT
+    if len(h) >= 64:
+        h = h.contiguous()
+    return h.relu().contiguous() + h.tanh()
+
+
+@case("copies of many and of few", captured=True)
+def _(self, h):
+    first = h.mT.contiguous().mT
+    second = (first.contiguous() if len(h) >= 64 else first).sin()
+    third = second.contiguous() * 2
+    return third.contiguous() if len(h) >= 64 else third
+
+
+@case("a list with a number of each sample", captured=True)
+def _(self, h):
+    return h * torch.tensor([3.0] * len(h))[:, None] + torch.tensor([[0.5, 1, 2, 3, 4, 5]] * len(h))
+
+
+@case("a list with another number of each sample", "reads constant/", BY_SIZE)
+def _(self, h):
+    return h * torch.tensor([1.0 + i for i in range(len(h))])[:, None]  # differs
+
+
 @case("as many columns as samples", captured=True)
 def _(self, h):
     return h + F.linear(h, torch.ones(96, 6)).mean(-1, keepdim=True)

@@ -230,6 +230,19 @@ class Pairs(nn.Module):
         return self.both(self.net(x[:, :4]), self.net(x[:, 4:]))
 
 
+class Converts(nn.Module):
+    """Its head is converted in each forward to what it is."""
+
+    def __init__(self, convert):
+        super().__init__()
+        self.a, self.b, self.convert = nn.Linear(8, 16), nn.Linear(16, 4), convert
+
+    def forward(self, x):
+        y = self.a(x).relu()
+        self.convert(self.b, y)
+        return self.b(y)
+
+
 class Unread(nn.Module):
     """Its first dropout is of no use, and draws all the same."""
 
@@ -246,6 +259,13 @@ class Unread(nn.Module):
 def test_modules():
     torch.manual_seed(0)
     equal("a dropout that nothing reads", Unread(), numbers(8), 2)
+    for name, convert in (
+        ("a type", lambda module, y: module.to(torch.float32)),
+        ("type and device by name", lambda module, y: module.to(dtype=y.dtype, device=y.device)),
+        ("a tensor's", lambda module, y: module.to(y)),
+        ("float()", lambda module, y: module.float()),
+    ):
+        equal(f"a module converted to {name}", Converts(convert), numbers(8), 2)
     refused("dropout in evaluation", Unread(always=True), numbers(8), "in evaluation too", "self.training")
     equal("weight norm of old", Normalized(torch.nn.utils.weight_norm), numbers(8), 2)
     equal("spectral norm", Normalized(torch.nn.utils.parametrizations.spectral_norm), numbers(8), 2)

@@ -613,6 +613,21 @@ def made_inside(x):
     return Inside.apply(x)
 
 
+class WithNumbers(torch.autograd.Function):
+    """It makes tensors of numbers in Python, in both directions."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.masked_fill(x < torch.tensor(-0.5), torch.tensor(-0.5)) * torch.tensor([1.0, 2.0]).repeat(4)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        slopes = torch.tensor([[1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0]])
+        return gradient * (x > torch.tensor(-0.5)) * slopes
+
+
 class Around(nn.Module):
     def __init__(self, function):
         super().__init__()
@@ -643,6 +658,7 @@ def test_custom_functions():
         ("an argument handed on", lambda x: AsItIs.apply(x) + x.sin()),
         ("one within another", Nested.apply),
         ("a class made by the call", made_inside),
+        ("tensors made in Python", WithNumbers.apply),
     ):
         layers = equal(f"autograd.Function: {name}", blocks(function), numbers(8, name="input"), 4)
         assert layers[1].graph == layers[2].graph, "equal blocks share one graph"
