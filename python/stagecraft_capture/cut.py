@@ -149,9 +149,11 @@ def ancestors(node: fx.Node, needs: Needs) -> set[fx.Node]:
     return found
 
 
-def take_loss(composite: Composite, needs: Needs, order: list[fx.Node]) -> tuple[list[fx.Node], fx.Node]:
-    """The nodes of the loss and of its terms, and the value that they read of the model. `order`: the nodes
-    that do not follow from constants and fields alone; a term may."""
+def behind_output(
+    composite: Composite, needs: Needs, order: list[fx.Node]
+) -> tuple[list[fx.Node], set[fx.Node]]:
+    """What the loss and its terms compute that the output does not need, and the values that they read of the
+    model. `order`: of take_loss()."""
     terms = set(composite.terms.values())
     wanted = ancestors(composite.loss, needs).union(*(ancestors(term, needs) for term in terms))
     # and what the model writes to it, an output made by assignments to its parts
@@ -164,6 +166,14 @@ def take_loss(composite: Composite, needs: Needs, order: list[fx.Node]) -> tuple
     within = set(order)
     nodes = [n for n in composite.nodes if n in terms or (n in wanted & within and n not in of_output)]
     read = {n for node in nodes for n in needs[node] if n in within and n not in (*nodes, *writers)}
+    return nodes, read
+
+
+def take_loss(composite: Composite, needs: Needs, order: list[fx.Node]) -> tuple[list[fx.Node], fx.Node]:
+    """The nodes of the loss and of its terms, and the value that they read of the model. `order`: the nodes
+    that do not follow from constants and fields alone; a term may."""
+    nodes, read = behind_output(composite, needs, order)
+    terms = composite.terms
     if len(read) != 1:
         places = "; ".join(place_of(n) for n in sorted(read, key=order.index)[:3])
         raise CaptureError(

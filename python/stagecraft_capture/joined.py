@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .composite import dependencies
-from .cut import HELD, ancestors, derived, is_numbers
+from .cut import HELD, ancestors, behind_output, derived, is_numbers
 from .nodes import name_of
 
 if TYPE_CHECKING:
@@ -34,6 +34,16 @@ VIEWS = (
     "squeeze",
     "unsqueeze",
 )
+
+
+def reads_several(composite: Composite) -> bool:
+    """Whether the loss reads another number of values of the model than one."""
+    if composite.loss is None:
+        return False
+    needs = dependencies(composite)
+    given = derived(composite, needs)
+    order = [n for n in composite.nodes if n not in given]
+    return len(behind_output(composite, needs, order)[1]) != 1
 
 
 def join_what_the_loss_reads(composite: Composite) -> None:
