@@ -1,6 +1,7 @@
 #include "base/files.h"
 
 #include "base/file_kind.h"
+#include "base/near_path.h"
 
 #include <fmt/format.h>
 
@@ -140,7 +141,7 @@ void require_owner(const std::string& path, const FileFacts& facts) {
 std::string read_file(const std::string& path, std::uint64_t most) {
   StoredFilePtr file;
   if (const std::error_code error = storage().open(path, OpenFor::reading, file)) {
-    throw InputError({path, ""}, "cannot be opened: " + error.message());
+    throw InputError({path, ""}, not_opened(path, error));
   }
   const auto too_large = [&](const std::string& how_large) {
     throw InputError({path, ""}, fmt::format("has {} bytes; at most {} are read", how_large, most));

@@ -1,6 +1,7 @@
 #include "base/input_path.h"
 
 #include "base/files.h"
+#include "base/near_path.h"
 
 #include <fmt/format.h>
 
@@ -21,8 +22,9 @@ std::string nothing_at(const std::string& path, const std::string& config) {
         "; paths begin at the folder in which the command is started, and {} lies beside the config: "
         "write that, or start there",
         beside.string());
+    return text;
   }
-  return text;
+  return text + path_meant(path);
 }
 
 void require_there(const std::string& path, const InputPlace& place) {

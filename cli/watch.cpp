@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/file_kind.h"
 #include "base/files.h"
+#include "base/near_path.h"
 #include "cli/commands.h"
 #include "cli/number_ranges.h"
 #include "cli/output.h"
@@ -43,7 +44,7 @@ enum class Look : std::uint8_t { once, on };
 /// One that is not there yet, or has nothing in it, may become one, for who goes on looking.
 void require_run(const std::string& run_dir, Look look) {
   if (!is_there(run_dir)) {
-    if (look == Look::once) throw InputError({run_dir, ""}, "no such run directory");
+    if (look == Look::once) throw InputError({run_dir, ""}, "no such run directory" + path_meant(run_dir));
     return;
   }
   if (!is_folder(run_dir)) throw InputError({run_dir, ""}, "is no folder, and so no run's");

@@ -4,6 +4,7 @@
 #include "base/files.h"
 #include "base/input_path.h"
 #include "base/machine_memory.h"
+#include "base/near_path.h"
 #include "models/data/known_format.h"
 
 #include <fmt/format.h>
@@ -98,7 +99,7 @@ DataFile::DataFile(const std::string& path, const InputPlace& place) : impl_(std
   impl_->path = path;
   impl_->place = place;
   if (const std::error_code error = storage().open(path, OpenFor::reading, impl_->file)) {
-    throw impl_->wrong("cannot be opened: " + error.message());
+    throw impl_->wrong(not_opened(path, error));
   }
   (void)impl_->refill();
   impl_->compressed = impl_->begins_gzip();

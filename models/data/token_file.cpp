@@ -4,6 +4,7 @@
 #include "base/files.h"
 #include "base/fingerprint.h"
 #include "base/input_path.h"
+#include "base/near_path.h"
 #include "base/text.h"
 #include "models/data/data_file.h"
 #include "models/data/known_format.h"
@@ -68,7 +69,7 @@ StoredFilePtr TokenFile::open(const std::string& path, std::uint64_t& bytes) con
   FileFacts facts;
   std::error_code error = storage().open(path, OpenFor::reading, file);
   if (!error) error = file->facts(facts);
-  if (error) throw wrong(path, "cannot be opened: " + error.message());
+  if (error) throw wrong(path, not_opened(path, error));
   if (facts.is_folder()) throw wrong(path, fmt::format("is {}; expected a file", kind_of_folder(path)));
   if (!facts.is_file()) throw wrong(path, "is no file");
   bytes = facts.bytes;

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/near_path.h"
 #include "models/tensors/shape_text.h"
 
 #include <ATen/ops/empty.h>
@@ -15,7 +16,7 @@ namespace stagecraft {
 StoredSafetensors::StoredSafetensors(std::string path) : path_(std::move(path)) {
   StoredFilePtr file;
   if (const std::error_code error = storage().open(path_, OpenFor::reading, file)) {
-    throw InputError({path_, ""}, "cannot be opened: " + error.message());
+    throw InputError({path_, ""}, not_opened(path_, error));
   }
   FileFacts facts;
   if (const std::error_code error = file->facts(facts)) throw unreadable(path_, error);

@@ -14,7 +14,7 @@ namespace stagecraft::planning {
 namespace {
 
 /// Of a search's budget, for a search that ends if there are few cuts.
-constexpr std::int64_t kFirstShare = 16, kOrderedBounds = 8;
+constexpr std::int64_t kFirstShare = 16;
 /// And for a descent, in eighths: most of it where the order follows the costs, so that nothing comes after, and where
 /// there is no more than is good for a descent anyway.
 constexpr std::int64_t kDescent = 2, kMostOfIt = 7, kGoodDescent = 1'000'000'000;
@@ -153,10 +153,7 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
   // soon, a descent begins.
   CutSearchBudget part = share;
   part.look_ahead = std::min(share.work / kFirstShare, kMostAtFirst);
-  // Weighing the bounds is not worth more where their best is far from any order's step.
-  if (for_schedule.orders_by_time) part.work = share.work / kOrderedBounds;
   CutSearchResult found = search.run(pricer, to_beat, part, seeds);
-  part.work = share.work;
   part.look_ahead = std::numeric_limits<std::int64_t>::max();
   const bool nothing = capacity && to_beat == kInfinite && !found.cuts;
   if (share.work == 0 || (found.complete && (alone || !nothing))) return found;

@@ -282,3 +282,24 @@ TEST_CASE("the folder of a path", "[files]") {
   CHECK(folder_of("/a") == "/");
   CHECK(folder_of("/") == "/");
 }
+
+TEST_CASE("a path at which nothing is names the one that was meant", "[files]") {
+  const ScratchFolder folder;
+  fs::create_directories(folder.path("runs/first"));
+  folder.write("profile.json", "{}");
+  folder.write("runs/first/plan.json", "{}");
+  const auto of = [&](const std::string& name) {
+    return complaint([&] { (void)read_file(folder.path(name)); });
+  };
+  CHECK(of("profle.json") == folder.path("profle.json") +
+                                 ": cannot be opened: No such file or directory; did you mean \"" +
+                                 folder.path("profile.json") + "\"?");
+  // The first name that is wrong, whatever comes behind it.
+  CHECK(of("run/first/plan.json").ends_with("; did you mean \"" + folder.path("runs") + "\"?"));
+  CHECK(of("runs/First/plan.json").ends_with("; did you mean \"" + folder.path("runs/first") + "\"?"));
+  CHECK(of("runs/first/plna.json")
+            .ends_with("; did you mean \"" + folder.path("runs/first/plan.json") + "\"?"));
+  // Nothing is near.
+  CHECK(of("weights.bin").ends_with("cannot be opened: No such file or directory"));
+  CHECK(of("runs/first/weights.bin").ends_with("cannot be opened: No such file or directory"));
+}

@@ -1,6 +1,7 @@
 #include "base/file_kind.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/near_path.h"
 #include "engine/records/metrics/run_paths.h"
 #include "engine/records/metrics/step_times.h"
 #include "engine/records/report/rank_record.h"
@@ -64,7 +65,7 @@ void take_live_records(RunFiles& run, const RunPaths& paths) {
 }
 
 RunFiles read_run(const std::string& run_dir) {
-  if (!is_there(run_dir)) throw InputError({run_dir, ""}, "no such run directory");
+  if (!is_there(run_dir)) throw InputError({run_dir, ""}, "no such run directory" + path_meant(run_dir));
   const RunPaths paths{run_dir};
   if (is_there(paths.lock()) && !is_there(paths.plan())) {
     throw InputError({run_dir, ""}, "its run has no plan yet: there is nothing to report");

@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "base/fingerprint.h"
 #include "base/json.h"
+#include "base/near_path.h"
 #include "engine/run/save/checkpoint_files.h"
 #include "engine/run/save/checkpoint_folder.h"
 #include "models/tensors/safetensors.h"
@@ -301,7 +302,8 @@ void load_checkpoint(const std::string& checkpoint, const Model& model, const Mo
 }
 
 void load_weights(const std::string& folder, const Model& model, Worker& worker) {
-  if (!is_folder(folder)) throw InputError({folder, ""}, "no such folder (initial_checkpoint)");
+  if (!is_folder(folder))
+    throw InputError({folder, ""}, "no such folder (initial_checkpoint)" + path_meant(folder));
   std::optional<Manifest> manifest;
   if (is_there(folder + "/" + kManifestName)) manifest = read_manifest(folder);
   for (const int index : worker.layers()) {
