@@ -91,8 +91,8 @@ SlowNews SlowRanks::look() noexcept try {
 }
 
 bool SlowRanks::is_off(const RankPace& pace, double others) const {
-  // Who only learns of it is not told of ranks that are as fast as planned. A run that plans again has a plan that
-  // counts on slow ranks: one that is faster than that is news as well, and the others are beside it slow.
+  // People are told of ranks that are slower than planned. A run that plans again compares ranks with each other alone:
+  // its plan may count on a slow one, and beside that, once it has recovered, all others are slow.
   if (!replan_when_) return pace.factor() > kSlow * std::max(1.0, others);
   return pace.factor() > *replan_when_ * others;
 }
@@ -129,7 +129,7 @@ std::optional<BetterPlan> SlowRanks::other_plan(const RunReport& report) const {
 }
 
 std::string SlowRanks::advice(const std::optional<BetterPlan>& other) const {
-  const std::string look = fmt::format(". `stagecraft report {}` shows where time goes", paths_.root);
+  std::string look = fmt::format(". `stagecraft report {}` shows where time goes", paths_.root);
   if (!other) return look;
   if (!is_worth(*other)) return look + "; no other cut would help";
   const std::string shorter = format_percent(other->gain / (other->plan.predicted->step + other->gain));

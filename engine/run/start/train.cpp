@@ -356,7 +356,7 @@ TrainResult ProcessRun::rank() {
     transport_ = session_->make_transport(options, ranks);
     transport_->waits().enter(Phase::start_up);
     text.clear();
-    if (first) text = prepare_run(config, *result.outcome.next_plan);
+    if (first) text = prepare_run(config, std::move(result.outcome.next_plan));
     text = transport_->broadcast(text);
   }
   TrainOutcome outcome = std::exchange(result.outcome, {});
