@@ -13,6 +13,8 @@ namespace stagecraft {
 namespace {
 
 constexpr std::chrono::seconds kNow{0};
+/// All ranks write at about the same time.
+constexpr std::chrono::seconds kOthersWrite{2};
 /// For a disk that hangs.
 constexpr std::chrono::seconds kPatience{5};
 /// Of the newest steps so many are shown that they are some hundred kilobytes.
@@ -73,6 +75,7 @@ void LiveRecord::steps_made(std::int64_t before, std::int64_t after, bool asked,
   writing_ = promise.get_future();
   transport::quiet_thread("live record", [path = path_, record = std::move(record),
                                           shares_path = shares_path_, shares = shares_, slow = slow_,
+                                          ending = ending_,
                                           done =
                                               std::make_shared<std::promise<Written>>(std::move(promise))] {
     Written written;
@@ -81,7 +84,10 @@ void LiveRecord::steps_made(std::int64_t before, std::int64_t after, bool asked,
       write_file_atomically(path, record_json(record).dump(), Links::replace);
       make_folder(folder_of(shares_path));
       write_file_atomically(shares_path, shares.json().dump(), Links::replace);
-      if (slow != nullptr) written.slow = slow->look();
+      if (slow != nullptr)
+        written.slow = slow->look([ending, until = LiveTimes::Clock::now() + kOthersWrite] {
+          return !*ending && LiveTimes::Clock::now() < until;
+        });
     } catch (const TakenOverError&) {
       written.taken = std::current_exception();
     } catch (const std::exception& error) {
@@ -91,13 +97,17 @@ void LiveRecord::steps_made(std::int64_t before, std::int64_t after, bool asked,
   }).detach();
 }
 
-LiveRecord::~LiveRecord() { (void)rested(kPatience); }
+LiveRecord::~LiveRecord() {
+  *ending_ = true;
+  (void)rested(kPatience);
+}
 
 bool LiveRecord::rested(std::chrono::seconds patience) const {
   return !writing_.valid() || writing_.wait_for(patience) == std::future_status::ready;
 }
 
 void LiveRecord::finish(const Worker& worker) noexcept try {
+  *ending_ = true;
   if (!rested(kPatience)) return;
   (void)storage().remove(path_);
   if (!keeps_timeline_ || shares_.entries().empty()) return;  // too short to have a course

@@ -10,6 +10,7 @@
 #include "engine/run/show/live_times.h"
 #include "engine/run/show/slow_ranks.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -63,6 +64,8 @@ class LiveRecord {
   };
   std::future<Written> writing_;
   bool failed_ = false;  ///< and it was told
+  /// Nobody waits for other ranks' records any more.
+  std::shared_ptr<std::atomic<bool>> ending_ = std::make_shared<std::atomic<bool>>(false);
   std::optional<BetterPlan> better_;
   std::shared_ptr<SlowRanks> slow_;  ///< on the reporting rank of several
 };

@@ -10,7 +10,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
+#include <thread>
 #include <utility>
 
 namespace stagecraft {
@@ -59,14 +61,19 @@ SlowRanks::SlowRanks(RunPaths paths, Plan plan, std::vector<std::string> names,
       sources_(std::move(sources)),
       replan_when_(replan_when) {}
 
-SlowNews SlowRanks::look() noexcept try {
+SlowNews SlowRanks::look(const std::function<bool()>& waits) noexcept try {
   RunFiles run;
-  run.plan = plan_;
-  run.ended = false;
-  take_live_records(run, paths_);
   std::int64_t newest = -1;
-  for (const Event& event : run.timeline.events) newest = std::max(newest, event.step);
-  if (newest <= newest_) return {};
+  while (true) {
+    run = {};
+    run.plan = plan_;
+    run.ended = false;
+    take_live_records(run, paths_);
+    for (const Event& event : run.timeline.events) newest = std::max(newest, event.step);
+    if (newest > newest_) break;
+    if (!waits || !waits()) return {};
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
   newest_ = newest;
   const RunReport report = make_report(run);
   const std::vector<RankPace> all = paces(report);

@@ -10,6 +10,7 @@
 #include "partitioner/plan/profile.h"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -57,8 +58,8 @@ class SlowRanks {
             std::optional<double> replan_when = {});
 
   /// At what all ranks have shown last (live/), off the step's way: reads files, and may plan for half a second.
-  /// Throws nothing.
-  [[nodiscard]] SlowNews look() noexcept;
+  /// For ranks that have not shown their part of the newest steps yet it waits while `waits` says so. Throws nothing.
+  [[nodiscard]] SlowNews look(const std::function<bool()>& waits = {}) noexcept;
 
  private:
   /// Whether that is a rank to tell of.
