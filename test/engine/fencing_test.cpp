@@ -41,14 +41,8 @@ std::unique_ptr<SimulatedDisk> copy_of(const SimulatedDisk& before) {
 
 /// What a session came to: code 0 for its end.
 Failure session(SimulatedDisk& disk, bool resume) {
-  const StorageInstead instead(disk);
-  TrainRequest request;
-  request.config = "/run.json";
-  request.resume = resume;
-  TrainOutput output;
-  output.note = [](const std::string&) {};
   try {
-    (void)train(request, output);
+    (void)train_on(disk, resume);
     return {.code = 0, .message = ""};
   } catch (...) {
     return failure_of(std::current_exception());

@@ -58,15 +58,10 @@ std::unique_ptr<SimulatedDisk> disk_in_background(const char* on_failure) {
 
 /// "" for a run that came to its end, else what it said, in one line. `printed`: what people saw of it.
 std::string session(SimulatedDisk& disk, bool resume, std::string* printed = nullptr) {
-  const StorageInstead instead(disk);
-  TrainRequest request;
-  request.config = "/run.json";
-  request.resume = resume;
   TrainOutput output;
-  output.note = [](const std::string&) {};
   if (printed != nullptr) output.print = [&](const std::string& text) { *printed += text; };
   try {
-    (void)train(request, output);
+    (void)train_on(disk, resume, std::move(output));
     return "";
   } catch (const InputError& error) {
     CHECK(std::string(error.what()).find('\n') == std::string::npos);

@@ -3,10 +3,12 @@
 // A small run on a simulated disk: its config is /run.json, its directory /runs/one.
 
 #include "base/json.h"
+#include "engine/run/start/train.h"
 #include "test/support/simulated_disk.h"
 
 #include <functional>
 #include <memory>
+#include <string>
 
 namespace stagecraft::test {
 
@@ -35,6 +37,16 @@ inline std::unique_ptr<SimulatedDisk> disk_with_run(const std::function<void(Jso
   auto disk = std::make_unique<SimulatedDisk>();
   disk->write("/run.json", config.dump());
   return disk;
+}
+
+/// `train` of that run, which says nothing but what `output` lets it. Throws what it throws.
+inline TrainResult train_on(SimulatedDisk& disk, bool resume, TrainOutput output = {}) {
+  const StorageInstead instead(disk);
+  TrainRequest request;
+  request.config = "/run.json";
+  request.resume = resume;
+  output.note = [](const std::string&) {};
+  return train(request, output);
 }
 
 }  // namespace stagecraft::test

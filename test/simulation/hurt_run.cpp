@@ -60,15 +60,10 @@ std::unique_ptr<SimulatedDisk> disk_for(const Kind& kind) {
 
 /// `train --resume`.
 int session(SimulatedDisk& disk, std::string& said) {
-  const StorageInstead instead(disk);
-  TrainRequest request;
-  request.config = "/run.json";
-  request.resume = true;
   TrainOutput output;
-  output.note = [](const std::string&) {};
   output.report_exception = [&] { said = failure_of(std::current_exception()).message; };
   try {
-    const TrainResult result = train(request, output);
+    const TrainResult result = train_on(disk, /*resume=*/true, output);
     said = stopped_text(result.outcome);
     return said.empty() ? 0 : exit_code::kStopped;
   } catch (...) {
