@@ -9,7 +9,7 @@ namespace stagecraft::planning {
 namespace {
 
 /// Programs made after each other on the way down from one beginning.
-constexpr int kProgramRounds = 6;
+constexpr int kProgramRounds = 10;
 /// Beginnings from which it goes down.
 constexpr std::size_t kStarts = 4;
 /// Critical paths that new cuts are compared with.
@@ -23,6 +23,9 @@ constexpr double kMargin = 0.002;
 /// Single moves for which programs are made at a time, and of how many cuts moved about for how many.
 constexpr std::size_t kMostMoves = 16, kMostShaken = 4;
 constexpr int kShaken = 64, kScattered = 256;
+/// Where nothing better was found for so many times what it took until then, nothing is hoped for; of a budget it
+/// takes at least a part for that.
+constexpr std::int64_t kDescentPatience = 4, kLeastOfBudget = 16;
 /// Cuts are worth a program of their own if with the one there is they are behind by no more than this.
 constexpr double kWorthMaking = 0.01;
 
@@ -256,12 +259,13 @@ CutDescent::State CutDescent::price(const Cuts& cuts) {
       // Of pipelines that are alike the first stands for all.
       refused.push_back(problem_.costs.placement().ranks[forms.stages(r).front().index()].front());
     }
-    if (most < least_.needs) least_ = {most, cuts};
+    if (most < least_.needs) least_ = {cuts, kInfinite, most};
     if (refused.empty()) break;
     settings = problem_.settings.after_refusal(cuts, settings_, refused);
   }
   if (state.better_than(best_)) {
     best_ = state;
+    improved_at_ = spent();
     best_settings_ = settings_;
   }
   return state;
@@ -270,7 +274,8 @@ CutDescent::State CutDescent::price(const Cuts& cuts) {
 void CutDescent::climb(const Cuts& from) {
   margins_.clear();
   State now = price(from);
-  for (int round = 0, failures = 0; round < kProgramRounds && failures < 2 && !out_of_budget(); ++round) {
+  for (int round = 0, failures = 0;
+       round < kProgramRounds && failures < (now.over > 0 ? 4 : 2) && !out_of_budget(); ++round) {
     Cuts next = now.cuts;
     fit(next);
     if (over(next, true) == 0) hasten(next);
@@ -408,11 +413,17 @@ CutDescent::Cuts CutDescent::scattered() {
   return cuts;
 }
 
+bool CutDescent::stalls_at(std::int64_t work) const {
+  const bool timed = budget_.work == std::numeric_limits<std::int64_t>::max();
+  const std::int64_t until = std::max({begun_at_, improved_at_, budget_.work / kLeastOfBudget});
+  return !timed && begun_at_ > 0 && work > kDescentPatience * until;
+}
+
 bool CutDescent::out_of_budget() {
   if (stopped_) return true;
   if (problem_.first_that_fits && best_.over == 0 && best_.seconds < kInfinite) return stopped_ = true;
   const std::int64_t work = spent();
-  if (work >= budget_.work) return stopped_ = true;
+  if (work >= budget_.work || stalls_at(work)) return stopped_ = true;
   if (budget_.go_on && work >= asked_ + kAskAfter) {
     asked_ = work;
     stopped_ = !budget_.go_on();
@@ -423,6 +434,7 @@ bool CutDescent::out_of_budget() {
 CutDescent::Result CutDescent::run(double to_beat, const CutSearchBudget& budget,
                                    const std::vector<Cuts>& seeds) {
   budget_ = budget;
+  random_.seed(static_cast<std::uint64_t>(1 + budget.searched_before));
   work_before_ = pricer_.work();
   best_ = {{}, kInfinite};
   if (stages_ > 1 && stages_ <= problem_.cuttable) {
@@ -432,10 +444,13 @@ CutDescent::Result CutDescent::run(double to_beat, const CutSearchBudget& budget
       if (starts.empty() || !out_of_budget()) starts.push_back(price(cuts));
     };
     for (const Cuts& cuts : seeds) start(cuts);
-    for (const Cuts& cuts : even_cuts()) start(cuts);
+    if (budget.searched_before == 0) {
+      for (const Cuts& cuts : even_cuts()) start(cuts);
+    }
     std::ranges::stable_sort(starts, [](const State& a, const State& b) { return a.better_than(b); });
     for (std::size_t i = 0; i < std::min(starts.size(), kStarts) && !out_of_budget(); ++i)
       climb(starts[i].cuts);
+    begun_at_ = spent();
     Cuts polished;
     while (!out_of_budget()) {
       if (problem_.orders_by_time && polished != best_.cuts) {
@@ -457,6 +472,8 @@ CutDescent::Result CutDescent::run(double to_beat, const CutSearchBudget& budget
     result.settings = best_settings_;
     result.seconds = best_.seconds;
   }
+  const bool fits = best_.over == 0 && best_.seconds < kInfinite;
+  result.nearest = fits ? CutSearchResult::Nearest{best_.cuts, best_.seconds, {}} : least_;
   result.simulated = simulated_;
   result.work = spent();
   return result;

@@ -49,16 +49,10 @@ class CutDescent {
     RecomputeSettings settings;
     double seconds = kInfinite;
     std::int64_t simulated = 0, work = 0;
+    CutSearchResult::Nearest nearest;
   };
   [[nodiscard]] Result run(double to_beat, const CutSearchBudget& budget,
                            const std::vector<std::vector<int>>& seeds);
-
-  /// Of the cuts met whose rank that needs most needs least: how much, and which they are.
-  struct Least {
-    Bytes needs{std::numeric_limits<std::int64_t>::max()};
-    std::vector<int> cuts;
-  };
-  [[nodiscard]] const Least& least() const { return least_; }
 
  private:
   using Cuts = std::vector<int>;
@@ -107,6 +101,7 @@ class CutDescent {
   [[nodiscard]] Cuts scattered();
 
   [[nodiscard]] bool out_of_budget();
+  [[nodiscard]] bool stalls_at(std::int64_t work) const;
   [[nodiscard]] std::int64_t spent() const { return pricer_.work() - work_before_ + own_work_; }
   [[nodiscard]] int random_below(int n) {
     return static_cast<int>(random_() % static_cast<std::uint64_t>(n));
@@ -124,9 +119,10 @@ class CutDescent {
   std::mt19937_64 random_{1};  // NOLINT(bugprone-random-generator-seed): the same request, the same cuts
   State best_;                 // of all, fit or not
   RecomputeSettings best_settings_;
-  Least least_;
+  CutSearchResult::Nearest least_{{}, kInfinite, Bytes{std::numeric_limits<std::int64_t>::max()}};
   CutSearchBudget budget_;
   std::int64_t work_before_ = 0, own_work_ = 0, asked_ = 0, simulated_ = 0;
+  std::int64_t begun_at_ = 0, improved_at_ = 0;  // spent by the end of the first climbs, and for the best
   bool stopped_ = false;
 };
 

@@ -236,7 +236,7 @@ void CutSearch::weigh(int rounds) {
   double most = 0;
   std::vector<int> cuts;
   std::vector<double> values;
-  for (int round = 0; round < rounds && !out_of_budget(); ++round) {
+  for (int round = 0; round < rounds && result_.work < budget_.look_ahead && !out_of_budget(); ++round) {
     const double fresh = weights.empty() ? 1.0 : std::ranges::max(weights);
     weights.resize(rows_.size(), fresh);
     double total = 0;

@@ -36,6 +36,8 @@ struct CutSearchBudget {
   std::function<bool()> go_on{};  ///< asked now and then; empty: always
   /// Of the cuts that take no longer than the best the ones that need least memory are looked for, too.
   bool lightest = false;
+  /// So many times the same was searched before, and the seeds are what came of it: a descent goes on from there.
+  int searched_before = 0;
   /// With so much work done it stops if by then it does not look as if it could end within the rest.
   std::int64_t look_ahead = std::numeric_limits<std::int64_t>::max();
 };
@@ -49,7 +51,16 @@ struct CutSearchResult {
   bool complete = false;       ///< nothing was left out for want of budget
   std::int64_t simulated = 0;  ///< cuts
   std::int64_t work = 0;
-  std::vector<int> nearest{};  ///< without cuts that fit: of those met, if known, the ones that need least
+  /// Of a descent: of the cuts met that fit the best, whether better than `to_beat` or not; infinite and of those that
+  /// need least, where none fit.
+  struct Nearest {
+    std::vector<int> cuts;
+    double seconds = std::numeric_limits<double>::infinity();
+    Bytes needs{};
+  };
+  Nearest nearest{};
+  /// Of all that is known.
+  [[nodiscard]] Nearest best_met() const { return cuts ? Nearest{*cuts, seconds, {}} : nearest; }
 };
 
 class CutSearch {

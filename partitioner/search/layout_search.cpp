@@ -2,6 +2,7 @@
 // the best plan so far is left alone.
 
 #include "partitioner/plan/compare_costs.h"
+#include "partitioner/search/halving.h"
 #include "partitioner/search/planning_run.h"
 
 #include <fmt/format.h>
@@ -63,6 +64,9 @@ class LayoutSearch {
     Layout layout;
     double bound = 0;
     std::vector<std::vector<int>> seeds{};
+    bool open = false;  ///< something faster may be there
+    int searches = 0;
+    CutSearchResult::Nearest nearest{};  ///< of the last one, if it did not end
   };
 
   void go_over(std::vector<Task> tasks) {
@@ -81,13 +85,13 @@ class LayoutSearch {
         break;
       }
       if (run_.budget.over() && !run_.candidates.empty() && tasks.size() > kMostBounds) {
-        proof_.bound = std::min(proof_.bound, Seconds{task.bound});
+        task.open = true;
         break;  // the others' bounds are no lower
       }
       task.bound = std::max(task.bound, first_bound(task.layout));
       if (!(clearly_less(task.bound, run_.best()))) continue;
       if (run_.budget.over() && !run_.candidates.empty()) {  // the others' bounds are still of use
-        proof_.bound = std::min(proof_.bound, Seconds{task.bound});
+        task.open = true;
         continue;
       }
       try {
@@ -95,13 +99,38 @@ class LayoutSearch {
           run_.keep(task.layout, run_.maker.balanced(task.layout));
           continue;
         }
-        search(task, run_.share(waiting(tasks, i)));
+        search(task, run_.share((descends(task.layout) && i + 1 < tasks.size() ? 2 : 1) * waiting(tasks, i)));
       } catch (const InputError& error) {  // not such widths, says the schedule
         if (task.layout.replicated())
           run_.refuse(task.layout, fmt::format("{}: {}", task.layout.name(), error.what()), true);
       }
     }
+    go_on_with_the_nearest(tasks);
+    for (const Task& task : tasks) {
+      if (task.open) proof_.bound = std::min(proof_.bound, Seconds{task.bound});
+    }
     std::ranges::move(tasks, std::back_inserter(tasks_));
+  }
+
+  /// Whether a layout's cuts are found by descent, which goes on for as long as it is let.
+  [[nodiscard]] bool descends(const Layout& layout) const {
+    return run_.schedule.orders_by_time || layout.stages_per_rank > 1;
+  }
+
+  /// With what is left of the budget.
+  void go_on_with_the_nearest(std::vector<Task>& tasks) {
+    std::vector<Task*> near;
+    for (Task& task : tasks) {
+      if (task.open && !task.nearest.cuts.empty()) near.push_back(&task);
+    }
+    halve(
+        run_, std::move(near),
+        [](const Task* task) { return std::pair(task->nearest.seconds, task->nearest.needs); },
+        [&](Task* task, const CutSearchBudget& share) {
+          if (task->nearest.cuts.empty()) return;
+          task->seeds = {task->nearest.cuts};
+          search(*task, share);
+        });
   }
 
   /// Of each number of stages the widest: where only a program says what stages need, a search meets few cuts that
@@ -114,14 +143,13 @@ class LayoutSearch {
           std::ranges::adjacent_find(layout.widths, std::not_equal_to{}) != layout.widths.end() ||
           !clearly_less(task.bound, run_.best()) || run_.maker.impossible_on(layout.positions()))
         continue;
-      const Seconds bound = proof_.bound;
       search(task, {.work = 0}, /*to_begin=*/true);
-      proof_.bound = bound;  // each is searched again
     }
   }
 
   /// `to_begin`: the layout is searched again.
-  void search(Task& task, const CutSearchBudget& share, bool to_begin = false) {
+  void search(Task& task, CutSearchBudget share, bool to_begin = false) {
+    share.searched_before = task.searches;
     const bool likely = run_.schedule.orders_by_time && task.layout.replicated();
     if (likely && task.seeds.empty()) task.seeds = run_.maker.likely_cuts(task.layout);
     bool by_replica = likely && !shares_links();
@@ -131,7 +159,13 @@ class LayoutSearch {
       run_.budget.take(found.work);
       run_.budget.take_program(run_.request.micro_batches, task.layout.stages());
       proof_.simulated += found.simulated;
-      proof_.bound = std::min(proof_.bound, Seconds{std::max(found.bound, task.bound)});
+      task.bound = std::max(found.bound, task.bound);
+      if (!to_begin) {
+        task.open = true;
+        ++task.searches;
+        task.nearest = found.best_met();
+        if (found.complete) task.nearest.cuts.clear();
+      }
       again = false;
       if (!found.cuts) {
         if (!to_begin && run_.candidates.empty()) refuse(task.layout, found);
@@ -142,7 +176,7 @@ class LayoutSearch {
       // What one pipeline needs the others need hardly ever more of.
       again = by_replica && !run_.maker.over_cap(candidate.plan).empty();
       by_replica = false;
-      if (!again) run_.keep(std::move(candidate));
+      if (!again) run_.keep(task.layout, {std::move(candidate), {}});
     }
   }
 
@@ -158,7 +192,7 @@ class LayoutSearch {
       run_.unproved |= !proved;
       return;
     }
-    run_.keep_least(layout, found.nearest, proved);
+    run_.keep_least(layout, found.nearest.cuts, proved);
   }
 
   [[nodiscard]] bool known_not_to_fit(const Layout& layout) const {
@@ -250,7 +284,7 @@ class LayoutSearch {
     const auto held = std::ranges::find(tasks_, best->plan.placement(),
                                         [](const Task& task) { return task.layout.placement(); });
     if (held == tasks_.end()) return;  // by classes
-    CutSearchBudget share = run_.budget.share(kCapShare, [] {});
+    CutSearchBudget share = run_.budget.share(kCapShare, kParts, [] {});
     if (held->layout.stages_per_rank > 1) share.work /= kLoopCapShare;
     const CutSearchResult free =
         run_.search_cuts(held->layout, run_.schedule, run_.best(), share, {best->plan.cuts()}, false);

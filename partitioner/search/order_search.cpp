@@ -3,6 +3,7 @@
 #include "base/table.h"
 #include "partitioner/plan/compare_costs.h"
 #include "partitioner/search/carried_schedule.h"
+#include "partitioner/search/halving.h"
 #include "schedules/generators/library.h"
 #include "schedules/generators/registry.h"
 
@@ -20,9 +21,12 @@ namespace {
 
 /// Times that cuts are searched for with the order found, and an order for these, while that helps.
 constexpr int kOrderRounds = 3;
-/// Other schedules whose cuts are searched for with the work that is left, and what they may be behind until then.
-constexpr std::size_t kMostFurther = 2;
-constexpr double kWithinReach = 1.03;
+/// What another schedule may be behind so that a layout with replicas is searched, and so that its cuts are searched for
+/// with the work that is left.
+constexpr double kWithinReach = 1.03, kWithinFarReach = 1.1;
+/// One of so many parts of the work that is left a search for another schedule's cuts gets at least: there are many, and
+/// the best go on.
+constexpr int kOtherParts = 32;
 /// What a search for cuts gains over even ones, hardly ever more.
 constexpr double kMostGained = 1.25;
 /// Of the work on cuts, for each of these searches.
@@ -32,7 +36,8 @@ class OrderSearch {
  public:
   OrderSearch(PlanningRun& run, const Layout& layout) : run_(run), layout_(layout) {}
 
-  [[nodiscard]] PlanMaker::Balanced search() {
+  /// `estimate` is this layout's.
+  [[nodiscard]] PlanMaker::Balanced search(double estimate) {
     if (run_.request.search.first_that_fits) return least(/*proved=*/false);
     StageSettings settings = run_.maker.settings(layout_, run_.schedule, true);
     if (const auto only = only_cuts()) {
@@ -44,9 +49,9 @@ class OrderSearch {
     if (!even) return least(/*proved=*/true);
     const bool alone = layout_.stages_per_rank == 1;
     const Stages evenly{*even, settings.least(*even)};
-    // What no cuts and no order can make better than what is known needs no more than to be told of.
-    if (!alone && evenly.settings && !clearly_less(bound(settings), run_.best()))
-      return ordered(evenly, settings, nullptr).made;
+    // What no cuts and no order make better than what is known needs no more than to be told of.
+    const bool hopeless = estimate > kMostGained * run_.best() || !clearly_less(bound(settings), run_.best());
+    if (!alone && evenly.settings && hopeless) return ordered(evenly, settings, nullptr).made;
     const Stages others = stages_of_the_others({*even}, kInfinite);
     Ordered best;
     if (alone) {
@@ -95,7 +100,7 @@ class OrderSearch {
 
   /// As search(), where some schedule of the layout comes near the best plan; otherwise without a reason.
   [[nodiscard]] PlanMaker::Balanced search_within_reach() {
-    if (only_cuts()) return search();
+    if (only_cuts()) return search(0);
     StageSettings settings = run_.maker.settings(layout_, run_.schedule, true);
     const std::vector<std::vector<int>> likely = run_.maker.likely_cuts(layout_);
     if (likely.empty()) return {};
@@ -195,11 +200,12 @@ class OrderSearch {
     for (const Schedule* schedule : others) {
       try {
         const std::size_t searches = (run_.progress.placements - run_.progress.tried) * count;
-        CutSearchResult found =
-            run_.search_cuts(layout_, *schedule, least, run_.share(searches), seeds, true, by_replica);
+        CutSearchResult found = run_.search_cuts(
+            layout_, *schedule, least, run_.share(2 * searches, kOtherParts), seeds, true, by_replica);
         run_.budget.take(found.work);
+        if (auto met = found.best_met(); !found.complete && met.seconds < kInfinite)
+          run_.of_others.push_back({layout_, schedule, std::move(met)});
         if (!found.cuts) continue;
-        if (!found.complete) run_.of_others.push_back({layout_, schedule, found});
         least = found.seconds;
         fastest_ = schedule;
         stages = {std::move(*found.cuts), std::move(found.settings)};
@@ -295,8 +301,28 @@ class OrderSearch {
 
 }  // namespace
 
-PlanMaker::Balanced search_orders(PlanningRun& run, const Layout& layout) {
-  return OrderSearch(run, layout).search();
+void search_orders(PlanningRun& run, const std::vector<Layout>& layouts) {
+  struct Task {
+    const Layout* layout;
+    double estimate;
+  };
+  std::vector<Task> tasks;
+  const bool chosen = run.request.search.first_that_fits || !run.request.cuts.empty() || layouts.size() == 1;
+  for (const Layout& layout : layouts)
+    tasks.push_back({&layout, chosen ? 0 : OrderSearch(run, layout).estimate()});
+  std::ranges::stable_sort(tasks, {}, &Task::estimate);
+  for (const auto& [layout, estimate] : tasks) {
+    const bool late = run.request.search.time_limit && run.budget.over();
+    if ((run.request.search.first_that_fits || late) && !run.candidates.empty()) break;
+    try {
+      run.keep(*layout, OrderSearch(run, *layout).search(estimate));
+    } catch (const InputError& error) {  // not so many, say the schedules
+      if (layouts.size() == 1) throw;
+      run.refuse(*layout, fmt::format("{} stages: {}", layout->stages(), error.what()), true);
+    }
+    run.budget.take_program(run.request.micro_batches, layout->stages());
+    ++run.progress.tried;
+  }
 }
 
 void search_orders_of_replicas(PlanningRun& run, std::vector<Layout> layouts) {
@@ -327,18 +353,24 @@ void search_orders_of_replicas(PlanningRun& run, std::vector<Layout> layouts) {
 
 void search_others_further(PlanningRun& run) {
   std::vector<PlanningRun::OfAnother> others = std::move(run.of_others);
-  std::ranges::stable_sort(others, {}, [](const auto& other) { return other.found.seconds; });
-  if (others.size() > kMostFurther) others.resize(kMostFurther);
-  for (std::size_t i = 0; i < others.size() && !run.budget.over(); ++i) {
-    const auto& [layout, schedule, known] = others[i];
-    if (known.seconds > run.best() * kWithinReach) return;
-    CutSearchResult found =
-        run.search_cuts(layout, *schedule, run.best(), run.share(others.size() - i), {*known.cuts}, true);
-    run.budget.take(found.work);
-    if (!found.cuts) continue;
-    PlanMaker::Balanced made = OrderSearch(run, layout).with(*found.cuts, std::move(found.settings));
-    if (made.candidate) run.keep(std::move(*made.candidate));
-  }
+  run.of_others.clear();
+  std::erase_if(others, [&](const PlanningRun::OfAnother& other) {
+    return other.nearest.seconds > run.best() * kWithinFarReach;
+  });
+  halve(
+      run, std::move(others), [](const PlanningRun::OfAnother& other) { return other.nearest.seconds; },
+      [&](PlanningRun::OfAnother& other, CutSearchBudget share) {
+        share.searched_before = other.searches++;
+        CutSearchResult found =
+            run.search_cuts(other.layout, *other.schedule, run.best(), share, {other.nearest.cuts}, true);
+        run.budget.take(found.work);
+        const CutSearchResult::Nearest met = found.best_met();
+        if (!met.cuts.empty()) other.nearest = met;
+        if (!found.cuts) return;
+        PlanMaker::Balanced made =
+            OrderSearch(run, other.layout).with(*found.cuts, std::move(found.settings));
+        if (made.candidate) run.keep(std::move(*made.candidate));
+      });
 }
 
 }  // namespace stagecraft::planning

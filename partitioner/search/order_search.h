@@ -8,8 +8,10 @@
 
 namespace stagecraft::planning {
 
-/// The plan with the best order found, or why there is none. What it takes goes off the run's budget.
-[[nodiscard]] PlanMaker::Balanced search_orders(PlanningRun& run, const Layout& layout);
+/// The plan with the best order found for each layout, or why there is none, goes to `run`, and what it takes off its
+/// budget. The likeliest come first; what comes near none of them is told of with even cuts. Throws InputError where
+/// the only layout is not for so many micro-batches.
+void search_orders(PlanningRun& run, const std::vector<Layout>& layouts);
 
 /// Behind the layouts with one device per stage: those with replicas, as far as a schedule comes near the best plan with
 /// them, the likeliest first. What is found goes to `run`.

@@ -50,11 +50,13 @@ class Planner {
     if (by_classes()) {
       search_by_classes(plain);
     } else {
-      take_plain(plain);
+      if (!run_.schedule.searched) take_plain(plain);
       if (searches_steps()) {
         proof_ = search_layouts(run_, plain, wide_layouts());
       } else if (run_.schedule.searched) {
-        run_.budget.next_phase(kForReplicas);
+        search_orders(run_, plain);
+        search_others_further(run_);
+        if (run_.request.replicate) run_.budget.next_phase(kForReplicas);
         search_replicas();
       } else {
         take_widest();
@@ -213,9 +215,6 @@ class Planner {
   void take_plain(const std::vector<Layout>& layouts) {
     std::optional<std::string> too_few;  // devices, said once of the most
     for (const Layout& layout : layouts) {
-      const bool late = run_.request.search.time_limit && run_.budget.over();
-      const bool any = run_.request.search.first_that_fits || late;
-      if (run_.schedule.searched && any && !run_.candidates.empty()) break;
       // The rest is left to the search by step, where there is one.
       if (searches_steps() && run_.request.cuts.empty() && run_.budget.half_spent() &&
           !run_.candidates.empty())
@@ -229,8 +228,7 @@ class Planner {
         }
       }
       try {
-        PlanMaker::Balanced made =
-            run_.schedule.searched ? search_orders(run_, layout) : run_.maker.balanced(layout);
+        PlanMaker::Balanced made = run_.maker.balanced(layout);
         // Why several stages per rank do not fit, the search says that follows.
         const bool follows = searches_steps() && run_.request.cuts.empty() && layout.stages_per_rank > 1 &&
                              layout.positions() > 1;
@@ -294,11 +292,12 @@ class Planner {
       }
     }
     if (asked) {
-      for (const Layout& layout : layouts) run_.keep(layout, search_orders(run_, layout));
+      run_.progress.placements += layouts.size();
+      search_orders(run_, layouts);
     } else if (!run_.candidates.empty()) {
       search_orders_of_replicas(run_, std::move(layouts));
     }
-    if (run_.request.cuts.empty() && !run_.candidates.empty()) search_others_further(run_);
+    search_others_further(run_);
   }
 
   /// Without a flush: the widths of smallest bottleneck, or those asked for. Where there are few layouts all

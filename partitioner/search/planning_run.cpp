@@ -45,6 +45,7 @@ void PlanningRun::keep(PlanCandidate candidate) {
 
 bool PlanningRun::keep(const Layout& layout, PlanMaker::Balanced balanced) {
   if (balanced.candidate) {
+    std::erase_if(refusals, [&](const Refusal& refusal) { return refusal.layout == layout; });
     keep(std::move(*balanced.candidate));
     return true;
   }
@@ -152,9 +153,12 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
   // Where ranks hold several stages or orders follow the costs, bounds are loose: what branch and bound does not end
   // soon, a descent begins.
   CutSearchBudget part = share;
-  part.look_ahead = std::min(share.work / kFirstShare, kMostAtFirst);
-  CutSearchResult found = search.run(pricer, to_beat, part, seeds);
-  part.look_ahead = std::numeric_limits<std::int64_t>::max();
+  CutSearchResult found;
+  if (share.searched_before == 0) {
+    part.look_ahead = std::min(share.work / kFirstShare, kMostAtFirst);
+    found = search.run(pricer, to_beat, part, seeds);
+    part.look_ahead = std::numeric_limits<std::int64_t>::max();
+  }
   const bool nothing = capacity && to_beat == kInfinite && !found.cuts;
   if (share.work == 0 || (found.complete && (alone || !nothing))) return found;
   if (layout.stages() == maker.cuttable()) return found;  // there are no other cuts
@@ -179,7 +183,7 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
     part.work = std::min(wanted, std::max(share.work - found.work, kDescent * eighth));
   }
   CutDescent::Result better = descent.run(std::min(to_beat, found.seconds), part, starts);
-  if (nothing && !better.cuts) found.nearest = descent.least().cuts;
+  found.nearest = std::move(better.nearest);
   found.simulated += better.simulated;
   found.work += better.work;
   if (better.cuts) {

@@ -13,6 +13,9 @@
 
 namespace stagecraft::planning {
 
+/// One of so many parts of what is left a layout gets at least, while others wait.
+inline constexpr int kParts = 8;
+
 struct PlanningRun {
   /// Keeps references to all of them.
   PlanningRun(const Profile& profile, const Cluster& on, const PlanRequest& asked);
@@ -34,11 +37,12 @@ struct PlanningRun {
 
   std::vector<PlanCandidate> candidates;
   std::vector<Refusal> refusals;
-  /// The best cuts of a layout for another schedule than the one asked for, in a search that did not end.
+  /// The best cuts of a layout for another schedule than the one asked for, in searches that did not end.
   struct OfAnother {
     Layout layout;
     const Schedule* schedule;
-    CutSearchResult found;
+    CutSearchResult::Nearest nearest;
+    int searches = 1;
   };
   std::vector<OfAnother> of_others{};
   bool unproved = false;  ///< something of what was asked for may fit, beside what is told of
@@ -63,9 +67,9 @@ struct PlanningRun {
   void tell_progress() const {
     if (request.search.progress) request.search.progress(progress);
   }
-  /// What one of so many layouts gets of the budget.
-  [[nodiscard]] CutSearchBudget share(std::size_t layouts) const {
-    return budget.share(layouts, [this] { tell_progress(); });
+  /// What one of so many layouts gets of the budget, and at least one of so many parts.
+  [[nodiscard]] CutSearchBudget share(std::size_t layouts, int parts = kParts) const {
+    return budget.share(layouts, parts, [this] { tell_progress(); });
   }
   /// A plan with the same layout's cuts that takes no longer and needs less, if there is one and it is soon found.
   /// Requires a synchronous schedule that is not searched for, and one device per stage.

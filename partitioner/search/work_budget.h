@@ -28,16 +28,16 @@ class WorkBudget {
   [[nodiscard]] Seconds spent() const {
     return Seconds{std::chrono::duration<double>(Clock::now() - begin_).count()};
   }
-  /// What one of so many layouts gets; `tell` is called now and then.
-  [[nodiscard]] CutSearchBudget share(std::size_t layouts, const std::function<void()>& tell) const {
-    constexpr std::int64_t kLeast = 8;  // of what is left, while others wait
+  /// What one of so many layouts gets, and at least one of `parts` of what is left; `tell` is called now and then.
+  [[nodiscard]] CutSearchBudget share(std::size_t layouts, int parts,
+                                      const std::function<void()>& tell) const {
     const auto waiting = static_cast<std::int64_t>(std::max<std::size_t>(layouts, 1));
     CutSearchBudget budget;
     std::optional<Seconds> until;
     if (asked_.time_limit) {
-      until = spent() + left() / static_cast<double>(std::min(waiting, kLeast));
+      until = spent() + left() / static_cast<double>(std::min<std::int64_t>(waiting, parts));
     } else {
-      budget.work = std::max(left_ / waiting, left_ / kLeast);
+      budget.work = std::max(left_ / waiting, left_ / parts);
     }
     budget.go_on = [this, tell, until] {
       tell();
