@@ -444,9 +444,7 @@ CutDescent::Result CutDescent::run(double to_beat, const CutSearchBudget& budget
       if (starts.empty() || !out_of_budget()) starts.push_back(price(cuts));
     };
     for (const Cuts& cuts : seeds) start(cuts);
-    if (budget.searched_before == 0) {
-      for (const Cuts& cuts : even_cuts()) start(cuts);
-    }
+    for (const Cuts& cuts : even_cuts()) start(cuts);
     std::ranges::stable_sort(starts, [](const State& a, const State& b) { return a.better_than(b); });
     for (std::size_t i = 0; i < std::min(starts.size(), kStarts) && !out_of_budget(); ++i)
       climb(starts[i].cuts);

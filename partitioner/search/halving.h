@@ -2,12 +2,14 @@
 
 // Searches that were begun and can go on for as long as they are let: what is left of the budget goes to those that
 // came nearest, to fewer and fewer of them (successive halving: Jamieson & Talwalkar, "Non-stochastic best arm
-// identification and hyperparameter optimization", AISTATS 2016).
+// identification and hyperparameter optimization", AISTATS 2016). One that still comes nearer is before one that does
+// not.
 
 #include "partitioner/search/planning_run.h"
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace stagecraft::planning {
@@ -16,13 +18,22 @@ namespace stagecraft::planning {
 /// budget.
 template <class Search, class Key, class GoOn>
 void halve(PlanningRun& run, std::vector<Search> searches, const Key& key, const GoOn& go_on) {
-  constexpr std::size_t kMost = 6;
-  for (std::size_t most = kMost; !searches.empty() && !run.budget.over(); most /= 2) {
-    std::ranges::stable_sort(searches, {}, key);
-    searches.resize(std::min(searches.size(), most));
-    const bool last = searches.size() == 1;
-    for (Search& search : searches) {
-      if (!run.budget.over()) go_on(search, run.share(last ? 1 : 2 * searches.size()));
+  constexpr std::size_t kMost = 4;
+  struct Arm {
+    Search search;
+    bool nearer = true;
+  };
+  std::vector<Arm> arms;
+  for (Search& search : searches) arms.push_back({std::move(search)});
+  for (std::size_t most = kMost; !arms.empty() && !run.budget.over(); most /= 2) {
+    std::ranges::stable_sort(arms, {}, [&](const Arm& arm) { return std::pair(!arm.nearer, key(arm.search)); });
+    if (arms.size() > most) arms.erase(arms.begin() + static_cast<std::ptrdiff_t>(most), arms.end());
+    const bool last = arms.size() == 1;
+    for (Arm& arm : arms) {
+      if (run.budget.over()) break;
+      const auto before = key(arm.search);
+      go_on(arm.search, run.share(last ? 1 : 2 * arms.size()));
+      arm.nearer = key(arm.search) < before;
     }
     if (last) return;
   }

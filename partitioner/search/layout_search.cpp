@@ -17,6 +17,10 @@
 namespace stagecraft::planning {
 namespace {
 
+/// Of what a layout's search gets, a part comes first, to see which layouts are worth the rest.
+constexpr int kFirstPart = 4;
+/// What a layout takes more than the best is seldom made up for.
+constexpr double kFar = 1.15;
 /// When there is no time to search more layouts than this, there is none to look at their bounds either.
 constexpr std::size_t kMostBounds = 1000;
 /// What is left is for so many searches like the one without a cap.
@@ -99,7 +103,9 @@ class LayoutSearch {
           run_.keep(task.layout, run_.maker.balanced(task.layout));
           continue;
         }
-        search(task, run_.share((descends(task.layout) && i + 1 < tasks.size() ? 2 : 1) * waiting(tasks, i)));
+        const bool goes_on = descends(task.layout) && i + 1 < tasks.size();
+        search(task, goes_on ? run_.share(kFirstPart * waiting(tasks, i), kFirstPart * kParts)
+                             : run_.share(waiting(tasks, i)));
       } catch (const InputError& error) {  // not such widths, says the schedule
         if (task.layout.replicated())
           run_.refuse(task.layout, fmt::format("{}: {}", task.layout.name(), error.what()), true);
@@ -121,7 +127,8 @@ class LayoutSearch {
   void go_on_with_the_nearest(std::vector<Task>& tasks) {
     std::vector<Task*> near;
     for (Task& task : tasks) {
-      if (task.open && !task.nearest.cuts.empty()) near.push_back(&task);
+      const bool far = run_.best() < kInfinite && task.nearest.seconds > kFar * run_.best();
+      if (task.open && !task.nearest.cuts.empty() && !far) near.push_back(&task);
     }
     halve(
         run_, std::move(near),

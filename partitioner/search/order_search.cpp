@@ -27,8 +27,9 @@ constexpr double kWithinReach = 1.03, kWithinFarReach = 1.1;
 /// One of so many parts of the work that is left a search for another schedule's cuts gets at least: there are many, and
 /// the best go on.
 constexpr int kOtherParts = 32;
-/// What a search for cuts gains over even ones, hardly ever more.
-constexpr double kMostGained = 1.25;
+/// What a search for cuts and an order gains over even cuts and another schedule, hardly ever more; and of the many
+/// layouts with replicas those that are near.
+constexpr double kMostGained = 1.5, kMostGainedOfMany = 1.25;
 /// Of the work on cuts, for each of these searches.
 constexpr std::int64_t kCarriedShare = 16;
 
@@ -54,15 +55,10 @@ class OrderSearch {
     if (!alone && evenly.settings && hopeless) return ordered(evenly, settings, nullptr).made;
     const Stages others = stages_of_the_others({*even}, kInfinite);
     Ordered best;
-    if (alone) {
-      const Stages& stages = others.settings ? others : evenly;
-      if (stages.settings) take_better(best, ordered(stages, settings, nullptr));
-    } else {
-      // What other schedules need is no measure of what an order made for the cap does.
-      if (others.settings) take_better(best, refined(others, settings, nullptr));
-      if (evenly.settings && !fits_with_the_fastest(*even))
-        take_better(best, refined(evenly, settings, nullptr));
-    }
+    // What other schedules need is no measure of what an order made for the cap does.
+    if (others.settings) take_better(best, refined(others, settings, nullptr));
+    if (evenly.settings && !fits_with_the_fastest(*even))
+      take_better(best, refined(evenly, settings, nullptr));
     if (best.made.candidate) return std::move(best.made);
     const Schedule serial = serial_schedule();
     if (const auto least = stages_of(serial, kInfinite, {*even})) {
@@ -341,7 +337,7 @@ void search_orders_of_replicas(PlanningRun& run, std::vector<Layout> layouts) {
   std::ranges::stable_sort(tasks, {}, &Task::estimate);
   run.progress.placements += tasks.size();
   for (const auto& [layout, bound, estimate] : tasks) {
-    if (run.budget.over() || estimate > kMostGained * run.best()) break;
+    if (run.budget.over() || estimate > kMostGainedOfMany * run.best()) break;
     if (clearly_less(bound, run.best())) {
       PlanMaker::Balanced made = OrderSearch(run, layout).search_within_reach();
       run.budget.take_program(run.request.micro_batches, layout.stages());

@@ -1,4 +1,5 @@
-// Who may have replicas never gets a slower plan than who may not, and is not refused where that one is not.
+// Who may have more never gets a slower plan than who may not, and is not refused where that one is not: with replicas
+// and without, with any number of stages and with one.
 
 #include "partitioner/search/planner.h"
 #include "schedules/generators/registry.h"
@@ -61,7 +62,39 @@ TEST_CASE("with replicas allowed no plan is slower than without, nor refused whe
   CHECK(replicated > 0);
 }
 
-TEST_CASE("nor where there are too many layouts to look at each", "[more_freedom]") {
+TEST_CASE("with any number of stages a plan is as good as with one of them, and none is refused where one fits",
+          "[more_freedom]") {
+  // One number of stages gets all the work, of which any number has but a part for each: so much it may be behind.
+  constexpr double kBehind = 0.01;
+  int plans = 0;
+  for (const Schedule& schedule : schedules()) {
+    if (!schedule.synchronous) continue;
+    test::LoopCase one = test::medium_case(schedule.name, 1);
+    one.request.search.cut_work = 200'000'000;
+    one.request.search.work = 50'000;
+    const int most = one.cluster.devices();
+    const int per_rank = schedule.searched ? 1 : schedule.virtual_stages;
+    one.request.virtual_stages.reset();
+    if (schedule.searched) one.request.virtual_stages = per_rank;
+    for (const bool capped : {false, true}) {
+      Found best;
+      for (int positions = most; positions > most - 3 && positions > 1; --positions) {
+        one.request.stages = positions * per_rank;
+        const Found fixed = found(one);
+        if (fixed.step < best.step) best = fixed;
+      }
+      one.request.stages.reset();
+      INFO(schedule.name << ", " << one.name << (capped ? ", under a cap" : ""));
+      CHECK(found(one).step <= best.step * (1 + kBehind));
+      ++plans;
+      one.cluster.memory = best.memory;  // fits, and little else does
+    }
+  }
+  fmt::print("{} plans\n", plans);
+}
+
+TEST_CASE("with replicas no plan is slower where there are too many layouts to look at each",
+          "[more_freedom]") {
   for (const char* schedule : {"zb_h1", "1f1b"}) {
     test::LoopCase one = test::medium_case(schedule, 2);
     one.cluster = flat_cluster("one machine", 16, {Seconds{1e-5}, 2e8});
