@@ -26,7 +26,8 @@ void halve(PlanningRun& run, std::vector<Search> searches, const Key& key, const
   std::vector<Arm> arms;
   for (Search& search : searches) arms.push_back({std::move(search)});
   for (std::size_t most = kMost; !arms.empty() && !run.budget.over(); most /= 2) {
-    std::ranges::stable_sort(arms, {}, [&](const Arm& arm) { return std::pair(!arm.nearer, key(arm.search)); });
+    std::ranges::stable_sort(arms, {},
+                             [&](const Arm& arm) { return std::pair(!arm.nearer, key(arm.search)); });
     if (arms.size() > most) arms.erase(arms.begin() + static_cast<std::ptrdiff_t>(most), arms.end());
     const bool last = arms.size() == 1;
     for (Arm& arm : arms) {
