@@ -38,6 +38,7 @@ struct CutSearchBudget {
   bool lightest = false;
   /// So many times the same was searched before, and the seeds are what came of it: a descent goes on from there.
   int searched_before = 0;
+  bool goes_on = false;  ///< it is searched again: what comes last comes then
   /// With so much work done it stops if by then it does not look as if it could end within the rest.
   std::int64_t look_ahead = std::numeric_limits<std::int64_t>::max();
 };

@@ -33,7 +33,9 @@ void halve(PlanningRun& run, std::vector<Search> searches, const Key& key, const
     for (Arm& arm : arms) {
       if (run.budget.over()) break;
       const auto before = key(arm.search);
-      go_on(arm.search, run.share(last ? 1 : 2 * arms.size()));
+      CutSearchBudget share = run.share(last ? 1 : 2 * arms.size());
+      share.goes_on = !last;
+      go_on(arm.search, share);
       arm.nearer = key(arm.search) < before;
     }
     if (last) return;

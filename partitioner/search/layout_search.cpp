@@ -104,8 +104,10 @@ class LayoutSearch {
           continue;
         }
         const bool goes_on = descends(task.layout) && i + 1 < tasks.size();
-        search(task, goes_on ? run_.share(kFirstPart * waiting(tasks, i), kFirstPart * kParts)
-                             : run_.share(waiting(tasks, i)));
+        CutSearchBudget share = goes_on ? run_.share(kFirstPart * waiting(tasks, i), kFirstPart * kParts)
+                                        : run_.share(waiting(tasks, i));
+        share.goes_on = goes_on;
+        search(task, share);
       } catch (const InputError& error) {  // not such widths, says the schedule
         if (task.layout.replicated())
           run_.refuse(task.layout, fmt::format("{}: {}", task.layout.name(), error.what()), true);

@@ -194,8 +194,9 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
   }
   if (found.complete || (request.search.first_that_fits && found.cuts)) return found;
   // Where a program's critical path is no bound of others, branch and bound comes no further.
-  if (for_schedule.orders_by_time || found.work >= share.work) return found;
+  if (for_schedule.orders_by_time || share.goes_on || found.work >= share.work) return found;
   part.work = share.work - found.work;
+  part.look_ahead = std::min(part.work / kFirstShare, kMostAtFirst);
   CutSearch rest(placed, bounds, maker.cuttable(), settings);
   CutSearchResult last = rest.run(pricer, std::min(to_beat, found.seconds), part, {});
   last.bound = std::max(last.bound, found.bound);
