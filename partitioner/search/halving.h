@@ -25,11 +25,13 @@ void halve(PlanningRun& run, std::vector<Search> searches, const Key& key, const
   };
   std::vector<Arm> arms;
   for (Search& search : searches) arms.push_back({std::move(search)});
-  for (std::size_t most = kMost; !arms.empty() && !run.budget.over(); most /= 2) {
+  bool any = true;  // came nearer the last time; if none did, the best is tried once more
+  for (std::size_t most = kMost; !arms.empty() && !run.budget.over(); most = any ? most / 2 : 1) {
     std::ranges::stable_sort(arms, {},
                              [&](const Arm& arm) { return std::pair(!arm.nearer, key(arm.search)); });
     if (arms.size() > most) arms.erase(arms.begin() + static_cast<std::ptrdiff_t>(most), arms.end());
     const bool last = arms.size() == 1;
+    any = false;
     for (Arm& arm : arms) {
       if (run.budget.over()) break;
       const auto before = key(arm.search);
@@ -37,6 +39,7 @@ void halve(PlanningRun& run, std::vector<Search> searches, const Key& key, const
       share.goes_on = !last;
       go_on(arm.search, share);
       arm.nearer = key(arm.search) < before;
+      any = any || arm.nearer;
     }
     if (last) return;
   }
