@@ -16,7 +16,7 @@ transformers = pytest.importorskip("transformers", reason="scripts/setup.sh --mo
 
 from capture_cases import equal, equal_model, nn, numbers, refused, tokens
 from forked import stagecraft_capture
-from places import ENVIRONMENT, SOURCE, STAGECRAFT
+from places import ENVIRONMENT, MEASURED_ONCE, SOURCE, STAGECRAFT
 from stagecraft_capture import operators
 from stagecraft_capture.batch import Field, parse_field
 from stagecraft_capture.capture import capture
@@ -159,6 +159,7 @@ def test_training(folder):
             "train_batch_size": 16,
             "train_micro_batch_size_per_gpu": 4,
             "train_steps": 4,
+            **MEASURED_ONCE,
             "threads_per_rank": 1,
         }
         one = train(folder, config, name + "_one", "pipeline.stages=1")

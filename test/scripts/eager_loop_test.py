@@ -19,7 +19,7 @@ pytest.importorskip("torchvision", reason="scripts/setup.sh --models installs it
 transformers = pytest.importorskip("transformers", reason="scripts/setup.sh --models installs it")
 
 from forked import isolated, stagecraft_capture
-from places import ENVIRONMENT, SOURCE, STAGECRAFT
+from places import ENVIRONMENT, MEASURED_ONCE, SOURCE, STAGECRAFT
 from stagecraft_capture.hugging_face import untied_copies
 
 STEPS, MICRO_BATCHES, SAMPLES = 3, 4, 2  # of a micro-batch
@@ -157,7 +157,7 @@ def ours(
         "train_steps": STEPS,
         "threads_per_rank": 1,
         "pipeline": {"schedule": "1f1b", "stages": 1},
-        "profiler": {"repeats": 1, "warmup_ms": 0},  # nobody reads the plan
+        **MEASURED_ONCE,
         "run_dir": f"{folder}/{name}",
         **changed,
     }

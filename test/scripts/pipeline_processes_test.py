@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
 
-from places import BUILD, SOURCE, require_package
+from places import BUILD, MEASURED_ONCE, SOURCE, require_package
 
 require_package()
 
@@ -195,6 +195,7 @@ def test_the_command_line_under_torchrun(tmp_path, captures):
         "train_batch_size": 16,
         "train_micro_batch_size_per_gpu": 4,
         "train_steps": 4,
+        **MEASURED_ONCE,
         "threads_per_rank": 1,
         "pipeline": {"schedule": "1f1b", "stages": 2},
     }

@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
 
-from places import BUILD, require_package
+from places import BUILD, MEASURED_ONCE, require_package
 from tiny_mixtral import mixtral
 
 require_package()
@@ -120,6 +120,7 @@ def beside_eager(
         optimizer=optimizer(module),
         micro_batches=micro_batches,
         threads_per_rank=1,
+        config=MEASURED_ONCE,
         **given,
     )
     made = optimizer(theirs)
@@ -193,6 +194,7 @@ def test_forms_of_a_batch(form):
         micro_batches=MICRO_BATCHES,
         threads_per_rank=1,
         stages=2,
+        config=MEASURED_ONCE,
     )
     for a, b, y in batches:
         parts = [dict(zip(("a", "b", "targets"), p)) for p in zip(a.split(4), b.split(4), y.split(4))]
@@ -258,7 +260,7 @@ def test_experts_and_the_loss_of_their_routers():
     batches = text_batches(64, padded=True, labels="tokens")[:2]
     beside_eager(model, batches, None, own_loss, "labels", stages=2, schedule="1f1b")
     model.config._experts_implementation = "grouped_mm"
-    step = sc.pipeline(model, batches[0], stages=2)
+    step = sc.pipeline(model, batches[0], stages=2, config=MEASURED_ONCE)
     assert model.config._experts_implementation == "grouped_mm"
     assert step(batches[0]).loss > 0
 
@@ -285,7 +287,7 @@ def test_bert_with_padding(stages):
 
 @pytest.mark.parametrize("stages", [1, 2])
 def test_resnet(stages):
-    torchvision = pytest.importorskip("torchvision")
+    resnet = pytest.importorskip("torchvision").models.resnet
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(2)
     batches = [
@@ -295,8 +297,8 @@ def test_resnet(stages):
         )
         for _ in range(STEPS)
     ]
-    resnet = torchvision.models.resnet18(num_classes=10)
-    beside_eager(resnet, batches, "cross_entropy", by_class, micro_batches=2, stages=stages)
+    module = resnet.ResNet(resnet.BasicBlock, [1, 1, 1, 1], num_classes=10)
+    beside_eager(module, batches, "cross_entropy", by_class, micro_batches=2, stages=stages)
 
 
 @pytest.mark.parametrize("stages", [1, 2])
@@ -335,6 +337,7 @@ def test_lora_of_gpt2(stages):
 def pipeline(module=None, batch=None, **given):
     """Of Net, on two stages."""
     given = {"loss": class_loss, "stages": 2, "micro_batches": MICRO_BATCHES, "threads_per_rank": 1} | given
+    given["config"] = MEASURED_ONCE | given.get("config", {})
     return sc.pipeline(net() if module is None else module, pairs()[0] if batch is None else batch, **given)
 
 
@@ -417,7 +420,14 @@ def test_lengths():
     batches = text_batches(64, length=12, labels="tokens")
     module, theirs = llama(), llama()
     step = sc.pipeline(
-        module, batches[0], stages=2, micro_batches=4, lengths=(8,), threads_per_rank=1, schedule="1f1b"
+        module,
+        batches[0],
+        stages=2,
+        micro_batches=4,
+        lengths=(8,),
+        threads_per_rank=1,
+        schedule="1f1b",
+        config=MEASURED_ONCE,
     )
     made = adamw(theirs)
     for length in (12, 8, 12):
