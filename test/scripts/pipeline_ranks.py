@@ -1,5 +1,5 @@
-"""One rank of pipelines, started by torchrun or mpirun (pipeline_processes_test.py): `pipeline_ranks.py FOLDER
-WHAT...`, each in FOLDER/WHAT."""
+"""One rank of pipelines, started by torchrun or mpirun (pipeline_processes_test.py): `pipeline_ranks.py
+FOLDER WHAT...`, each in FOLDER/WHAT."""
 
 import os
 import signal
