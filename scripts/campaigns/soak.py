@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .trial import Setting, Start, Wrong, prepared
 
-PERIOD = 1.0  # seconds between two looks, or a fortieth of all
+PERIOD = 1.0  # seconds between two looks
 MORE_MEMORY = 1.10  # of the last tenth over the first
 MORE_TIME = 1.5  # other work on the machine passes too
 
@@ -31,9 +31,8 @@ class Campaign:
         run_dir, config = prepared(self.folder / "soak", setting)
         start = Start(self.command, setting, config)
         looks: list[dict[int, tuple[int, int, int]]] = []
-        period = min(PERIOD, (self.until - time.monotonic()) / 40)
         while time.monotonic() < self.until and start.process.poll() is None:
-            time.sleep(period)
+            time.sleep(PERIOD)
             if (run_dir / "metrics.jsonl").exists():
                 looks.append({pid: held(pid) for pid in start.processes()})
         for pid in start.processes():

@@ -26,7 +26,7 @@ def test_a_run_that_is_hurt_ends_as_one_left_alone(name):
 
 
 def test_a_run_that_goes_on_for_long_holds_what_it_held():
-    done = campaign("soak", "--trials", "1", "--minutes", "0.25")
+    done = campaign("soak", "--trials", "1", "--minutes", "0.5")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
