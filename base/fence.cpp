@@ -36,15 +36,11 @@ struct Covered {
 };
 
 Covered covered(const std::string& path) {
-  std::vector<FencedPtr> all;
-  {
-    const std::scoped_lock lock(fences().mutex);
-    all = fences().all;
-  }
-  if (all.empty()) return {};
+  const std::scoped_lock lock(fences().mutex);
+  if (fences().all.empty()) return {};
   const std::filesystem::path whole = std::filesystem::absolute(path).lexically_normal();
   // The newest of a folder counts.
-  for (const FencedPtr& fence : std::views::reverse(all)) {
+  for (const FencedPtr& fence : std::views::reverse(fences().all)) {
     const auto [end, at] =
         std::mismatch(fence->folder.begin(), fence->folder.end(), whole.begin(), whole.end());
     if (end != fence->folder.end()) continue;

@@ -14,6 +14,10 @@ if(STAGECRAFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 endif()
 
+# What failed checks name is a path from the top of the tree. Unity sources include by absolute paths, and with those in the text no other
+# worktree would find what this one has compiled.
+add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+
 # The archives also go into the module that Python loads. Nothing in them is to be replaced by another library's, so that costs no time.
 add_compile_options(-fPIC -fno-semantic-interposition)
 

@@ -6,7 +6,15 @@ cd "$(dirname "$0")/.."
 . scripts/environment.sh
 
 phase_start=$SECONDS
-phase() { echo "test: $1 took $(stagecraft_took $((SECONDS - phase_start)))"; phase_start=$SECONDS; }
+computed=0
+# What it took, and the processor time of all that ended in it: less than the cores have is time that was waited.
+phase() {
+  local -a about
+  read -ra about < /proc/$$/stat
+  local seconds=$(((about[15] + about[16]) / $(getconf CLK_TCK)))
+  echo "test: $1 took $(stagecraft_took $((SECONDS - phase_start))), $(stagecraft_took $((seconds - computed))) of processor time on $(nproc) cores"
+  phase_start=$SECONDS computed=$seconds
+}
 
 # What needs no LibTorch is read by clang-tidy while LibTorch comes.
 echo "test: set-up (about a minute on a new machine, a second later)"
@@ -39,6 +47,7 @@ echo "test: tests"
 # failure is printed whole, and its name again at the end: whoever reads that has a race to look for.
 result=0
 OMP_NUM_THREADS=1 ctest --test-dir build --output-on-failure --repeat until-pass:2 -j "$(($(nproc) + 2))" "$@" || result=$?
+phase tests
 logs=build/Testing/Temporary
 twice=$(sed -n 's/^"\(.*\)" start time: .*/\1/p' "$logs/LastTest.log" | sort | uniq -d)
 [ "$result" -eq 0 ] || twice=$(grep -vxFf <(cut -d: -f2- "$logs/LastTestsFailed.log") <<< "$twice" || true)

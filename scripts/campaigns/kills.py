@@ -10,18 +10,13 @@ import random
 import signal
 import time
 from collections import Counter
-from pathlib import Path
 
-from .trial import Start, Whole, Wrong, any_setting, compare, has_torchrun, prepared
+from .trial import BesideTheWhole, Start, Wrong, any_setting, compare, has_torchrun, prepared
 
 MOST_KILLS = 6  # of one run
 
 
-class Campaign:
-    def __init__(self, folder: Path, command: str, until: float) -> None:
-        self.folder, self.command = folder, command
-        self.whole = Whole(folder, command)
-
+class Campaign(BesideTheWhole):
     def trial(self, seed: int) -> tuple[str, Counter[str]]:
         choose = random.Random(seed)
         setting = any_setting(choose)

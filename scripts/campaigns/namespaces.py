@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .trial import SCHEDULES, Setting, Start, Whole, Wrong, compare, prepared
+from .trial import SCHEDULES, BesideTheWhole, Setting, Start, Wrong, compare, prepared
 
 HOSTS, RANKS_OF_HOST = 4, 2
 RANKS = HOSTS * RANKS_OF_HOST
@@ -173,11 +173,7 @@ EVENTS = {
 }
 
 
-class Campaign:
-    def __init__(self, folder: Path, command: str, until: float) -> None:
-        self.folder, self.command = folder, command
-        self.whole = Whole(folder, command)
-
+class Campaign(BesideTheWhole):
     def trial(self, seed: int) -> tuple[str, Counter[str]]:
         choose = random.Random(seed)
         name = list(EVENTS)[seed % len(EVENTS)]

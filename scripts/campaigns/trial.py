@@ -228,6 +228,14 @@ class Whole:
         return self.known[key]
 
 
+class BesideTheWhole:
+    """A campaign of runs that are hurt, beside the same left alone."""
+
+    def __init__(self, folder: Path, command: str, _until: float) -> None:
+        self.folder, self.command = folder, command
+        self.whole = Whole(folder, command)
+
+
 def prepared(folder: Path, setting: Setting) -> tuple[Path, Path]:
     """An empty run directory, and the config of a run there."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -13,16 +13,15 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from .trial import PATIENCE, Setting, Start, Whole, Wrong, any_setting, compare, prepared
+from .trial import PATIENCE, BesideTheWhole, Setting, Start, Wrong, any_setting, compare, prepared
 
 MOST_WAKES = 4  # of one run
 TAKEN = ": was taken over by start "
 
 
-class Campaign:
+class Campaign(BesideTheWhole):
     def __init__(self, folder: Path, command: str, until: float) -> None:
-        self.folder, self.command = folder, command
-        self.whole = Whole(folder, command)
+        super().__init__(folder, command, until)
         self.locks = Path(command).parent / "test/faults/libfree_locks.so"
         if not self.locks.exists():
             raise SystemExit(f"{self.locks} is not there: build free_locks")

@@ -19,7 +19,7 @@ pytest.importorskip("transformers", reason="scripts/setup.sh --models installs i
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="there is no g++")
 
 from forked import stagecraft_capture
-from places import ENVIRONMENT, STAGECRAFT
+from places import ENVIRONMENT, MEASURED_ONCE, STAGECRAFT
 from stagecraft_capture import compile as compiling
 from stagecraft_capture.compile import stretches_of
 
@@ -49,7 +49,7 @@ def train(folder, name, changes=(), launcher=(), **model):
         "train_micro_batch_size_per_gpu": SAMPLES,
         "train_steps": 3,
         "threads_per_rank": 1,
-        "profiler": {"repeats": 1, "warmup_ms": 0},
+        **MEASURED_ONCE,
     }
     with open(f"{folder}/{name}.json", "w") as file:
         json.dump(config, file)

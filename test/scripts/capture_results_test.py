@@ -12,7 +12,7 @@ safetensors = pytest.importorskip("safetensors.torch", reason="scripts/setup.sh 
 
 from capture_cases import equal
 from forked import stagecraft_capture
-from places import ENVIRONMENT, STAGECRAFT
+from places import ENVIRONMENT, MEASURED_ONCE, STAGECRAFT
 from stagecraft_capture.batch import Batch, Field
 from stagecraft_capture.losses import WithLoss
 
@@ -297,6 +297,7 @@ def test_trains_as_the_loop(models, name):
         "train_batch_size": MICRO_BATCHES * SAMPLES,
         "train_micro_batch_size_per_gpu": SAMPLES,
         "train_steps": STEPS,
+        **MEASURED_ONCE,
         "pipeline": {"stages": 2},
         "run_dir": f"{folder}/run_{name}",
         **({"dtype": "float64"} if model == "Double" else {}),

@@ -15,7 +15,7 @@ safetensors = pytest.importorskip("safetensors.torch", reason="scripts/setup.sh 
 from capture_cases import CaptureError, capture, check, numbers
 from capture_state_cases import CASES, Rounds, is_in_rounds
 from forked import isolated, stagecraft_capture
-from places import ENVIRONMENT, STAGECRAFT
+from places import ENVIRONMENT, MEASURED_ONCE, STAGECRAFT
 
 STEPS, OF_STEP, SAMPLES = 3, 4, 2  # micro-batches of two samples
 
@@ -33,6 +33,7 @@ def config(folder, name):
         "train_batch_size": OF_STEP * SAMPLES,
         "train_micro_batch_size_per_gpu": SAMPLES,
         "train_steps": STEPS,
+        **MEASURED_ONCE,
         "threads_per_rank": 1,
         "pipeline": {"schedule": "1f1b", "stages": 1},
         "run_dir": f"{folder}/run",

@@ -19,7 +19,7 @@ pytest.importorskip("torchvision", reason="scripts/setup.sh --models installs it
 transformers = pytest.importorskip("transformers", reason="scripts/setup.sh --models installs it")
 
 from forked import isolated, stagecraft_capture
-from places import ENVIRONMENT, SOURCE, STAGECRAFT
+from places import ENVIRONMENT, MEASURED_ONCE, SOURCE, STAGECRAFT
 from stagecraft_capture.hugging_face import untied_copies
 
 STEPS, MICRO_BATCHES, SAMPLES = 3, 4, 2  # of a micro-batch
@@ -157,7 +157,7 @@ def ours(
         "train_steps": STEPS,
         "threads_per_rank": 1,
         "pipeline": {"schedule": "1f1b", "stages": 1},
-        "profiler": {"repeats": 1, "warmup_ms": 0},  # nobody reads the plan
+        **MEASURED_ONCE,
         "run_dir": f"{folder}/{name}",
         **changed,
     }
@@ -715,22 +715,19 @@ MODELS = {
 }
 
 
-GROUPS = {
-    "texts": ["llama", "packed", "qwen3", "gpt2", "bert", "bert_buckets"],
-    "two_texts_and_tied": ["t5", "bart", "gpt2_tied", "qwen3_tied", "t5_tied"],
-    "images": ["unet", "resnet18", "vgg16_bn", "vit"],
-}
+ALWAYS = [
+    *("llama", "packed", "qwen3", "gpt2", "bert", "bert_buckets"),
+    *("t5", "bart", "gpt2_tied", "qwen3_tied", "t5_tied"),
+    *("unet", "resnet18", "vgg16_bn", "vit"),
+]
 
 
-def grouped(models, groups):
-    """Parameters of a test, with GROUP-MODEL as id; those in no group are tried by hand."""
-    rows = [
-        pytest.param(models[name], id=f"{group}-{name}") for group, names in groups.items() for name in names
-    ]
-    rest = [name for name in models if name not in [name for names in groups.values() for name in names]]
-    return rows + [pytest.param(models[name], id=name, marks=pytest.mark.by_hand) for name in rest]
+def tried(models, always):
+    """Parameters of a test; those that are not in `always` are tried by hand."""
+    by_hand = {name: () if name in always else pytest.mark.by_hand for name in models}
+    return [pytest.param(models[name], id=name, marks=marks) for name, marks in by_hand.items()]
 
 
-@pytest.mark.parametrize("model", grouped(MODELS, GROUPS))
+@pytest.mark.parametrize("model", tried(MODELS, ALWAYS))
 def test_model(tmp_path, model):
     isolated(model, str(tmp_path))

@@ -15,7 +15,7 @@ pytest.importorskip("torchvision", reason="scripts/setup.sh --models installs it
 transformers = pytest.importorskip("transformers", reason="scripts/setup.sh --models installs it")
 
 from forked import stagecraft_capture
-from places import ENVIRONMENT, SOURCE, STAGECRAFT
+from places import ENVIRONMENT, MEASURED_ONCE, SOURCE, STAGECRAFT
 from stagecraft_capture.replay import Replayed
 
 torch.set_num_threads(1)
@@ -80,6 +80,7 @@ def train(folder, run, model, data, loss=None, **more):
         "train_batch_size": 8,
         "train_micro_batch_size_per_gpu": 4,
         "train_steps": 3,
+        **MEASURED_ONCE,
         "threads_per_rank": 1,
         "pipeline": {"stages": 2, "schedule": "zb_h1"},
         "run_dir": f"{folder}/{run}",

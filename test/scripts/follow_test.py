@@ -22,7 +22,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from places import BUILD, ENVIRONMENT, SOURCE, STAGECRAFT
+from places import BUILD, ENVIRONMENT, MEASURED_ONCE, SOURCE, STAGECRAFT
 
 os.environ["STAGECRAFT_PLANNER"] = str(BUILD / "planner/stagecraft")
 
@@ -44,6 +44,7 @@ CONFIG = {
     "gradient_clipping": 1.0,
     "validation": {"every_steps": 10},
     "pipeline": {"schedule": "1f1b", "stages": 2},
+    **MEASURED_ONCE,
 }
 LINES = 30 + 3
 # Layers that take 20 ms make steps that a test can get in between.

@@ -5,6 +5,7 @@ with its own alone; exports have them, and adapters by themselves load into PEFT
 import functools
 import json
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -39,12 +40,16 @@ def data_of(folder):
 
 
 def capture(folder, name):
-    loop.capture(
-        f"{MODELS}:{name}",
-        *("--sequence", 16, "--vocabulary", 64),
-        *("--field", "labels=i64[16]<64", "--loss", f"{MODELS}:loss"),
-        *("-o", f"{folder}/model"),
-    )
+    """Once for all tests: each makes its folder in that of the file."""
+    kept = f"{os.path.dirname(folder)}/{name}.model"
+    if not os.path.exists(kept):
+        loop.capture(
+            f"{MODELS}:{name}",
+            *("--sequence", 16, "--vocabulary", 64),
+            *("--field", "labels=i64[16]<64", "--loss", f"{MODELS}:loss"),
+            *("-o", kept),
+        )
+    shutil.copytree(kept, f"{folder}/model")
 
 
 @functools.cache
@@ -186,7 +191,7 @@ def test_adapters_of_a_model_without_any_are_refused(folder):
         mine = f"{folder}/none"
         os.mkdir(mine)
         expected.data = data_of(mine)
-        capture(mine, "head_only")
+        capture(mine, "half_frozen")
         train(mine, "run", {"schedule": "1f1b", "stages": 1})
         code, errors = failed(STAGECRAFT, "export", f"{mine}/run", "--adapters", "-o", f"{mine}/out")
         assert code == 2 and "has no adapters" in errors, errors

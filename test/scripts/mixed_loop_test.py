@@ -28,7 +28,6 @@ from eager_loop_test import (
     config_of,
     eager,
     exported,
-    grouped,
     isolated,
     ours,
     padded,
@@ -37,6 +36,7 @@ from eager_loop_test import (
     tokens,
     torch,
     transformers,
+    tried,
     two_texts,
     units,
     untied_copies,
@@ -518,13 +518,12 @@ MODELS = {
     ),
 }
 
-GROUPS = {
-    "texts": ["llama_bf16", "bert_fp16", "gpt2_tied_bf16", "t5_tied_fp16"],
-    "images": ["narrow_resnet_bf16", "narrow_resnet_fp16"],
-    "translator": ["translator"],
-}
+ALWAYS = [
+    *("llama_bf16", "bert_fp16", "gpt2_tied_bf16", "t5_tied_fp16"),
+    *("narrow_resnet_bf16", "narrow_resnet_fp16", "translator"),
+]
 
 
-@pytest.mark.parametrize("model", grouped(MODELS, GROUPS))
+@pytest.mark.parametrize("model", tried(MODELS, ALWAYS))
 def test_model(tmp_path, model):
     isolated(model, str(tmp_path))

@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
 
-from places import BUILD, SOURCE, require_package
+from places import BUILD, MEASURED_ONCE, SOURCE, require_package
 
 require_package()
 
@@ -31,11 +31,11 @@ def captures(tmp_path_factory):
     return tmp_path_factory.mktemp("captures")
 
 
-def launched(launcher, folder, what, captures, package=BUILD / "python"):
+def launched(launcher, folder, whats, captures, package=BUILD / "python"):
     if not shutil.which(LAUNCHERS[launcher][0]):
         pytest.skip(f"there is no {launcher}")
     return subprocess.run(
-        [*LAUNCHERS[launcher], SCRIPT, str(folder), what],
+        [*LAUNCHERS[launcher], SCRIPT, str(folder), *whats],
         capture_output=True,
         text=True,
         check=False,
@@ -51,14 +51,32 @@ def launched(launcher, folder, what, captures, package=BUILD / "python"):
     )
 
 
-def test_processes_train_as_threads_do(tmp_path, captures):
+# Of one launch each, since every process imports torch. What ends a rank has a launch of its own.
+WHATS = {
+    "threads": ["train"],
+    "torchrun": ["train", "unequal", "unsaved", "half_saved", "wrong", "refusals"],
+    "mpirun": ["train", "unsaved", "refusals", "at_once"],
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, captures):
+    """Of a launcher, with what its ranks said and left."""
+
+    @functools.cache
+    def folder_of(launcher):
+        folder = tmp_path_factory.mktemp(launcher)
+        done = launched(launcher, folder, WHATS[launcher], captures)
+        assert done.returncode == 0, f"{launcher}: {done.stdout}\n{done.stderr}"
+        return folder
+
+    return folder_of
+
+
+def test_processes_train_as_threads_do(folders):
     found = {}
     for launcher in LAUNCHERS:
-        folder = tmp_path / launcher
-        folder.mkdir()
-        done = launched(launcher, folder, "train", captures)
-        assert done.returncode == 0, f"{launcher}: {done.stdout}\n{done.stderr}"
-        ranks = sorted(folder.glob("rank-*.pt"))
+        ranks = sorted((folders(launcher) / "train").glob("rank-*.pt"))
         assert len(ranks) == (1 if launcher == "threads" else 2)
         for file in ranks:
             found[launcher, file.name] = torch.load(file, weights_only=True)
@@ -72,20 +90,19 @@ def test_mpirun_without_mpi_is_refused_with_one_line(tmp_path, captures):
     package = tmp_path / "package"
     shutil.copytree(BUILD / "python", package, symlinks=True)
     (package / "stagecraft" / "_mpi.so").unlink()
-    done = launched("mpirun", tmp_path, "unequal", captures, package)
+    done = launched("mpirun", tmp_path, ["unequal"], captures, package)
     assert done.returncode == 0, done.stderr
-    for text in said(tmp_path).values():
+    for text in said(tmp_path / "unequal").values():
         assert re.match(
             r"MPI cannot be loaded: .*_mpi.so.* under torchrun, or as one process, no MPI is", text
         )
-    done = launched("threads", tmp_path, "train", captures, package)
+    done = launched("threads", tmp_path, ["train"], captures, package)
     assert done.returncode == 0, done.stderr
 
 
-def test_pipelines_over_mpi_take_turns(tmp_path, captures):
-    done = launched("mpirun", tmp_path, "at_once", captures)
-    assert done.returncode == 0, done.stderr
-    assert said(tmp_path)[0].startswith("two pipelines at once in threads of one process, over MPI")
+def test_pipelines_over_mpi_take_turns(folders):
+    words = said(folders("mpirun") / "at_once")[0]
+    assert words.startswith("two pipelines at once in threads of one process, over MPI")
 
 
 @functools.cache
@@ -100,38 +117,31 @@ def said(folder):
     return {int(file.name.removeprefix("said-")): file.read_text() for file in folder.glob("said-*")}
 
 
-def test_modules_that_differ_are_refused(tmp_path, captures):
-    done = launched("torchrun", tmp_path, "unequal", captures)
-    assert done.returncode == 0, done.stderr
-    assert said(tmp_path).keys() == {0, 1}
-    assert "rank 1 has other module's weights than rank 0" in said(tmp_path)[0]
-    assert said(tmp_path)[0] == said(tmp_path)[1]
+def alike(folder):
+    """What both ranks say."""
+    words = said(folder)
+    assert words.keys() == {0, 1}
+    assert words[0] == words[1]
+    return words[0]
+
+
+def test_modules_that_differ_are_refused(folders):
+    assert "rank 1 has other module's weights than rank 0" in alike(folders("torchrun") / "unequal")
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
-def test_a_save_that_is_refused_leaves_all_ranks_as_they_were(tmp_path, captures, launcher):
-    done = launched(launcher, tmp_path, "unsaved", captures)
-    assert done.returncode == 0, done.stderr
-    assert said(tmp_path).keys() == {0, 1}
-    assert said(tmp_path)[0] == said(tmp_path)[1]
-    assert "a file is in its place" in said(tmp_path)[0]
+def test_a_save_that_is_refused_leaves_all_ranks_as_they_were(folders, launcher):
+    assert "a file is in its place" in alike(folders(launcher) / "unsaved")
 
 
-def test_a_save_that_rank_0_alone_cannot_finish_is_refused_by_all(tmp_path, captures):
-    done = launched("torchrun", tmp_path, "half_saved", captures)
-    assert done.returncode == 0, done.stderr
-    assert said(tmp_path).keys() == {0, 1}
-    assert said(tmp_path)[0] == said(tmp_path)[1]
-    of_model, of_taker = said(tmp_path)[0].splitlines()
+def test_a_save_that_rank_0_alone_cannot_finish_is_refused_by_all(folders):
+    of_model, of_taker = alike(folders("torchrun") / "half_saved").splitlines()
     assert "the model cannot be kept beside the checkpoint: " in of_model
     assert "was taken over by start " in of_taker
 
 
-def test_a_batch_that_one_refuses_is_refused_by_all(tmp_path, captures):
-    done = launched("torchrun", tmp_path, "wrong", captures)
-    assert done.returncode == 0, done.stderr
-    assert said(tmp_path)[0] == said(tmp_path)[1]
-    of_numbers, of_sizes, of_form = said(tmp_path)[0].splitlines()
+def test_a_batch_that_one_refuses_is_refused_by_all(folders):
+    of_numbers, of_sizes, of_form = alike(folders("torchrun") / "wrong").splitlines()
     assert of_numbers.startswith("rank 1 refuses its batch: ")
     assert "13" in of_numbers
     assert "rank 1 has micro-batches of 4, 4, 4, 3 samples of length 0, and rank 0 micro-" in of_sizes
@@ -139,13 +149,11 @@ def test_a_batch_that_one_refuses_is_refused_by_all(tmp_path, captures):
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
-def test_what_is_refused_is_refused_alike_on_all_ranks(tmp_path, captures, launcher):
+def test_what_is_refused_is_refused_alike_on_all_ranks(folders, launcher):
     """Whoever finds it: all ranks, rank 0 alone, or another one."""
-    done = launched(launcher, tmp_path, "refusals", captures)
-    assert done.returncode == 0, done.stderr
-    assert said(tmp_path)[0] == said(tmp_path)[1]
-    kinds = dict(line.split(": ", 2)[:2] for line in said(tmp_path)[0].splitlines())
-    assert "nothing" not in kinds.values(), said(tmp_path)[0]
+    words = alike(folders(launcher) / "refusals")
+    kinds = dict(line.split(": ", 2)[:2] for line in words.splitlines())
+    assert "nothing" not in kinds.values(), words
     assert {*kinds.values()} == {"InputError", "CaptureError"}
 
 
@@ -177,12 +185,12 @@ def by_hand(folder, what, captures):
 
 def test_a_killed_rank_is_named(tmp_path, captures):
     by_hand(tmp_path, "killed", captures)
-    assert "rank 1" in said(tmp_path)[0]
+    assert "rank 1" in said(tmp_path / "killed")[0]
 
 
 def test_an_error_of_the_script_ends_the_others(tmp_path, captures):
     by_hand(tmp_path, "raises", captures)
-    assert "its Python ended with ValueError: of the script" in said(tmp_path)[0]
+    assert "its Python ended with ValueError: of the script" in said(tmp_path / "raises")[0]
 
 
 def test_the_command_line_under_torchrun(tmp_path, captures):
@@ -195,6 +203,7 @@ def test_the_command_line_under_torchrun(tmp_path, captures):
         "train_batch_size": 16,
         "train_micro_batch_size_per_gpu": 4,
         "train_steps": 4,
+        **MEASURED_ONCE,
         "threads_per_rank": 1,
         "pipeline": {"schedule": "1f1b", "stages": 2},
     }

@@ -1,5 +1,5 @@
-"""One rank of a pipeline, started by torchrun or mpirun (pipeline_processes_test.py): `pipeline_ranks.py
-FOLDER WHAT`."""
+"""One rank of pipelines, started by torchrun or mpirun (pipeline_processes_test.py): `pipeline_ranks.py
+FOLDER WHAT...`, each in FOLDER/WHAT."""
 
 import os
 import signal
@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 
 import stagecraft as sc
+from places import MEASURED_ONCE
 
 torch.set_num_threads(1)
-FOLDER, WHAT = Path(sys.argv[1]), sys.argv[2]
 RANK = int(os.environ.get("RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")))
 
 
@@ -43,6 +43,7 @@ def batches():
 def pipeline(seed=0, **given):
     torch.manual_seed(seed)
     given = {"stages": 2, "micro_batches": 4, "threads_per_rank": 1} | given
+    given["config"] = MEASURED_ONCE | given.get("config", {})
     return sc.pipeline(Net(), batches()[0], loss=loss, **given)
 
 
@@ -224,14 +225,17 @@ def refusals():
 
 
 if __name__ == "__main__":
-    {
-        "at_once": at_once,
-        "killed": killed,
-        "raises": raises,
-        "refusals": refusals,
-        "train": train,
-        "unequal": unequal,
-        "wrong": wrong,
-        "unsaved": unsaved,
-        "half_saved": half_saved,
-    }[WHAT]()
+    for what in sys.argv[2:]:
+        FOLDER = Path(sys.argv[1]) / what
+        FOLDER.mkdir(exist_ok=True)
+        {
+            "at_once": at_once,
+            "killed": killed,
+            "raises": raises,
+            "refusals": refusals,
+            "train": train,
+            "unequal": unequal,
+            "wrong": wrong,
+            "unsaved": unsaved,
+            "half_saved": half_saved,
+        }[what]()

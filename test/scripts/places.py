@@ -13,6 +13,8 @@ BUILD = Path(os.environ.get("STAGECRAFT_BUILD", SOURCE / "build")).absolute()
 STAGECRAFT = str(BUILD / "stagecraft")
 # Of commands that tests run.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{SOURCE}/python", "OMP_NUM_THREADS": "1"}
+# Of a config, where nobody reads the plan: measuring 100 times takes longer than the steps of a test.
+MEASURED_ONCE = {"profiler": {"repeats": 1, "warmup_ms": 0}}
 
 
 def require_package() -> Path:

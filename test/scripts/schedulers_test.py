@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
 
-from places import require_package
+from places import MEASURED_ONCE, require_package
 
 require_package()
 
@@ -163,6 +163,7 @@ def test_a_pipeline_has_the_weights_of_the_loop(name, monkeypatch, tmp_path):
     theirs = copy.deepcopy(module)
     optimizer = optimizer_of(module.parameters())
     given = {"loss": "cross_entropy", "stages": 2, "micro_batches": 1, "threads_per_rank": 1}
+    given["config"] = MEASURED_ONCE
     scheduler = SCHEDULERS[name](optimizer)
     step = sc.pipeline(module, batches()[0], optimizer=optimizer, learning_rate=scheduler, **given)
     made = optimizer_of(theirs.parameters())

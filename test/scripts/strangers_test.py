@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
 
-from places import ENVIRONMENT, STAGECRAFT, require_package
+from places import ENVIRONMENT, MEASURED_ONCE, STAGECRAFT, require_package
 
 require_package()
 
@@ -42,6 +42,7 @@ def net():
 
 def pipeline(module=None, batch=(X, Y), **given):
     given = {"loss": "cross_entropy", "stages": 2, "micro_batches": 4, "threads_per_rank": 1} | given
+    given.setdefault("config", MEASURED_ONCE)
     return sc.pipeline(net() if module is None else module, batch, **given)
 
 

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
 
 from forked import stagecraft_capture
-from places import ENVIRONMENT, STAGECRAFT, require_package
+from places import ENVIRONMENT, MEASURED_ONCE, STAGECRAFT, require_package
 from tiny_mixtral import mixtral
 
 require_package()
@@ -244,7 +244,9 @@ def test_the_loss_of_routers_is_a_term():
     model = mixtral()
     tokens = torch.randint(0, 64, (8, 12), generator=torch.Generator().manual_seed(1))
     batch = {"input_ids": tokens, "labels": tokens}
-    step = sc.pipeline(model, batch, stages=2, schedule="1f1b", micro_batches=2, threads_per_rank=1)
+    step = sc.pipeline(
+        model, batch, stages=2, schedule="1f1b", micro_batches=2, threads_per_rank=1, config=MEASURED_ONCE
+    )
     found = step(batch)
     halves = [model.train()(input_ids=t, labels=t) for t in tokens.split(4)]
     assert found.terms == {"aux_loss": sum(float(each.aux_loss.double()) / 2 for each in halves)}
@@ -303,7 +305,7 @@ def config_of(folder, name, loss="parts", **pipeline):
         "checkpoint": {"every_steps": 1},
         "threads_per_rank": 1,
         "pipeline": {"schedule": "1f1b", "stages": 2, **pipeline},
-        "profiler": {"repeats": 1, "warmup_ms": 0},
+        **MEASURED_ONCE,
         "run_dir": f"{folder}/{name}",
     }
     with open(f"{folder}/{name}.json", "w") as file:

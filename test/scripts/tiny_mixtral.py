@@ -1,4 +1,4 @@
-"""A Mixtral of two layers, whose loss has that of its routers in it. Experts are multiplied batched."""
+"""A Mixtral of one layer, whose loss has that of its routers in it. Experts are multiplied batched."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ def mixtral():
         vocab_size=64,
         hidden_size=16,
         intermediate_size=24,
-        num_hidden_layers=2,
+        num_hidden_layers=1,
         num_attention_heads=2,
         num_key_value_heads=1,
         num_local_experts=4,

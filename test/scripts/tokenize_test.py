@@ -21,7 +21,7 @@ pytest.importorskip("tokenizers", reason="scripts/setup.sh --models installs it"
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from places import ENVIRONMENT, SOURCE, STAGECRAFT
+from places import ENVIRONMENT, MEASURED_ONCE, SOURCE, STAGECRAFT
 
 TEXT = f"{SOURCE}/test/data/text/shakespeare.txt"
 TOKENIZE = [sys.executable, "-m", "stagecraft_tokenize"]
@@ -75,6 +75,7 @@ def test_text_and_training(tokenizer):
         "train_batch_size": 8,
         "train_micro_batch_size_per_gpu": 4,
         "train_steps": 40,
+        **MEASURED_ONCE,
         "threads_per_rank": 1,
         "pipeline": {"schedule": "1f1b", "stages": 2},
         "run_dir": "run",

@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models installs it")
 
-from places import BUILD, require_package
+from places import BUILD, MEASURED_ONCE, require_package
 
 require_package()
 
@@ -50,6 +50,7 @@ def batches(count, samples=SAMPLES):
 def pipeline(**given):
     torch.manual_seed(0)
     given = {"loss": "cross_entropy", "stages": 2, "micro_batches": 4, "threads_per_rank": 1} | given
+    given["config"] = MEASURED_ONCE | given.get("config", {})
     return sc.pipeline(Net(), batches(1)[0], **given)
 
 
