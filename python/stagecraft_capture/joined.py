@@ -17,12 +17,13 @@ import torch
 from .composite import dependencies, wanted
 from .cut import HELD, ancestors, behind_output, derived, is_numbers
 from .inner_losses import Reads, computed_where_made, inner_losses
+from .layouts import memory_order, with_gradient_in_order
 from .nodes import name_of
 
 if TYPE_CHECKING:
     from torch import fx
 
-    from .aliases import Needs
+    from .aliases import Modes, Needs
     from .composite import Composite
 
 ATEN = torch.ops.aten
@@ -50,20 +51,22 @@ def reads_several(composite: Composite) -> bool:
     return len(behind_output(composite, needs, order)[1]) != 1
 
 
-def join_what_the_loss_reads(composites: list[Composite]) -> None:
-    """Where that is several values with numbers of each sample, or one number. The output comes first.
-    `composites`: of all modes and sizes, which are joined alike."""
+def join_what_the_loss_reads(exported: Modes) -> None:
+    """Where that is several values with numbers of each sample, or one number. The output comes first. All
+    modes and sizes are joined alike."""
+    composites = [composite for at in exported.values() for composite in at.values()]
     if composites[0].loss is None:
         return
     of_module = all(map(reads_several, composites))
     reads = [of_its_own(c) if of_module else of_results(c) for c in composites]
     found = [{} if r is None else inner_losses(c, r) for c, r in zip(composites, reads)]
     alike = {i for i, of in found[0].items() if all(i in o and len(o[i].numbers) == len(of.numbers) for o in found)}
-    if not (of_module or alike):
-        return
     for composite, what, inner in zip(composites, reads, found):
-        if what is not None:
+        if what is not None and (of_module or alike):
             joined(composite, computed_where_made(composite, what, {i: inner[i] for i in alike}))
+    for composite, what in zip(exported[True].values(), reads):
+        if what is not None:
+            with_dense_gradients(composite)
 
 
 def of_its_own(composite: Composite) -> Reads | None:
@@ -146,6 +149,21 @@ def joined(composite: Composite, reads: Reads) -> None:
     composite.nodes = [n for n in composite.nodes if n not in reads.loss] + made + behind
     composite.output = whole
     composite.nodes = wanted(composite)
+
+
+def with_dense_gradients(composite: Composite) -> None:
+    """Of what lies in the output: dense, as in eager mode, and no part of the whole's. A sum of it would round
+    otherwise."""
+    for row in composite.output.args[0]:
+        value = row.args[0]
+        if name_of(row) != "reshape" or value.meta["val"].dim() < 2:
+            continue
+        order = memory_order(value.meta["val"]) or list(range(value.meta["val"].dim()))
+        with composite.graph.inserting_before(row):
+            dense = composite.graph.call_function(with_gradient_in_order, (value, order))
+        dense.meta = dict(value.meta)
+        row.replace_input_with(value, dense)
+        composite.nodes.insert(composite.nodes.index(row), dense)
 
 
 def with_views(loss: set[fx.Node], composite: Composite, given: set[fx.Node]) -> set[fx.Node]:

@@ -98,6 +98,8 @@ class Results:
         """The result, with what `one` holds in place of its own."""
         if not self.places or not self.whole:
             return one
+        if not torch.compiler.is_exporting():  # eager mode is what a plain loop does
+            return made
         leaves = self.leaves(made)
         if self.shapes:
             rows = one.split([shape.numel() for shape in self.shapes], 1)

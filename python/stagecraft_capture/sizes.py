@@ -103,7 +103,7 @@ def exported_at_sizes(module: torch.nn.Module, batch: Batch, has_loss: bool) -> 
     for at in exports.by_mode.values():
         copies_as_few(at)
         lists_by_row(at)
-    join_what_the_loss_reads([composite for at in exports.by_mode.values() for composite in at.values()])
+    join_what_the_loss_reads(exports.by_mode)
     return exports
 
 

@@ -545,3 +545,29 @@ def test_a_module_s_own_loss_of_inner_values_is_computed_where_they_are_made():
     torch.manual_seed(0)
     layers = equal("heads of a module with its own loss", WithLoss(Own(), None), batch, 5, has_loss=True)
     assert layers[-1].graph["inputs"].count("f32[]") == 2
+
+
+class Turned(torch.nn.Module):
+    """Heads that read what does not lie in one piece add their bias behind the product."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Conv1d(8, 16, 1)
+        self.a, self.b = torch.nn.Linear(16, 6), torch.nn.Linear(16, 6)
+
+    def forward(self, x):
+        h = self.body(x).tanh().transpose(1, 2)
+        return self.a(h), self.b(h)
+
+
+def test_gradients_of_several_results_are_those_of_a_plain_loop():
+    """A gradient that lies in the joined one's memory adds up to another bias's."""
+    batch = Batch([Field("x", [8, 33], torch.float32), Field("y", [33], below=6)])
+    torch.manual_seed(0)
+    module = Turned()
+
+    def loss(output, fields):
+        return classes((output[0] * output[1])[:, :-1].reshape(-1, 6), fields["y"][:, 1:].reshape(-1))
+
+    results = results_of(module(batch.at(2)["x"]), module, lambda made: loss(made, batch.at(2)), 2)
+    equal("two heads", WithLoss(module, loss, results), batch, 2, has_loss=True)
