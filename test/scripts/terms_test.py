@@ -95,6 +95,7 @@ def added(module, batch, backward=False, loss=parts):
     sums: dict = {}
     for part in micro_batches(batch):
         made = loss(module(part["x"]), part)
+        made = made if isinstance(made, dict) else {"loss": made}
         share = len(part["x"]) / len(batch["x"])
         if backward:
             (made["loss"] * share).backward()
@@ -291,6 +292,26 @@ def test_heads_of_inner_layers_have_their_losses_there(given):
     ours = step.state_dict()
     assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.state_dict().items())
     assert numbers(step.evaluate(rows(16))) == evaluated(theirs, rows(16), of_exits)
+
+
+class HeadsInTraining(EarlyExits):
+    def forward(self, x):
+        last, exits = super().forward(x)
+        return [last, exits[2]] if self.training else last
+
+
+def test_a_module_may_return_more_in_training():
+    def loss(output, batch):
+        made = output if isinstance(output, list) else [output]
+        return sum(torch.nn.functional.cross_entropy(each, batch["targets"]) for each in made)
+
+    module = HeadsInTraining()
+    theirs, batch = copy.deepcopy(module), rows(16)
+    step = sc.pipeline(module, batch, loss=loss, optimizer=adamw(module), stages=2, threads_per_rank=1)
+    assert step.evaluate(batch).loss == evaluated(theirs, batch, loss)["loss"]
+    assert step(batch).loss == stepped(theirs, adamw(theirs), batch, loss)["loss"]
+    ours = step.state_dict()
+    assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.state_dict().items())
 
 
 def test_the_loss_of_routers_is_a_term():
