@@ -307,7 +307,8 @@ def test_a_module_may_return_more_in_training():
 
     module = HeadsInTraining()
     theirs, batch = copy.deepcopy(module), rows(16)
-    step = sc.pipeline(module, batch, loss=loss, optimizer=adamw(module), stages=2, threads_per_rank=1)
+    given = {"loss": loss, "micro_batches": MICRO_BATCHES, "stages": 2, "threads_per_rank": 1}
+    step = sc.pipeline(module, batch, optimizer=adamw(module), **given)
     assert step.evaluate(batch).loss == evaluated(theirs, batch, loss)["loss"]
     assert step(batch).loss == stepped(theirs, adamw(theirs), batch, loss)["loss"]
     ours = step.state_dict()
