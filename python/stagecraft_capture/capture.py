@@ -194,7 +194,10 @@ def loss_units(exported: Modes, cuts: Cuts, batch: Batch, b: int) -> tuple[Json 
     composite = exported[True][b]
     known = derived(composite, dependencies(composite))
     return units_of(
-        cuts[True][b][-1], composite.inner, lambda fields: constant_values(composite, known, fields), batch.at(b)
+        cuts[True][b][-1],
+        composite.inner,
+        lambda fields: constant_values(composite, known, fields),
+        batch.at(b),
     )
 
 

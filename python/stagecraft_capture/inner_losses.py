@@ -46,9 +46,7 @@ def inner_losses(composite: Composite, reads: Reads) -> dict[int, Inner]:
     results = {composite.loss, *composite.terms.values()}
     for node in (n for n in composite.nodes if n in reads.loss and n not in values):
         others = {-1} if node in results or is_random(node) or written_by(node) else set()
-        sources[node] = others.union(
-            *(sources.get(n, set() if n in given else {-1}) for n in needs[node])
-        )
+        sources[node] = others.union(*(sources.get(n, set() if n in given else {-1}) for n in needs[node]))
     kind, within, found = composite.output.meta["val"].dtype, set(composite.nodes) - given, {}
     for i, value in list(enumerate(reads.seen))[1:]:
         if value is None or reads.values[i] not in within:
@@ -79,9 +77,10 @@ def computed_where_made(composite: Composite, reads: Reads, inner: dict[int, Inn
             values.append(value)
             continue
         wanted = set().union(*(ancestors(n, needs) & given for n in inner[i].nodes)) | inner[i].nodes
-        numbers = []
-        for number in inner[i].numbers:
-            numbers.append(number if number in trained else detached(composite, number, inner[i].nodes))
+        numbers = [
+            number if number in trained else detached(composite, number, inner[i].nodes)
+            for number in inner[i].numbers
+        ]
         wanted.update(numbers)
         behind = composite.nodes.index(value) + 1
         moved = [n for n in composite.nodes[behind:] if n in wanted]

@@ -1,10 +1,10 @@
-"""What a loss reads of a model, where that is several values, as one tensor: they lie side by side in it, it is
-then the model's output, and the loss gets them out of there.
+"""What a loss reads of a model, where that is several values, as one tensor: they lie side by side in it, it
+is then the model's output, and the loss gets them out of there.
 
-Of a loss that the module computes, such as one that reads an auxiliary head's logits, that is made here. Where
-the loss is a function of what the module returns, results.py has done it. Joining and splitting round nothing,
-neither forward nor backward. What the loss computes of one of them alone goes to where it is made, of
-inner_losses.py.
+Of a loss that the module computes, such as one that reads an auxiliary head's logits, that is made here.
+Where the loss is a function of what the module returns, results.py has done it. Joining and splitting round
+nothing, neither forward nor backward. What the loss computes of one of them alone goes to where it is made,
+of inner_losses.py.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def join_what_the_loss_reads(exported: Modes) -> None:
     of_module = all(map(reads_several, composites))
     reads = [of_its_own(c) if of_module else of_results(c) for c in composites]
     found = [{} if r is None else inner_losses(c, r) for c, r in zip(composites, reads)]
-    alike = {i for i, of in found[0].items() if all(i in o and len(o[i].numbers) == len(of.numbers) for o in found)}
+    alike = {
+        i for i, of in found[0].items() if all(i in o and len(o[i].numbers) == len(of.numbers) for o in found)
+    }
     for composite, what, inner in zip(composites, reads, found):
         if what is not None and (of_module or alike):
             joined(composite, computed_where_made(composite, what, {i: inner[i] for i in alike}))
@@ -152,7 +154,7 @@ def joined(composite: Composite, reads: Reads) -> None:
 
 
 def with_dense_gradients(composite: Composite) -> None:
-    """Of what lies in the output: dense, as in eager mode, and no part of the whole's. A sum of it would round
+    """Of what lies in the output: dense, as in eager mode, and no part of the whole's. A sum of a part rounds
     otherwise."""
     for row in composite.output.args[0]:
         value = row.args[0]

@@ -40,10 +40,11 @@ def with_hooks(module: torch.nn.Module) -> None:
 def _always_records(model: torch.nn.Module) -> bool:
     """Whether its forward asks for hidden states whatever the config says, as those on a backbone and of
     speech do."""
-    backbones, forward = sys.modules.get("transformers.backbone_utils"), type(model).forward
-    if not hasattr(backbones, "filter_output_hidden_states"):
+    forward: Any = type(model).forward
+    asking = getattr(sys.modules.get("transformers.backbone_utils"), "filter_output_hidden_states", None)
+    if asking is None:
         return False
-    asks = backbones.filter_output_hidden_states(forward).__code__
+    asks = asking(forward).__code__
     while forward is not None and getattr(forward, "__code__", None) is not asks:
         forward = getattr(forward, "__wrapped__", None)
     return forward is not None

@@ -289,11 +289,24 @@ def test_speech_whose_forward_records_hidden_states():
     torch.manual_seed(0)
     hubert = transformers.HubertForSequenceClassification(
         transformers.HubertConfig(
-            **{"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2},
-            **{"conv_dim": (16, 16), "conv_kernel": (4, 3), "conv_stride": (2, 2), "num_labels": 3},
-            **{"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2, "classifier_proj_size": 16},
-            **{"apply_spec_augment": False, "layerdrop": 0.0, "hidden_dropout": 0.0, "feat_proj_dropout": 0.0},
-            **{"attention_dropout": 0.0, "activation_dropout": 0.0, "final_dropout": 0.0},
+            hidden_size=32,
+            intermediate_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            conv_dim=(16, 16),
+            conv_kernel=(4, 3),
+            conv_stride=(2, 2),
+            num_labels=3,
+            num_conv_pos_embeddings=4,
+            num_conv_pos_embedding_groups=2,
+            classifier_proj_size=16,
+            apply_spec_augment=False,
+            layerdrop=0.0,
+            hidden_dropout=0.0,
+            feat_proj_dropout=0.0,
+            attention_dropout=0.0,
+            activation_dropout=0.0,
+            final_dropout=0.0,
         )
     )
     generator = torch.Generator().manual_seed(2)
