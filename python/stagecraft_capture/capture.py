@@ -193,7 +193,12 @@ def require_same_terms(exported: Modes) -> None:
 def loss_units(exported: Modes, cuts: Cuts, batch: Batch, b: int) -> tuple[Json | None, str]:
     composite = exported[True][b]
     known = derived(composite, dependencies(composite))
-    return units_of(cuts[True][b][-1], lambda fields: constant_values(composite, known, fields), batch.at(b))
+    return units_of(
+        cuts[True][b][-1],
+        composite.inner,
+        lambda fields: constant_values(composite, known, fields),
+        batch.at(b),
+    )
 
 
 def capture_graph(

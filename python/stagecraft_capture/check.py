@@ -174,6 +174,8 @@ def compared(module: torch.nn.Module, model: Model, batch: dict[str, torch.Tenso
         if model.loss is None:
             return made, None, []
         output = made[0] if model.order is None else made[0].permute(model.order)
+        if model.columns is not None and list(output.shape[1:]) != model.columns[1]:
+            output = own_output(output, model)  # which results.py has joined
         return output, made[1], list(of_module(made).values())
 
     words: dict[str, str] = {}

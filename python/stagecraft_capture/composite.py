@@ -65,6 +65,7 @@ class Composite:
     changing: set = field(default_factory=set)  # names of buffers that a forward in training changes
     # of an output that joined.py made: so many columns are the module's own output, and its shape
     columns: tuple[int, list[int]] | None = None
+    inner: set = field(default_factory=set)  # of the loss, what is computed where it arises, of joined.py
 
     def listed(self) -> Listed:
         names = {node: name.removeprefix("wrapped.") for node, (_, name, _) in self.tensors.items()}

@@ -19,6 +19,8 @@ from .terms import detached, loss_and_terms
 from .users_code import state_kept
 
 if TYPE_CHECKING:
+    from torch import fx
+
     from .aliases import Json
     from .batch import Batch
     from .cut import Piece
@@ -131,13 +133,17 @@ def reduction_of(module: torch.nn.Module, batch: Batch) -> str:
 
 
 def units_of(
-    piece: Piece, values_of: Callable[..., Any], batch: dict[str, torch.Tensor]
+    piece: Piece,
+    inner: set[fx.Node],
+    values_of: Callable[..., Any],
+    batch: dict[str, torch.Tensor],
 ) -> tuple[Json | None, str]:
     """What a mean counts, as the manifest has it, or None where that is samples; and the reduction. From the
     loss's composite operators: cross entropy against targets that follow from the batch alone. `values_of`:
-    from a batch, a dictionary of fields, to node -> tensor."""
+    from a batch, a dictionary of fields, to node -> tensor; `inner`: what is computed
+    in other pieces."""
     of_loss = needed_by(piece.outputs[0])  # terms count what they like
-    losses = [n for n in piece.nodes if name_of(n) in COUNTING and n in of_loss]
+    losses = [n for n in (*piece.nodes, *inner) if name_of(n) in COUNTING and n in of_loss]
     if len(losses) != 1:
         return None, "mean"
     node = losses[0]

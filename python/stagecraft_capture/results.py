@@ -98,14 +98,16 @@ class Results:
         """The result, with what `one` holds in place of its own."""
         if not self.places or not self.whole:
             return one
+        if not torch.compiler.is_exporting():  # eager mode is what a plain loop does
+            return made
         leaves = self.leaves(made)
         if self.shapes:
             rows = one.split([shape.numel() for shape in self.shapes], 1)
-            parts = [rows[k].reshape(t.shape) for k, t in zip(self.present, leaves)]
+            parts = [_like(rows[k], t) for k, t in zip(self.present, leaves)]
         elif len(leaves) > 1:
             samples = _samples(leaves)
             parts = one.split([_row(t, samples).shape[1] for t in leaves], 1)
-            parts = [p[0, 0] if t.dim() == 0 else p.reshape(t.shape) for p, t in zip(parts, leaves)]
+            parts = [_like(p, t) for p, t in zip(parts, leaves)]
         else:
             parts = [one]
         everything, spec = taken_apart(made)
@@ -162,6 +164,11 @@ def _samples(leaves: list[torch.Tensor]) -> int:
 def _row(tensor: torch.Tensor, samples: int) -> torch.Tensor:
     """As [samples, numbers of each]; one number for all of them stands with each."""
     return tensor.expand(samples, 1) if tensor.dim() == 0 else tensor.reshape(samples, -1)
+
+
+def _like(row: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """What _row() was made of, dense, so that a loss may call .view() on it."""
+    return row[0, 0] if tensor.dim() == 0 else row.contiguous().view(tensor.shape)
 
 
 def results_of(

@@ -12,7 +12,7 @@ from .tasks import Logits
 from .terms import detached
 
 BALANCE = "load_balancing_loss_func"
-RECORDED = ("output_router_logits", "output_hidden_states", "output_attentions")
+RECORDED = ("output_router_logits", "output_hidden_states", "output_attentions", "use_weighted_layer_sum")
 
 
 def has_router_loss(model: torch.nn.Module) -> bool:
@@ -31,8 +31,23 @@ def with_hooks(module: torch.nn.Module) -> None:
     from transformers import PreTrainedModel
 
     for part in module.modules():
-        if isinstance(part, PreTrainedModel) and any(getattr(part.config, name, False) for name in RECORDED):
+        if isinstance(part, PreTrainedModel) and (
+            any(getattr(part.config, name, False) for name in RECORDED) or _always_records(part)
+        ):
             capturing.maybe_install_capturing_hooks(part)
+
+
+def _always_records(model: torch.nn.Module) -> bool:
+    """Whether its forward asks for hidden states whatever the config says, as those on a backbone and of
+    speech do."""
+    forward: Any = type(model).forward
+    asking = getattr(sys.modules.get("transformers.backbone_utils"), "filter_output_hidden_states", None)
+    if asking is None:
+        return False
+    asks = asking(forward).__code__
+    while forward is not None and getattr(forward, "__code__", None) is not asks:
+        forward = getattr(forward, "__wrapped__", None)
+    return forward is not None
 
 
 class Routed(Logits):

@@ -168,10 +168,17 @@ def copy_laid_out(graph: fx.Graph, node: fx.Node) -> None:
         graph.erase_node(empty)
 
 
+def dense_as_parameters(value: torch.Tensor) -> bool:
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(value.dim(), torch.contiguous_format)
+    return value.is_contiguous() or value.is_contiguous(memory_format=last)
+
+
 def weight_by_shape(graph: fx.Graph, node: fx.Node) -> None:
     """The weight half of a convolution's backward reads the weight's shape alone: it gets one element,
-    expanded."""
+    expanded. The gradient of a weight that lies otherwise, as a transposed one, lies as that does."""
     gradient, weight = node.args[0], node.args[2]
+    if not dense_as_parameters(weight.meta["val"]):
+        return
     with graph.inserting_before(node):
         one = graph.call_function(ATEN.new_empty.default, (gradient, [1] * weight.meta["val"].dim()))
         shape = graph.call_function(ATEN.expand.default, (one, list(weight.meta["val"].shape)))

@@ -17,7 +17,7 @@ from .composite import copied, export, same_graph
 from .differences import first_difference, of_forwards, of_sizes
 from .errors import CaptureError
 from .export_errors import place_of_error, said
-from .joined import join_what_the_loss_reads, reads_several
+from .joined import join_what_the_loss_reads
 from .no_weights import mode_of
 from .nodes import name_of
 from .torch_private import pytree
@@ -103,10 +103,7 @@ def exported_at_sizes(module: torch.nn.Module, batch: Batch, has_loss: bool) -> 
     for at in exports.by_mode.values():
         copies_as_few(at)
         lists_by_row(at)
-    composites = [composite for at in exports.by_mode.values() for composite in at.values()]
-    if all(map(reads_several, composites)):
-        for composite in composites:
-            join_what_the_loss_reads(composite)
+    join_what_the_loss_reads(exports.by_mode)
     return exports
 
 

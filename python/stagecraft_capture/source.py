@@ -144,8 +144,24 @@ def results_for(
     fields: dict[str, torch.Tensor],
     places: Sequence[Place] = (),
 ) -> Results:
-    """Of results.py. `fields`: two samples, of which the module made `made`, and with `places`, of stored.py,
-    what stands there too."""
+    """Of results.py, in both modes. `fields`: two samples, of which the module made `made` in evaluation, and
+    with `places`, of stored.py, what stands there too."""
+    results = _results_in_a_mode(made, module, loss, fields, places)
+    if loss is None:
+        return results
+    again = first_look(WithLoss(module, None, None, places), dict(fields), training=True)
+    if structure(again) == structure(made):
+        return results
+    return by_mode(results, made, _results_in_a_mode(again, module, loss, fields, places), again)
+
+
+def _results_in_a_mode(
+    made: Any,
+    module: torch.nn.Module,
+    loss: Callable[..., Any] | None,
+    fields: dict[str, torch.Tensor],
+    places: Sequence[Place],
+) -> Results:
     called = loss and (lambda output: WithLoss(module, loss, None, places).loss_of(output, fields))
     with running("the loss fails", module):
         results = results_of(made, module, called, 2)
@@ -188,10 +204,6 @@ def load(arguments: argparse.Namespace) -> tuple[Any, Batch, bool]:
     if places:
         made = first_look(WithLoss(module, None, None, places), samples())
     results = results_for(made, module, loss, samples(), places)
-    if loss is not None:
-        again = first_look(WithLoss(module, None, None, places), samples(), training=True)
-        if structure(again) != structure(made):
-            results = by_mode(results, made, results_for(again, module, loss, samples(), places), again)
     example = results.one(made)
     refuse_result(example, module)
     plain = len(fields) == 1 and isinstance(made, torch.Tensor) and by_name(module, fields[0].name)

@@ -15,6 +15,7 @@ from forked import stagecraft_capture
 from places import ENVIRONMENT, MEASURED_ONCE, STAGECRAFT
 from stagecraft_capture.batch import Batch, Field
 from stagecraft_capture.losses import WithLoss
+from stagecraft_capture.results import results_of
 
 torch.set_num_threads(1)
 
@@ -481,3 +482,93 @@ def test_loss_of_the_module_itself(name):
     fields = [Field("x", [3, 8], torch.float32), *(Field(n, shape, below=5) for n, shape in labels.items())]
     torch.manual_seed(0)
     equal(f"a loss that reads {name}", OwnLoss(loss), Batch(fields), 2, has_loss=True)
+
+
+class Deep(torch.nn.Module):
+    """Heads behind inner blocks, as of deep supervision, and a loss of all that it returns."""
+
+    def __init__(self):
+        super().__init__()
+        nn = torch.nn
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.2), nn.Tanh()) for _ in "abc")
+        self.heads = nn.ModuleList(nn.Linear(8, 6) for _ in "abc")
+
+    def forward(self, x):
+        made = []
+        for block, head in zip(self.blocks, self.heads):
+            x = block(x)
+            made.append(head(x))
+        return made[::-1]
+
+
+def apart(o, y):
+    return {"loss": classes(o[0], y) + 0.5 * (classes(o[1], y) + classes(o[2], y)), "first": classes(o[2], y)}
+
+
+def together(o, y):
+    return classes(o[0], y) + classes(o[1], y) + (o[0] - o[2]).square().mean()
+
+
+# Losses of [the last head's logits, the second's, the first's], and how many numbers for all samples, and how
+# many values, go to the last layer beside what is between all blocks.
+OF_DEEP = {
+    "each head alone": (apart, 3, 0),  # the term is a number of its own
+    "one beside the last": (together, 1, 1),
+    "of no label": (lambda o, y: classes(o[0], y) + o[1].square().mean() + o[2].exp().mean(), 2, 0),
+    "of each sample": (lambda o, y: classes(o[0], y) + (o[1][:, 0, 0] * o[2][:, 0, 0]).mean(), 0, 2),
+    "a sum of two": (lambda o, y: classes(o[0], y) + (classes(o[1], y) + 1) * o[2].mean(), 2, 0),
+}
+
+
+@pytest.mark.parametrize("name", OF_DEEP)
+def test_a_loss_of_an_inner_value_is_computed_where_it_is_made(name):
+    of_deep, numbers, values = OF_DEEP[name]
+    batch = Batch([Field("x", [3, 8], torch.float32), Field("y", [3], below=6)])
+    torch.manual_seed(0)
+    module = Deep()
+
+    def loss(output, fields):
+        return of_deep(output, fields["y"])
+
+    results = results_of(module(batch.at(2)["x"]), module, lambda made: loss(made, batch.at(2)), 2)
+    layers = equal(name, WithLoss(module, loss, results), batch, 5, has_loss=True)
+    given = layers[-1].graph["inputs"]
+    assert (given.count("f32[]"), len(given) - 1) == (numbers, numbers + values)
+
+
+def test_a_module_s_own_loss_of_inner_values_is_computed_where_they_are_made():
+    class Own(Deep):
+        def forward(self, x, labels=None):
+            last, second, first = super().forward(x)
+            return last, classes(last, labels) + 0.5 * (classes(second, labels) + classes(first, labels))
+
+    batch = Batch([Field("x", [3, 8], torch.float32), Field("labels", [3], below=6)])
+    torch.manual_seed(0)
+    layers = equal("heads of a module with its own loss", WithLoss(Own(), None), batch, 5, has_loss=True)
+    assert layers[-1].graph["inputs"].count("f32[]") == 2
+
+
+class Turned(torch.nn.Module):
+    """Heads that read what does not lie in one piece add their bias behind the product."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Conv1d(8, 16, 1)
+        self.a, self.b = torch.nn.Linear(16, 6), torch.nn.Linear(16, 6)
+
+    def forward(self, x):
+        h = self.body(x).tanh().transpose(1, 2)
+        return self.a(h), self.b(h)
+
+
+def test_gradients_of_several_results_are_those_of_a_plain_loop():
+    """A gradient that lies in the joined one's memory adds up to another bias's."""
+    batch = Batch([Field("x", [8, 33], torch.float32), Field("y", [33], below=6)])
+    torch.manual_seed(0)
+    module = Turned()
+
+    def loss(output, fields):
+        return classes((output[0] * output[1])[:, :-1].reshape(-1, 6), fields["y"][:, 1:].reshape(-1))
+
+    results = results_of(module(batch.at(2)["x"]), module, lambda made: loss(made, batch.at(2)), 2)
+    equal("two heads", WithLoss(module, loss, results), batch, 2, has_loss=True)

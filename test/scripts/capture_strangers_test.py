@@ -256,6 +256,18 @@ class Unread(nn.Module):
         return self.b(nn.functional.dropout(y, 0.25, self.training or self.always))
 
 
+class Delayed(nn.Module):
+    """A time delay layer, as x-vectors have it: its weight's gradient lies as the weight, turned."""
+
+    def __init__(self):
+        super().__init__()
+        self.kernel = nn.Linear(3 * 8, 4)
+
+    def forward(self, x):
+        weight = self.kernel.weight.view(4, 3, 8).transpose(1, 2)
+        return nn.functional.conv1d(x, weight, self.kernel.bias)
+
+
 def test_modules():
     torch.manual_seed(0)
     equal("a dropout that nothing reads", Unread(), numbers(8), 2)
@@ -267,6 +279,7 @@ def test_modules():
     ):
         equal(f"a module converted to {name}", Converts(convert), numbers(8), 2)
     refused("dropout in evaluation", Unread(always=True), numbers(8), "in evaluation too", "self.training")
+    equal("a weight read as a convolution's", Delayed(), numbers(8, 20), 1)
     equal("weight norm of old", Normalized(torch.nn.utils.weight_norm), numbers(8), 2)
     equal("spectral norm", Normalized(torch.nn.utils.parametrizations.spectral_norm), numbers(8), 2)
     equal("spectral norm of old", Normalized(torch.nn.utils.spectral_norm), numbers(8), 2)

@@ -137,6 +137,43 @@ def test_bert_with_padding(stages):
     beside_eager(bert, text_batches(64, padded=True, labels=3), None, own_loss, stages=stages)
 
 
+def test_speech_whose_forward_records_hidden_states():
+    """transformers registers hooks in its first forward."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    hubert = transformers.HubertForSequenceClassification(
+        transformers.HubertConfig(
+            hidden_size=32,
+            intermediate_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            conv_dim=(16, 16),
+            conv_kernel=(4, 3),
+            conv_stride=(2, 2),
+            num_labels=3,
+            num_conv_pos_embeddings=4,
+            num_conv_pos_embedding_groups=2,
+            classifier_proj_size=16,
+            apply_spec_augment=False,
+            layerdrop=0.0,
+            hidden_dropout=0.0,
+            feat_proj_dropout=0.0,
+            attention_dropout=0.0,
+            activation_dropout=0.0,
+            final_dropout=0.0,
+        )
+    )
+    generator = torch.Generator().manual_seed(2)
+    batches = [
+        {
+            "input_values": torch.randn(8, 200, generator=generator),
+            "labels": torch.randint(0, 3, (8,), generator=generator),
+        }
+        for _ in range(STEPS)
+    ]
+    beside_eager(hubert, batches, None, own_loss, micro_batches=2, stages=2)
+
+
 @pytest.mark.parametrize("stages", [1, 2])
 def test_resnet(stages):
     resnet = pytest.importorskip("torchvision").models.resnet

@@ -90,11 +90,12 @@ def micro_batches(batch, size=SAMPLES):
     return [{name: t[i : i + size] for name, t in batch.items()} for i in range(0, count, size)]
 
 
-def added(module, batch, backward=False):
+def added(module, batch, backward=False, loss=parts):
     """What a loop adds up over a batch's micro-batches: the loss and its terms."""
     sums: dict = {}
     for part in micro_batches(batch):
-        made = parts(module(part["x"]), part)
+        made = loss(module(part["x"]), part)
+        made = made if isinstance(made, dict) else {"loss": made}
         share = len(part["x"]) / len(batch["x"])
         if backward:
             (made["loss"] * share).backward()
@@ -107,16 +108,16 @@ def adamw(module):
     return torch.optim.AdamW(module.parameters(), lr=1e-2, weight_decay=0.1, fused=True)
 
 
-def stepped(module, optimizer, batch):
+def stepped(module, optimizer, batch, loss=parts):
     optimizer.zero_grad()
-    sums = added(module.train(), batch, backward=True)
+    sums = added(module.train(), batch, backward=True, loss=loss)
     optimizer.step()
     return sums
 
 
-def evaluated(module, batch):
+def evaluated(module, batch, loss=parts):
     with torch.no_grad():
-        return added(module.eval(), batch)
+        return added(module.eval(), batch, loss=loss)
 
 
 def numbers(step):
@@ -236,6 +237,80 @@ def test_what_has_a_gradient_in_training_alone_has_it_here_too():
     (OF_MODEL["total"](output, batch) + output[2].square().mean()).backward()
     adamw(theirs).step()
     step(batch)
+    ours = step.state_dict()
+    assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.state_dict().items())
+
+
+class EarlyExits(torch.nn.Module):
+    """A head behind each block, with a loss of its own."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        nn = torch.nn
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(4))
+        self.exits = nn.ModuleList(nn.Linear(8, 5) for _ in range(4))
+
+    def forward(self, x):
+        made = []
+        for block, leave in zip(self.blocks, self.exits):
+            x = block(x)
+            made.append(leave(x))
+        return made[-1], made[:-1]
+
+
+def of_exits(output, batch):
+    """The third exit's spread is reported, and not trained."""
+    last, exits = output
+    terms = {f"exit{k}": torch.nn.functional.cross_entropy(e, batch["targets"]) for k, e in enumerate(exits)}
+    last = torch.nn.functional.cross_entropy(last, batch["targets"])
+    total = last + sum(0.5 / (k + 1) * term for k, term in enumerate(terms.values()))
+    right = exits[0].argmax(-1).eq(batch["targets"]).float().mean()
+    return {"loss": total, **terms, "right0": right, "spread2": exits[2].square().mean()}
+
+
+@pytest.mark.parametrize(
+    "given", [*PIPELINES.values(), {"stages": 3, "schedule": "zb_h1"}, {"stages": 4, "schedule": "pipedream"}]
+)
+def test_heads_of_inner_layers_have_their_losses_there(given):
+    module = EarlyExits()
+    theirs = copy.deepcopy(module)
+    optimizer = adamw(theirs)
+    step = sc.pipeline(
+        module,
+        rows(16),
+        loss=of_exits,
+        optimizer=adamw(module),
+        micro_batches=MICRO_BATCHES,
+        threads_per_rank=1,
+        **given,
+    )
+    for number in range(STEPS):
+        batch = rows(16, seed=number)
+        expected = stepped(theirs, optimizer, batch, of_exits)
+        assert numbers(step(batch)) == expected
+    ours = step.state_dict()
+    assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.state_dict().items())
+    assert numbers(step.evaluate(rows(16))) == evaluated(theirs, rows(16), of_exits)
+
+
+class HeadsInTraining(EarlyExits):
+    def forward(self, x):
+        last, exits = super().forward(x)
+        return [last, exits[2]] if self.training else last
+
+
+def test_a_module_may_return_more_in_training():
+    def loss(output, batch):
+        made = output if isinstance(output, list) else [output]
+        return sum(torch.nn.functional.cross_entropy(each, batch["targets"]) for each in made)
+
+    module = HeadsInTraining()
+    theirs, batch = copy.deepcopy(module), rows(16)
+    given = {"loss": loss, "micro_batches": MICRO_BATCHES, "stages": 2, "threads_per_rank": 1}
+    step = sc.pipeline(module, batch, optimizer=adamw(module), **given)
+    assert step.evaluate(batch).loss == evaluated(theirs, batch, loss)["loss"]
+    assert step(batch).loss == stepped(theirs, adamw(theirs), batch, loss)["loss"]
     ours = step.state_dict()
     assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.state_dict().items())
 
