@@ -37,22 +37,26 @@ class Cycle {
   /// Takes the first free interval at or after `from`; nothing if none is long enough.
   std::optional<Ticks> take(Ticks from, Ticks duration) {
     Ticks begin = from;
+    Ticks within = from % period_;  // of the period; kept beside `begin`, because divisions are what takes long here
     for (bool moved = true; moved;) {
       moved = false;
       for (const auto& [taken, length] : taken_) {
-        const Ticks since = ((begin - taken) % period_ + period_) % period_;
+        const Ticks since = within < taken ? within - taken + period_ : within - taken;
+        Ticks by = 0;
         if (since < length) {
-          begin += length - since;
+          by = length - since;
         } else if (since + duration > period_) {
-          begin += period_ - since + length;
+          by = period_ - since + length;
         } else {
           continue;
         }
+        begin += by;
+        for (within += by; within >= period_;) within -= period_;
         moved = true;
       }
       if (begin - from > period_) return std::nullopt;
     }
-    taken_.emplace_back(begin % period_, duration);
+    taken_.emplace_back(within, duration);
     return begin;
   }
 
@@ -134,11 +138,13 @@ int kept(const std::vector<Part>& parts, Ticks period) {
     if (at.compute.op != Op::forward) continue;
     Ticks now = 0;
     for (const Part& part : parts) {
+      if (part.compute.op == Op::backward_input) continue;
       // Parts of earlier and later micro-batches that have begun or ended when this one begins.
-      const Ticks event = part.compute.op == Op::forward ? part.begin : part.begin + part.duration;
-      const Ticks since = at.begin - event + (part.begin / period + 2) * period;
-      if (part.compute.op == Op::forward) now += since / period - part.begin / period;
-      if (part.compute.op == Op::backward_weight) now -= since / period - part.begin / period;
+      const bool begins = part.compute.op == Op::forward;
+      const Ticks event = begins ? part.begin : part.begin + part.duration;
+      const Ticks before = part.begin / period;
+      const Ticks count = (at.begin - event + (before + 2) * period) / period - before;
+      now += begins ? count : -count;
     }
     most = std::max(most, static_cast<int>(now));
   }
