@@ -29,6 +29,7 @@ def found(fields, targets_of, ignore=-100, reduction=1, op=ATEN.cross_entropy_lo
     try:
         return units_of(
             SimpleNamespace(nodes=[node], outputs=[node]),
+            set(),
             lambda given: {target: targets_of(given)},
             batch.at(RUN),
         )
@@ -134,7 +135,7 @@ def test_units():
         ATEN.multilabel_margin_loss.default,
     ):
         node = torch.fx.Graph().call_function(op, ())
-        assert units_of(SimpleNamespace(nodes=[node], outputs=[node]), None, {}) == (None, "mean"), op
+        assert units_of(SimpleNamespace(nodes=[node], outputs=[node]), set(), None, {}) == (None, "mean"), op
 
 
 def test_labels_that_count():
