@@ -182,7 +182,8 @@ void add_request_options(CLI::App& verb, RequestOptions& options, RequestKind ki
       ->delimiter(',')
       ->type_name("I,J,...")
       ->group(kStages);
-  verb.add_option("--widths", options.widths, "your own replicas per stage (default: the fastest)")
+  verb.add_option("--widths", options.widths,
+                  "your own replicas per stage, in a loop or V per position (default: the fastest)")
       ->delimiter(',')
       ->type_name("N,M,...")
       ->group(kStages);

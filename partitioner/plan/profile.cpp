@@ -117,7 +117,8 @@ void validate_frozen(const Measurement& measurement, std::size_t i, const InputP
 }
 
 void validate_ties(const Profile& profile, const std::string& file) {
-  const auto layers = static_cast<int>(profile.measurements.front().layers.size());
+  const std::vector<LayerProfile>& all = profile.measurements.front().layers;
+  const auto layers = static_cast<int>(all.size());
   for (std::size_t k = 0; k < profile.ties.size(); ++k) {
     const std::vector<int>& holders = profile.ties[k].layers;
     const InputPlace place{file, fmt::format("/ties/{}/layers", k)};
@@ -127,6 +128,13 @@ void validate_ties(const Profile& profile, const std::string& file) {
       if (holders[i] >= least && holders[i] < layers) continue;
       throw InputError(place,
                        fmt::format("expected layers of the {}, ascending, found {}", layers, holders[i]));
+    }
+    for (const int holder : holders) {
+      const LayerProfile& layer = all[to_size(holder)];
+      if (layer.frozen.value_or(false) || profile.ties[k].bytes <= layer.parameters) continue;
+      throw InputError({file, fmt::format("/ties/{}/bytes", k)},
+                       fmt::format("expected at most the {} of \"{}\", which counts its own copy, found {}",
+                                   layer.parameters.value, layer.name, profile.ties[k].bytes.value));
     }
   }
 }

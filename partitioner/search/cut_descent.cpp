@@ -25,7 +25,7 @@ constexpr std::size_t kMostMoves = 16, kMostShaken = 4;
 constexpr int kShaken = 64, kScattered = 256;
 /// Where nothing better was found for so many times what it took until then, nothing is hoped for; of a budget it
 /// takes at least a part for that.
-constexpr std::int64_t kDescentPatience = 4, kLeastOfBudget = 16;
+constexpr std::int64_t kDescentPatience = 4, kLeastOfBudget = 32;
 /// Cuts are worth a program of their own if with the one there is they are behind by no more than this.
 constexpr double kWorthMaking = 0.01;
 

@@ -129,7 +129,8 @@ class LayoutSearch {
   void go_on_with_the_nearest(std::vector<Task>& tasks) {
     std::vector<Task*> near;
     for (Task& task : tasks) {
-      const bool far = run_.best() < kInfinite && task.nearest.seconds > kFar * run_.best();
+      const double seconds = task.nearest.seconds;
+      const bool far = seconds < kInfinite && seconds > kFar * run_.best();
       if (task.open && !task.nearest.cuts.empty() && !far) near.push_back(&task);
     }
     halve(

@@ -153,12 +153,9 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
   // Where ranks hold several stages or orders follow the costs, bounds are loose: what branch and bound does not end
   // soon, a descent begins.
   CutSearchBudget part = share;
-  CutSearchResult found;
-  if (share.searched_before == 0) {
-    part.look_ahead = std::min(share.work / kFirstShare, kMostAtFirst);
-    found = search.run(pricer, to_beat, part, seeds);
-    part.look_ahead = std::numeric_limits<std::int64_t>::max();
-  }
+  part.look_ahead = std::min(share.work / kFirstShare, kMostAtFirst);
+  CutSearchResult found = search.run(pricer, to_beat, part, seeds);
+  part.look_ahead = std::numeric_limits<std::int64_t>::max();
   const bool nothing = capacity && to_beat == kInfinite && !found.cuts;
   if (share.work == 0 || (found.complete && (alone || !nothing))) return found;
   if (layout.stages() == maker.cuttable()) return found;  // there are no other cuts

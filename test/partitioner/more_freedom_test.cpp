@@ -66,29 +66,31 @@ TEST_CASE(
     "with any number of stages a plan is as good as with one of them, and none is refused where one fits",
     "[more_freedom]") {
   // One number of stages gets all the work, of which any number has but a part for each: so much it may be behind.
-  constexpr double kBehind = 0.01;
+  constexpr double kBehind = 0.03;
   int plans = 0;
   for (const Schedule& schedule : schedules()) {
     if (!schedule.synchronous) continue;
-    test::LoopCase one = test::small_case(schedule.name, 1);
-    one.request.search.cut_work = 400'000'000;
-    one.request.search.work = 50'000;
-    const int most = one.cluster.devices();
-    const int per_rank = schedule.searched ? 1 : schedule.virtual_stages;
-    one.request.virtual_stages.reset();
-    if (schedule.searched) one.request.virtual_stages = per_rank;
-    for (const bool capped : {false, true}) {
-      Found best;
-      for (int positions = most; positions > most - 3 && positions > 1; --positions) {
-        one.request.stages = positions * per_rank;
-        const Found fixed = found(one);
-        if (fixed.step < best.step) best = fixed;
+    for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+      test::LoopCase one = test::small_case(schedule.name, seed);
+      one.request.search.cut_work = 400'000'000;
+      one.request.search.work = 50'000;
+      const int most = one.cluster.devices();
+      const int per_rank = schedule.searched ? 1 : schedule.virtual_stages;
+      one.request.virtual_stages.reset();
+      if (schedule.searched) one.request.virtual_stages = per_rank;
+      for (const bool capped : {false, true}) {
+        Found best;
+        for (int positions = most; positions > most - 3 && positions > 1; --positions) {
+          one.request.stages = positions * per_rank;
+          const Found fixed = found(one);
+          if (fixed.step < best.step) best = fixed;
+        }
+        one.request.stages.reset();
+        INFO(schedule.name << ", " << one.name << (capped ? ", under a cap" : ""));
+        CHECK(found(one).step <= best.step * (1 + kBehind));
+        ++plans;
+        one.cluster.memory = best.memory;  // fits, and little else does
       }
-      one.request.stages.reset();
-      INFO(schedule.name << ", " << one.name << (capped ? ", under a cap" : ""));
-      CHECK(found(one).step <= best.step * (1 + kBehind));
-      ++plans;
-      one.cluster.memory = best.memory;  // fits, and little else does
     }
   }
   fmt::print("{} plans\n", plans);
