@@ -434,7 +434,8 @@ bool CutDescent::out_of_budget() {
 CutDescent::Result CutDescent::run(double to_beat, const CutSearchBudget& budget,
                                    const std::vector<Cuts>& seeds) {
   budget_ = budget;
-  random_.seed(static_cast<std::uint64_t>(1 + budget.searched_before));
+  // NOLINTNEXTLINE(bugprone-random-generator-seed): the same request, the same cuts
+  random_.seed(1 + static_cast<std::uint64_t>(budget.searched_before));
   work_before_ = pricer_.work();
   best_ = {{}, kInfinite};
   if (stages_ > 1 && stages_ <= problem_.cuttable) {

@@ -319,6 +319,10 @@ void search_orders(PlanningRun& run, const std::vector<Layout>& layouts) {
     run.budget.take_program(run.request.micro_batches, layout->stages());
     ++run.progress.tried;
   }
+  // They are told of in the order of the layouts.
+  std::ranges::stable_sort(run.refusals, {}, [&](const PlanningRun::Refusal& refusal) {
+    return refusal.layout ? std::ranges::find(layouts, *refusal.layout) - layouts.begin() : -1;
+  });
 }
 
 void search_orders_of_replicas(PlanningRun& run, std::vector<Layout> layouts) {
