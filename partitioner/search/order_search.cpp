@@ -24,9 +24,6 @@ constexpr int kOrderRounds = 3;
 /// What another schedule may be behind so that a layout with replicas is searched, and so that its cuts are searched for
 /// with the work that is left.
 constexpr double kWithinReach = 1.03, kWithinFarReach = 1.1;
-/// One of so many parts of the work that is left a search for another schedule's cuts gets at least: there are many, and
-/// the best go on.
-constexpr int kOtherParts = 32;
 /// What a search for cuts and an order gains over even cuts and another schedule, hardly ever more; and of the many
 /// layouts with replicas those that are near.
 constexpr double kMostGained = 1.5, kMostGainedOfMany = 1.25;
@@ -196,8 +193,8 @@ class OrderSearch {
     for (const Schedule* schedule : others) {
       try {
         const std::size_t searches = (run_.progress.placements - run_.progress.tried) * count;
-        CutSearchResult found = run_.search_cuts(
-            layout_, *schedule, least, run_.share(2 * searches, kOtherParts), seeds, true, by_replica);
+        CutSearchResult found =
+            run_.search_cuts(layout_, *schedule, least, run_.share(2 * searches), seeds, true, by_replica);
         run_.budget.take(found.work);
         if (auto met = found.best_met(); !found.complete && met.seconds < kInfinite)
           run_.of_others.push_back({layout_, schedule, std::move(met)});
