@@ -37,8 +37,8 @@ class Cycle {
   /// Takes the first free interval at or after `from`; nothing if none is long enough.
   std::optional<Ticks> take(Ticks from, Ticks duration) {
     Ticks begin = from;
-    Ticks within =
-        from % period_;  // of the period; kept beside `begin`, because divisions are what takes long here
+    // Kept beside `begin`, because divisions are what takes long here.
+    Ticks within = from % period_;
     for (bool moved = true; moved;) {
       moved = false;
       for (const auto& [taken, length] : taken_) {

@@ -63,7 +63,7 @@ TEST_CASE("with replicas allowed no plan is slower than without, nor refused whe
 }
 
 TEST_CASE(
-    "with any number of stages a plan is as good as with one of them, and none is refused where one fits",
+    "a plan with any number of stages is as good as with one of them, and none is refused where one fits",
     "[more_freedom]") {
   // One number of stages gets all the work, of which any number has but a part for each: so much it may be behind.
   constexpr double kBehind = 0.03;
