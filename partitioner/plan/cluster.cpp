@@ -65,7 +65,7 @@ void require_plausible(const Cluster& cluster, const std::string& file) {
     if (latency_ms != 0) require(pointer + "/latency_ms", latency_ms, 1e-5, 1e4, "ms");
   }
   if (cluster.memory) {
-    require("/memory_bytes", static_cast<double>(cluster.memory->value), 1, 1e14, "bytes per device");
+    require("/memory_bytes", static_cast<double>(cluster.memory->value), 1e3, 1e14, "bytes per device");
   }
   for (std::size_t i = 0; i < cluster.speed.size(); ++i) {
     require(fmt::format("/speed/{}", i), cluster.speed[i], kLeastSpeed, 1 / kLeastSpeed,

@@ -120,7 +120,7 @@ TEST_CASE("a plan whose memory does not fit is refused with exit 3", "[train_mem
   Json config = tiny_run(folder);
   config["cluster"] = folder.write(
       "cluster.json",
-      R"({"levels": [{"count": 2, "link": {"latency_ms": 0.01, "bytes_per_second": 1e9}}], "memory_bytes": 100})");
+      R"({"levels": [{"count": 2, "link": {"latency_ms": 0.01, "bytes_per_second": 1e9}}], "memory_bytes": 1000})");
   const CommandResult result = train(folder, config);
   check_refused(result, 3, "no plan fits");
 }

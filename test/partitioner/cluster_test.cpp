@@ -132,7 +132,7 @@ TEST_CASE("figures that no device and no link has are slips in the unit", "[clus
   for (const double latency : {1e-6, 1e-300, 5e4}) {
     CHECK(said(link(latency, 1e9)).starts_with("c.json: /levels/0/link/latency_ms: found "));
   }
-  for (const std::int64_t memory : {0L, -80L, 80'000'000'000'000'000L}) {
+  for (const std::int64_t memory : {0L, -80L, 80L, 80'000'000'000'000'000L}) {
     CHECK(said([&](Cluster& c) { c.memory = Bytes{memory}; }).starts_with("c.json: /memory_bytes: found "));
   }
   CHECK(said([](Cluster& c) { c.speed = {1, 1, 312e12, 1}; }).starts_with("c.json: /speed/2: found "));
