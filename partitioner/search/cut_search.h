@@ -36,7 +36,7 @@ struct CutSearchBudget {
   std::function<bool()> go_on{};  ///< asked now and then; empty: always
   /// Of the cuts that take no longer than the best the ones that need least memory are looked for, too.
   bool lightest = false;
-  /// So many times the same was searched before, and the seeds are what came of it: a descent goes on from there.
+  /// So many times the same was searched before. The seeds hold what came of it, and descents draw other steps.
   int searched_before = 0;
   bool goes_on = false;  ///< it is searched again: what comes last comes then
   /// With so much work done it stops if by then it does not look as if it could end within the rest.
