@@ -39,7 +39,7 @@ struct CutSearchBudget {
   /// So many times the same was searched before. The seeds hold what came of it, and descents draw other steps.
   int searched_before = 0;
   std::int64_t descended_before = 0;  ///< work of their descents
-  bool goes_on = false;  ///< it is searched again: what comes last comes then
+  bool goes_on = false;               ///< it is searched again: what comes last comes then
   /// With so much work done, and at each doubling of it, it stops if it does not look as if it would end in time.
   std::int64_t look_ahead = std::numeric_limits<std::int64_t>::max();
 };

@@ -72,7 +72,7 @@ class LayoutSearch {
     std::vector<std::vector<int>> seeds{};
     bool open = false;  ///< something faster may be there
     int searches = 0;
-    std::int64_t descended = 0;  ///< work of their descents
+    std::int64_t descended = 0;          ///< work of their descents
     CutSearchResult::Nearest nearest{};  ///< of the last one, if it did not end
   };
 

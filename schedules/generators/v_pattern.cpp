@@ -100,7 +100,7 @@ class PatternPlace {
   }
 
  private:
-  static constexpr int kLegs = 4, kUp = 2;            // of the second half are input gradients
+  static constexpr int kLegs = 4, kUp = 2;               // of the second half are input gradients
   static constexpr int kChoices[kLegs] = {27, 9, 3, 1};  // how choices are numbered
   static constexpr int kTurnChoice = 81;
 
@@ -242,7 +242,8 @@ std::vector<FoundPattern> patterns(const Workload& workload, const VirtualStages
       found.push_back(std::move(one));
     });
   }
-  std::ranges::sort(found, {}, [](const FoundPattern& one) { return std::tuple(-one.kept, one.end, one.choice); });
+  std::ranges::sort(found, {},
+                    [](const FoundPattern& one) { return std::tuple(-one.kept, one.end, one.choice); });
   if (found.size() > kEnough) found.resize(kEnough);
   return found;
 }
