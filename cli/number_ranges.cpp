@@ -61,10 +61,37 @@ CLI::Validator positive() {
                 "a number above 0");
 }
 
+template <class Number>
+CLI::Option* add_numbers(CLI::App& verb, const std::string& name, std::vector<Number>& numbers, Number least,
+                         Number most, const std::string& help) {
+  const auto take = [=, &numbers](const std::string& text) {
+    numbers.clear();
+    std::string_view left = text;
+    bool more = true;
+    while (more) {
+      const std::size_t comma = left.find(',');
+      more = comma != std::string_view::npos;
+      const std::optional<Number> number = number_in<Number>(left.substr(0, comma));
+      if (!number || *number < least || *number > most) {
+        throw CLI::ValidationError(
+            name, fmt::format("expected whole numbers from {} to {} with commas between them, found \"{}\"",
+                              least, most, text));
+      }
+      numbers.push_back(*number);
+      if (more) left.remove_prefix(comma + 1);
+    }
+  };
+  return verb.add_option_function<std::string>(name, take, help);
+}
+
 template CLI::Validator from_to(int, int);
 template CLI::Validator from_to(std::int64_t, std::int64_t);
 template CLI::Validator from_to(double, double);
 template CLI::Validator not_negative<std::int64_t>();
 template CLI::Validator not_negative<std::uint64_t>();
+template CLI::Option* add_numbers(CLI::App&, const std::string&, std::vector<int>&, int, int,
+                                  const std::string&);
+template CLI::Option* add_numbers(CLI::App&, const std::string&, std::vector<std::int64_t>&, std::int64_t,
+                                  std::int64_t, const std::string&);
 
 }  // namespace stagecraft::cli

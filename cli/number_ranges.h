@@ -5,6 +5,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <string>
+#include <vector>
+
 namespace stagecraft::cli {
 
 /// Takes numbers from `least` to `most` alone, both included; of integers, whole ones. For
@@ -19,5 +22,11 @@ template <class Number>
 
 /// Takes finite numbers above 0.
 [[nodiscard]] CLI::Validator positive();
+
+/// An option of whole numbers from `least` to `most` with commas between them, all of which come at once: "4,9,14". (A
+/// delimiter of CLI11 drops an empty one at the end and reads others as 0.)
+template <class Number>
+CLI::Option* add_numbers(CLI::App& verb, const std::string& name, std::vector<Number>& numbers, Number least,
+                         Number most, const std::string& help);
 
 }  // namespace stagecraft::cli

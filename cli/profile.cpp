@@ -339,10 +339,9 @@ void add_profile(CLI::App& app) {
   CLI::App* verb = app.add_subcommand(
       "profile", "measure every layer of a run's model; under mpirun all ranks measure at once");
   verb->add_option("CONFIG", arguments->config, "run.json")->required()->type_name("FILE");
-  verb->add_option("--micro-batch-sizes", arguments->micro_batch_sizes,
-                   "samples per micro-batch; the run's own size is always measured too (default: that alone)")
-      ->delimiter(',')
-      ->check(from_to(1, 1'000'000))
+  add_numbers(*verb, "--micro-batch-sizes", arguments->micro_batch_sizes, std::int64_t{1},
+              std::int64_t{1'000'000},
+              "samples per micro-batch; the run's own size is always measured too (default: that alone)")
       ->type_name("N,N,...")
       ->group(kMeasured);
   verb->add_option("--repeats", arguments->repeats,

@@ -177,14 +177,12 @@ void add_request_options(CLI::App& verb, RequestOptions& options, RequestKind ki
       ->type_name("N")
       ->check(from_to(1, 1024))
       ->group(kStages);
-  verb.add_option("--cuts", options.cuts,
-                  "your own cuts: the first layers of stages 1, 2, ... (default: the fastest)")
-      ->delimiter(',')
+  add_numbers(verb, "--cuts", options.cuts, 1, 1'000'000,
+              "your own cuts: the first layers of stages 1, 2, ... (default: the fastest)")
       ->type_name("I,J,...")
       ->group(kStages);
-  verb.add_option("--widths", options.widths,
-                  "your own replicas per stage, in a loop or V per position (default: the fastest)")
-      ->delimiter(',')
+  add_numbers(verb, "--widths", options.widths, 1, 1'000'000,
+              "your own replicas per stage, in a loop or V per position (default: the fastest)")
       ->type_name("N,M,...")
       ->group(kStages);
   verb.add_flag_function(

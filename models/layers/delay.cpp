@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cmath>
 #include <ctime>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <utility>
 
@@ -21,32 +22,36 @@ namespace {
 /// and a sleep that a signal broke off are counted in.
 class Deadline {
  public:
-  Deadline() { clock_gettime(CLOCK_MONOTONIC, &time_); }
+  Deadline() : nanoseconds_(now()) {}
 
   void wait(Seconds after, DelayWait how) {
-    constexpr double kNanoseconds = 1e9;
     if (after.value <= 0) return;
-    const double whole = std::floor(after.value);
-    time_.tv_sec += static_cast<time_t>(whole);
-    time_.tv_nsec += static_cast<long>(std::ceil((after.value - whole) * kNanoseconds));
-    if (time_.tv_nsec >= static_cast<long>(kNanoseconds)) {
-      time_.tv_nsec -= static_cast<long>(kNanoseconds);
-      ++time_.tv_sec;
+    nanoseconds_ += static_cast<std::int64_t>(std::ceil(after.value * 1e9));
+    if (how == DelayWait::sleep) sleep_until(nanoseconds_ - kLate);
+    while (now() < nanoseconds_) {
+      if (how == DelayWait::sleep) sched_yield();  // who else has something to do goes first
     }
-    if (how == DelayWait::sleep) {
-      prctl(PR_SET_TIMERSLACK, 1);  // of this thread: wake at once, not up to 50 us late to save energy
-      while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time_, nullptr) == EINTR) {
-      }
-      return;
-    }
-    timespec now{};
-    do {
-      clock_gettime(CLOCK_MONOTONIC, &now);
-    } while (now.tv_sec < time_.tv_sec || (now.tv_sec == time_.tv_sec && now.tv_nsec < time_.tv_nsec));
   }
 
  private:
-  timespec time_{};
+  /// A sleeper is woken so much late, and by a time that is never the same. So the end is not slept.
+  static constexpr std::int64_t kLate = 200'000;
+  static constexpr std::int64_t kSecond = 1'000'000'000;
+
+  static std::int64_t now() {
+    timespec time{};
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * kSecond + time.tv_nsec;
+  }
+
+  static void sleep_until(std::int64_t nanoseconds) {
+    prctl(PR_SET_TIMERSLACK, 1);  // of this thread: wake at once, not up to 50 us late to save energy
+    const timespec time{nanoseconds / kSecond, nanoseconds % kSecond};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, nullptr) == EINTR) {
+    }
+  }
+
+  std::int64_t nanoseconds_;
 };
 
 /// Rows of `size` numbers: the first of each row of `x`, or `x` over and over.
@@ -155,7 +160,7 @@ void describe(Fields& v, DelaySpec& s) {
   v.optional("backward_input_ms", s.backward_input, "of the input half of its backward", an_hour);
   v.optional("backward_weight_ms", s.backward_weight, "of the weight half of its backward; needs parameters",
              an_hour);
-  v.optional("wait", s.wait, "sleep: the processor is free meanwhile; spin: it is busy");
+  v.optional("wait", s.wait, "sleep: the processor is free until shortly before the end; spin: it is busy");
   v.optional("features", s.features,
              "numbers per sample of its output, the input's first or over and over; 0: the input's",
              json::between(0, 1e9));

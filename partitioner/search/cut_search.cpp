@@ -17,9 +17,10 @@ constexpr int kRounds = 80;
 constexpr double kRate = 1.0;
 /// Work between two questions whether to go on, at most.
 constexpr std::int64_t kAskEvery = 2'000'000;
-/// The first branches are the largest, and later ones are cut off: so much sooner than it looks it may end.
-constexpr double kHope = 4;
-/// A search that would go on for more than so many times its beginning is not hoped for.
+/// A search goes on while the share of its branches that is done is at least the share of its work to this power: the
+/// first branches are the largest, and later ones are cut off.
+constexpr double kHope = 1.5;
+/// What it may take is so many times what it has taken when that is first asked. It is asked again at each doubling.
 constexpr std::int64_t kLookAhead = 16;
 
 }  // namespace
@@ -288,11 +289,11 @@ double CutSearch::done() const {
 
 bool CutSearch::out_of_budget() {
   if (stopped_) return true;
-  if (result_.work >= budget_.look_ahead && !child_.empty()) {
+  if (result_.work >= next_look_ && !child_.empty()) {
     const std::int64_t most = std::min(budget_.work / kLookAhead, budget_.look_ahead) * kLookAhead;
     const double spent = static_cast<double>(result_.work) / static_cast<double>(most);
-    budget_.look_ahead = std::numeric_limits<std::int64_t>::max();
-    stopped_ = kHope * done() < spent;
+    next_look_ = 2 * result_.work;
+    stopped_ = done() < std::pow(spent, kHope);
     if (stopped_) return true;
   }
   stopped_ = result_.work >= budget_.work || (budget_.go_on && asks() && !budget_.go_on());
@@ -353,6 +354,7 @@ CutSearchResult CutSearch::run(ProgramPricer& pricer, double to_beat, const CutS
                                const std::vector<std::vector<int>>& seeds) {
   pricer_ = &pricer;
   budget_ = budget;
+  next_look_ = budget.look_ahead;
   best_ = to_beat;
   open_ = kInfinite;
   if (clearly_less(first_bound(), best_)) {

@@ -36,10 +36,11 @@ struct CutSearchBudget {
   std::function<bool()> go_on{};  ///< asked now and then; empty: always
   /// Of the cuts that take no longer than the best the ones that need least memory are looked for, too.
   bool lightest = false;
-  /// So many times the same was searched before, and the seeds are what came of it: a descent goes on from there.
+  /// So many times the same was searched before. The seeds hold what came of it, and descents draw other steps.
   int searched_before = 0;
-  bool goes_on = false;  ///< it is searched again: what comes last comes then
-  /// With so much work done it stops if by then it does not look as if it could end within the rest.
+  std::int64_t descended_before = 0;  ///< work of their descents
+  bool goes_on = false;               ///< it is searched again: what comes last comes then
+  /// With so much work done, and at each doubling of it, it stops if it does not look as if it would end in time.
   std::int64_t look_ahead = std::numeric_limits<std::int64_t>::max();
 };
 
@@ -52,6 +53,7 @@ struct CutSearchResult {
   bool complete = false;       ///< nothing was left out for want of budget
   std::int64_t simulated = 0;  ///< cuts
   std::int64_t work = 0;
+  std::int64_t descended = 0;  ///< of this work a descent's
   /// Of a descent: of the cuts met that fit the best, whether better than `to_beat` or not; infinite and of those that
   /// need least, where none fit.
   struct Nearest {
@@ -131,6 +133,7 @@ class CutSearch {
   Bytes memory_;     // of the result's rank that needs most, where that counts
   double open_ = 0;  // least bound of what was left out for want of budget
   bool stopped_ = false;
+  std::int64_t next_look_ = 0;
   std::int64_t asked_ = 0;
   std::int64_t asked_at_ = 0;        // with so much work done
   std::set<std::vector<int>> seen_;  // while weighing

@@ -21,6 +21,8 @@ namespace {
 constexpr int kFirstPart = 4;
 /// What a layout takes more than the best is seldom made up for.
 constexpr double kFar = 1.15;
+/// Nor, where others fit, what misses so much more than the cap.
+constexpr double kFarInMemory = 1.2;
 /// When there is no time to search more layouts than this, there is none to look at their bounds either.
 constexpr std::size_t kMostBounds = 1000;
 /// What is left is for so many searches like the one without a cap.
@@ -70,6 +72,7 @@ class LayoutSearch {
     std::vector<std::vector<int>> seeds{};
     bool open = false;  ///< something faster may be there
     int searches = 0;
+    std::int64_t descended = 0;          ///< work of their descents
     CutSearchResult::Nearest nearest{};  ///< of the last one, if it did not end
   };
 
@@ -125,13 +128,20 @@ class LayoutSearch {
     return run_.schedule.orders_by_time || layout.stages_per_rank > 1;
   }
 
+  /// Whether the best of its cuts are so far behind the best plan that they will hardly be before it.
+  [[nodiscard]] bool far(const Task& task) const {
+    if (run_.candidates.empty()) return false;
+    if (task.nearest.seconds < kInfinite) return task.nearest.seconds > kFar * run_.best();
+    const std::optional<Bytes> capacity = run_.maker.capacity();
+    return capacity && static_cast<double>(task.nearest.needs.value) >
+                           kFarInMemory * static_cast<double>(capacity->value);
+  }
+
   /// With what is left of the budget.
   void go_on_with_the_nearest(std::vector<Task>& tasks) {
     std::vector<Task*> near;
     for (Task& task : tasks) {
-      const double seconds = task.nearest.seconds;
-      const bool far = seconds < kInfinite && seconds > kFar * run_.best();
-      if (task.open && !task.nearest.cuts.empty() && !far) near.push_back(&task);
+      if (task.open && !task.nearest.cuts.empty() && !far(task)) near.push_back(&task);
     }
     halve(
         run_, std::move(near),
@@ -160,6 +170,7 @@ class LayoutSearch {
   /// `to_begin`: the layout is searched again.
   void search(Task& task, CutSearchBudget share, bool to_begin = false) {
     share.searched_before = task.searches;
+    share.descended_before = task.descended;
     const bool likely = run_.schedule.orders_by_time && task.layout.replicated();
     if (likely && task.seeds.empty()) task.seeds = run_.maker.likely_cuts(task.layout);
     bool by_replica = likely && !shares_links();
@@ -173,6 +184,7 @@ class LayoutSearch {
       if (!to_begin) {
         task.open = true;
         ++task.searches;
+        task.descended += found.descended;
         task.nearest = found.best_met();
         if (found.complete) task.nearest.cuts.clear();
       }

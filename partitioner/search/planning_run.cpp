@@ -20,6 +20,8 @@ constexpr std::int64_t kFirstShare = 16;
 constexpr std::int64_t kDescent = 2, kMostOfIt = 7, kGoodDescent = 1'000'000'000;
 /// And at most, in nanoseconds, about.
 constexpr std::int64_t kMostAtFirst = 500'000'000;
+/// What a descent found is seldom made better by branch and bound, which gets so many times its work to prove that.
+constexpr std::int64_t kToProve = 5;
 
 /// Of what was done so far, for cuts that take as long as the best and need less; in nanoseconds, about.
 constexpr std::int64_t kTieShare = 20, kLeastForTies = 2'000'000, kMostForTies = 20'000'000;
@@ -153,7 +155,11 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
   // Where ranks hold several stages or orders follow the costs, bounds are loose: what branch and bound does not end
   // soon, a descent begins.
   CutSearchBudget part = share;
-  part.look_ahead = std::min(share.work / kFirstShare, kMostAtFirst);
+  const auto look_ahead = [&](std::int64_t work, std::int64_t descended) {
+    const std::int64_t most = std::min(work / kFirstShare, kMostAtFirst);
+    return descended == 0 ? most : std::min(most, 1 + kToProve * descended / kFirstShare);
+  };
+  part.look_ahead = look_ahead(share.work, share.descended_before);
   CutSearchResult found = search.run(pricer, to_beat, part, seeds);
   part.look_ahead = std::numeric_limits<std::int64_t>::max();
   const bool nothing = capacity && to_beat == kInfinite && !found.cuts;
@@ -183,6 +189,7 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
   found.nearest = std::move(better.nearest);
   found.simulated += better.simulated;
   found.work += better.work;
+  found.descended = better.work;
   if (better.cuts) {
     found.cuts = std::move(better.cuts);
     found.settings = std::move(better.settings);
@@ -193,12 +200,13 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
   // Where a program's critical path is no bound of others, branch and bound comes no further.
   if (for_schedule.orders_by_time || share.goes_on || found.work >= share.work) return found;
   part.work = share.work - found.work;
-  part.look_ahead = std::min(part.work / kFirstShare, kMostAtFirst);
+  part.look_ahead = look_ahead(part.work, share.descended_before + found.descended);
   CutSearch rest(placed, bounds, maker.cuttable(), settings);
   CutSearchResult last = rest.run(pricer, std::min(to_beat, found.seconds), part, {});
   last.bound = std::max(last.bound, found.bound);
   last.simulated += found.simulated;
   last.work += found.work;
+  last.descended = found.descended;
   last.nearest = std::move(found.nearest);
   if (!last.cuts) {
     last.cuts = std::move(found.cuts);

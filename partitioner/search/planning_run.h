@@ -43,6 +43,7 @@ struct PlanningRun {
     const Schedule* schedule;
     CutSearchResult::Nearest nearest;
     int searches = 1;
+    std::int64_t descended = 0;  ///< work of their descents
   };
   std::vector<OfAnother> of_others{};
   bool unproved = false;  ///< something of what was asked for may fit, beside what is told of

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 namespace stagecraft {
@@ -33,6 +34,9 @@ class Cycle {
     period_ = period;
     taken_.clear();
   }
+
+  /// Gives back all but the first `count` intervals.
+  void give_back(std::size_t count) { taken_.resize(std::min(count, taken_.size())); }
 
   /// Takes the first free interval at or after `from`; nothing if none is long enough.
   std::optional<Ticks> take(Ticks from, Ticks duration) {
@@ -66,11 +70,14 @@ class Cycle {
   std::vector<std::pair<Ticks, Ticks>> taken_;
 };
 
-/// Idle time before each next part of one leg: forwards down the ranks and back up, input gradients down and
-/// back up; and before the first input gradient. A pattern may fit only with some.
-using Lags = std::array<Ticks, 5>;
-
 using Pattern = std::vector<std::vector<Part>>;  ///< [position]
+
+/// Idle time before each next part of one leg: forwards down the ranks and back up, input gradients down and back up;
+/// and before the first input gradient. A pattern may fit only with some.
+struct Lags {
+  std::array<Ticks, 3> part{};
+  std::array<Ticks, 3> turn{};
+};
 
 /// Places one replica's first micro-batch, again and again.
 class PatternPlace {
@@ -84,36 +91,67 @@ class PatternPlace {
         cycles_(pattern_.size()),
         input_end_(2 * pattern_.size()) {}
 
-  /// As early as the lags and those before and after it allow. False where nothing is.
-  bool place(Ticks period, const Lags& lags) {
-    for (std::size_t at = 0; at < pattern_.size(); ++at) {
-      pattern_[at].clear();
-      cycles_[at].begin(period);
+  /// With each choice of lags as early as these and those before and after it allow. Tells `take` of each pattern and
+  /// the number of its choice. What several choices begin with is placed once.
+  template <class Take>
+  void place(Ticks period, const Lags& lags, const Take& take) {
+    for (Cycle& cycle : cycles_) cycle.begin(period);
+    place_leg(0, 0, lags, 0, take);
+  }
+
+ private:
+  static constexpr int kLegs = 4, kUp = 2;               // of the second half are input gradients
+  static constexpr int kChoices[kLegs] = {27, 9, 3, 1};  // how choices are numbered
+  static constexpr int kTurnChoice = 81;
+
+  template <class Take>
+  void place_leg(int leg, Ticks end, const Lags& lags, int choice, const Take& take) {
+    const std::size_t turns = leg == kUp ? lags.turn.size() : 1;
+    for (std::size_t turn = 0; turn < turns; ++turn) {
+      for (std::size_t i = 0; i < lags.part.size(); ++i) {
+        const int chosen =
+            choice + static_cast<int>(turn) * kTurnChoice + static_cast<int>(i) * kChoices[leg];
+        if (const auto next = add_leg(leg, end, leg == kUp ? lags.turn[turn] : 0, lags.part[i])) {
+          if (leg + 1 < kLegs) {
+            place_leg(leg + 1, *next, lags, chosen, take);
+          } else {
+            if (add_weights()) take(std::as_const(pattern_), chosen);
+            give_back(kLegs);
+          }
+        }
+        give_back(to_size(leg));
+      }
     }
-    std::optional<Ticks> end = 0;
+  }
+
+  /// When its last part ends; nothing where there is no place for one of them.
+  std::optional<Ticks> add_leg(int leg, Ticks from, Ticks turn, Ticks lag) {
     const int last = 2 * shape_.ranks - 1;
-    for (int s = 0; s <= last; ++s) {
-      const Ticks hop = s == 0 ? 0 : workload_.forward_hop(StageId{s - 1}, mb_).time;
-      const Ticks lag = s == 0 ? 0 : lags[s < shape_.ranks ? 0 : 1];
-      end = add(Op::forward, s, *end + hop + lag);
-      if (!end) return false;
+    std::optional<Ticks> end = from;
+    for (int i = 0; i < shape_.ranks; ++i) {
+      const int at = leg * shape_.ranks + i;
+      if (leg < kUp) {
+        const bool first = at == 0;
+        const Ticks hop = first ? 0 : workload_.forward_hop(StageId{at - 1}, mb_).time + lag;
+        end = add(Op::forward, at, *end + hop);
+      } else {
+        const int s = last - (at - kUp * shape_.ranks);
+        const Ticks hop = s == last ? turn : workload_.backward_hop(StageId{s + 1}, mb_).time + lag;
+        end = add(Op::backward_input, s, *end + hop);
+        if (end) input_end_[to_size(s)] = *end;
+      }
+      if (!end) return std::nullopt;
     }
-    for (int s = last; s >= 0; --s) {
-      const Ticks hop = s == last ? 0 : workload_.backward_hop(StageId{s + 1}, mb_).time;
-      const Ticks lag = lags[s == last ? 4 : s >= shape_.ranks ? 2 : 3];
-      end = add(Op::backward_input, s, *end + hop + lag);
-      if (!end) return false;
-      input_end_[to_size(s)] = *end;
-    }
-    for (int s = last; s >= 0; --s) {
+    return end;
+  }
+
+  [[nodiscard]] bool add_weights() {
+    for (int s = 2 * shape_.ranks - 1; s >= 0; --s) {
       if (!add(Op::backward_weight, s, input_end_[to_size(s)])) return false;
     }
     return true;
   }
-  /// The last one placed.
-  [[nodiscard]] const Pattern& pattern() const { return pattern_; }
 
- private:
   std::optional<Ticks> add(Op op, int stage, Ticks from) {
     const std::size_t at = to_size(stage < shape_.ranks ? stage : 2 * shape_.ranks - 1 - stage);
     const Compute compute{op, StageId{stage}, mb_};
@@ -122,6 +160,14 @@ class PatternPlace {
     if (!begin) return std::nullopt;
     pattern_[at].push_back({compute, *begin, duration});
     return *begin + duration;
+  }
+
+  /// All but the parts of so many legs, of which each has one on each position.
+  void give_back(std::size_t legs) {
+    for (std::size_t at = 0; at < pattern_.size(); ++at) {
+      pattern_[at].resize(std::min(legs, pattern_[at].size()));
+      cycles_[at].give_back(legs);
+    }
   }
 
   const Workload& workload_;
@@ -154,6 +200,7 @@ int kept(const std::vector<Part>& parts, Ticks period) {
 
 struct FoundPattern {
   Ticks period = 0;
+  int choice = 0;  ///< of lags
   Pattern pattern{};
   int kept = 0;  ///< on the position that keeps most
   Ticks end = 0;
@@ -183,22 +230,20 @@ std::vector<FoundPattern> patterns(const Workload& workload, const VirtualStages
   PatternPlace places(workload, shape, replica);
   for (int stretch = 50; stretch < 75 && found.empty(); ++stretch) {
     const Ticks period = (busiest * stretch + 49) / 50;
-    const Ticks turns[] = {0, period / 3, period / 2};
-    for (int choice = 0; choice < 243; ++choice) {
-      const Lags lags{choice / 27 % 3 * half, choice / 9 % 3 * half, choice / 3 % 3 * half, choice % 3 * half,
-                      turns[choice / 81]};
-      if (!places.place(period, lags)) continue;
-      FoundPattern one{.period = period};
-      for (const std::vector<Part>& parts : places.pattern()) {
+    const Lags lags{.part = {0, half, 2 * half}, .turn = {0, period / 3, period / 2}};
+    places.place(period, lags, [&](const Pattern& pattern, int choice) {
+      FoundPattern one{.period = period, .choice = choice};
+      for (const std::vector<Part>& parts : pattern) {
         one.kept = std::max(one.kept, kept(parts, period));
         for (const Part& part : parts) one.end = std::max(one.end, part.begin + part.duration);
       }
-      if (one.kept > capacity) continue;
-      one.pattern = places.pattern();
+      if (one.kept > capacity) return;
+      one.pattern = pattern;
       found.push_back(std::move(one));
-    }
+    });
   }
-  std::ranges::stable_sort(found, {}, [](const FoundPattern& one) { return std::pair(-one.kept, one.end); });
+  std::ranges::sort(found, {},
+                    [](const FoundPattern& one) { return std::tuple(-one.kept, one.end, one.choice); });
   if (found.size() > kEnough) found.resize(kEnough);
   return found;
 }

@@ -79,9 +79,20 @@ class Machine {
     Ticks ready = kNever;
 
     [[nodiscard]] bool before(const Choice& other) const {
+      if (other.replica == nullptr) return true;
       if (priority != other.priority) return priority < other.priority;
       if (kind != other.kind) return kind < other.kind;
       return replica->stage > other.replica->stage;
+    }
+    /// By its members, each from a register: a copy of the whole right behind would wait for what was just stored.
+    void become(const Choice& other) {
+      priority = other.priority;
+      kind = other.kind;
+      op = other.op;
+      replica = other.replica;
+      micro_batch.value = other.micro_batch.value;
+      at = other.at;
+      ready = other.ready;
     }
   };
 
@@ -93,7 +104,7 @@ class Machine {
     const auto offer = [&](const Choice& choice) {
       if (choice.ready > now) next = std::min(next, choice.ready);
       Choice& than = choice.ready <= now ? best : coming;
-      if (than.replica == nullptr || choice.before(than)) than = choice;
+      if (choice.before(than)) than.become(choice);
     };
     for (ReplicaProgress& replica : replicas_[rank]) {
       if (replica.inputs < replica.forwards) {
@@ -136,7 +147,7 @@ class Machine {
 
   void start(std::size_t rank, const Choice& choice, Ticks end) {
     const Compute compute{choice.op, choice.replica->stage, choice.micro_batch};
-    orders_[rank].push_back(compute);
+    orders_[rank].emplace_back(choice.op, choice.replica->stage, choice.micro_batch);
     if (keeps_ != nullptr && !(*keeps_)(Rank{rank}, compute)) stopped_ = true;
     free_at_[rank] = end;
     wakeups_.at(rank, end);

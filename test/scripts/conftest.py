@@ -4,6 +4,7 @@
 import atexit
 import gc
 import shutil
+import signal
 import sys
 import tempfile
 
@@ -17,6 +18,12 @@ sys.path[:0] = [str(SOURCE / where) for where in ("python", "scripts", "scripts/
 # second later.
 gc.disable()
 atexit.register(gc.freeze)
+
+# What tests start has the signals of a terminal, however they were started: under nohup, or in a script's
+# background, some are ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for ignored in (signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(ignored, signal.SIG_DFL)
 
 SKIPPED = 77
 outcomes = set()
