@@ -3,7 +3,6 @@
 #include "base/stopwatch.h"
 
 #include <chrono>
-#include <exception>
 #include <future>
 #include <system_error>
 #include <utility>

@@ -4,7 +4,6 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <sys/mman.h>

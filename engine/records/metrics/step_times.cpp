@@ -3,7 +3,6 @@
 #include "base/mix.h"
 #include "base/statistics.h"
 
-#include <algorithm>
 #include <bit>
 
 namespace stagecraft {
