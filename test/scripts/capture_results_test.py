@@ -572,3 +572,24 @@ def test_gradients_of_several_results_are_those_of_a_plain_loop():
 
     results = results_of(module(batch.at(2)["x"]), module, lambda made: loss(made, batch.at(2)), 2)
     equal("two heads", WithLoss(module, loss, results), batch, 2, has_loss=True)
+
+
+def test_an_evaluation_that_no_gradient_goes_through():
+    """It writes to what a gradient of its forward would need, as MONAI's VarAutoEncoder does."""
+
+    class Spread(Turned):
+        def forward(self, x):
+            a, b = super().forward(x)
+            spread = b.exp()
+            return a, (spread * 1.0 if self.training else spread.add_(a)), b
+
+    batch = Batch([Field("x", [8, 5], torch.float32), Field("y", [5], below=6)])
+    module = Spread()
+
+    def loss(output, fields):
+        return classes(output[0] + output[1] + output[2].detach(), fields["y"])
+
+    made = module.eval()(batch.at(2)["x"])
+    results = results_of(made, module, lambda made: loss(made, batch.at(2)), 2)
+    assert results.detached == {2}
+    equal("an evaluation in place", WithLoss(module, loss, results), batch, 2, has_loss=True)
