@@ -32,6 +32,7 @@ from .nodes import name_of
 from .noise import is_random
 from .number_checks import without_number_checks
 from .pooling import pool_by_means
+from .python_numbers import PythonNumbers
 from .quick import quick
 from .reach import Snapshot
 from .real_strides import real_strides
@@ -205,6 +206,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
             without_derivatives(),
             with_users_frames(),
             quick(),
+            PythonNumbers(),
             contextlib.redirect_stderr(io.StringIO()),
         ):
             program = torch.export.export(module, (), inputs, strict=False)
