@@ -593,3 +593,19 @@ def test_an_evaluation_that_no_gradient_goes_through():
     results = results_of(made, module, lambda made: loss(made, batch.at(2)), 2)
     assert results.detached == {2}
     equal("an evaluation in place", WithLoss(module, loss, results), batch, 2, has_loss=True)
+
+
+def test_a_loss_that_reads_the_output_as_it_is_and_as_float():
+    """torch.export knows both as one tensor. Dice reads it as it is, focal loss as .float()."""
+
+    def loss(output, fields):
+        right = torch.nn.functional.one_hot(fields["y"], 6)
+        overlap = (output.softmax(-1) * right).sum()
+        logits = output.float()
+        return (logits - logits * right - torch.nn.functional.logsigmoid(logits)).mean() - overlap / 100
+
+    batch = Batch([Field("input", [8], torch.float32), Field("y", [], below=6)])
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 6))
+    layers = equal("logits and .float()", WithLoss(module, loss), batch, 2, has_loss=True)
+    assert layers[-1].graph["outputs"] == ["f32[b,6]"], "the loss reads the output alone"
