@@ -1,6 +1,8 @@
 """Numbers that Python reads of tensors which it made itself, of its own numbers: axes by
 torch.arange(2, x.dim()).tolist(), sizes of windows by torch.tensor(shapes).prod(1), rates by torch.linspace.
-No sample decides them, so a trace may know them, and torch.export does not."""
+No sample decides them, so a trace may know them, and torch.export does not. Nor does a sample decide how many
+numbers such a mask picks, x[:, ~torch.eye(8).bool()]: it is a list of places.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +41,8 @@ class PythonNumbers(torch.overrides.TorchFunctionMode):
                 return found
         if name in SIZED or name in MAKERS - OF_LISTS:
             args, kwargs = (*args[: name in SIZED], *as_numbers(args[name in SIZED :])), as_numbers(kwargs)
+        elif name == "__getitem__" and len(args) == 2:
+            args = (args[0], as_places(args[1]))
         made = function(*args, **kwargs)
         if name in OTHER_MEMORY:
             if maker_of(args[0]):
@@ -86,6 +90,23 @@ def as_numbers(given: Any) -> Any:
         return tensor if found is None else found
 
     return pytree.tree_map_only(torch.Tensor, number, given)
+
+
+def as_places(index: Any) -> Any:
+    """Of an index, or several: masks that are known as the places that they pick, in their order."""
+    found: list[Any] = []
+    for each in index if isinstance(index, tuple) else (index,):
+        is_mask = isinstance(each, torch.Tensor) and each.dtype == torch.bool and each.dim() > 0
+        known = maker_of(each) if is_mask else None
+        places = known and outside_of_the_trace(partial(places_of, known))
+        found += [each] if places is None else [torch.tensor(of, dtype=torch.long) for of in places]
+    return tuple(found) if isinstance(index, tuple) or len(found) > 1 else found[0]
+
+
+def places_of(mask: Maker) -> list[list[int]]:
+    """By dimension."""
+    found: list[list[int]] = mask().nonzero().t().tolist()
+    return found
 
 
 def outside_of_the_trace(compute: Callable[[], Any]) -> Any:

@@ -21,6 +21,8 @@ ASKED = {
     "an index": lambda x: x * [1.0, 2.0, 3.0][torch.tensor(2)],
     "a loop": lambda x: sum(x * int(i) for i in torch.arange(1, 3)),
     "a range": lambda x: sum(x * i for i in range(torch.tensor(3))),
+    "all but a diagonal": lambda x: x[:, [*range(6), 1, 2, 3]].view(-1, 3, 3)[:, ~torch.eye(3).bool()],
+    "a mask first": lambda x: x.repeat(1, 2).T[torch.arange(12) % 2 > 0].T.contiguous(),
     "a size of a new tensor": lambda x: x + torch.ones(torch.tensor([2, 3]).prod()),
 }
 
@@ -41,6 +43,7 @@ def set_data(flags, other=None):
 NOT_KNOWN = {
     "a write": lambda x: x * 2 if write(torch.zeros(3))[0] > 0 else x,
     "a write to a view": lambda x: x * 2 if (write((a := torch.zeros(3)).view(3)), a)[1].sum() > 0 else x,
+    "a mask by samples": lambda x: x + x[:, x[0] > 0].sum(1, keepdim=True),
     "a sample's number": lambda x: x * 2 if torch.arange(6).mul(x[0]).sum() > 0 else x,
     "drawn numbers": lambda x: x * 2 if torch.poisson(torch.ones(3)).sum() > 1 else x,
     "drawn in Python": lambda x: x * 2 if nn.functional.gumbel_softmax(torch.ones(3))[0] > 0.5 else x,
