@@ -7,6 +7,7 @@
 #include "models/captured/replay/step_work.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <optional>
 #include <utility>
@@ -94,6 +95,19 @@ std::string missing_weights_of(const ModelFolder& folder, const FolderLayer& lay
       folder.path);
 }
 
+/// The graph, and what of the bundles around the layer decides its figures: what goes by is part of a layer's memory.
+std::string cost_class_of(const FolderLayer& layer) {
+  std::string name = layer.replay->graph().hash;
+  if (layer.before.size() == 1 && layer.behind.size() == 1) return name;
+  name += fmt::format(" reads {}", fmt::join(layer.reads, ","));
+  for (const ValueType& type : layer.before) {
+    name += fmt::format(" before {} {}", bytes_of(type, 2).value, has_gradient(type));
+  }
+  for (const ValueBehind& value : layer.behind)
+    name += fmt::format(" {}{}", value.made ? "makes " : "", value.index);
+  return name;
+}
+
 /// Of the bundles around the layer, what the graph says of its own inputs and outputs.
 void of_bundles(const FolderLayer& layer, LayerEstimate& found, std::int64_t b) {
   std::vector<InputUse> inputs(layer.before.size());
@@ -142,7 +156,7 @@ LayerFacts facts_of(const std::shared_ptr<const ModelFolder>& folder, const Fold
       .repeats = false,  // not tried with recordings
       .least_samples = [least = folder->least_samples](const auto&) { return least; },
       .multiply_adds = [per_sample = layer.replay->graph().multiply_adds](const auto&) { return per_sample; },
-      .cost_class = layer.replay->graph().hash,
+      .cost_class = cost_class_of(layer),
       .estimate =
           [folder, &layer](std::int64_t micro_batch, bool first) {
             LayerEstimate found = estimate(layer.replay->graph(), micro_batch, !first);

@@ -3,24 +3,29 @@ for the values of its weights.
 
 It is what pickle sees, with tensors that are parameters or persistent buffers by their shapes and all others
 by their values, and the source of every file that is not installed, since any line of it may decide what a
-forward does. Functions and classes without a file are what their code does (code_parts.py). Whatever cannot
-be pickled has no such number, and is captured each time.
+forward does; of installed packages what pip recorded of their files, and Stagecraft's own sources, so that an
+upgrade captures anew. Functions and classes without a file are what their code does (code_parts.py).
+Whatever cannot be pickled has no such number, and is captured each time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
 import pickle
 import sys
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from stagecraft_tools.installed import is_installed
 
 from .code_parts import has_no_file, parts_of, patched
+
+OURS = Path(__file__).parents[1]  # which has Stagecraft's packages
 
 
 class _NoStructure(Exception):
@@ -67,18 +72,19 @@ def structure_of(module: Any, others: Iterable[Any]) -> str | None:
     if sources is None:
         return None
     found = hashlib.sha256(text.getvalue())
-    for part in (torch.__version__, sys.version, sources):
+    for part in (torch.__version__, sys.version, sources, *_packages()):
         found.update(part.encode())
     return found.hexdigest()[:32]
 
 
 def _sources() -> str | None:
-    """Of all files of Python that are loaded and not installed. None where one cannot be read."""
+    """Of all files of Python that are loaded and not installed, and of all of Stagecraft's. None where one
+    cannot be read."""
+    loaded = (getattr(sys.modules[name], "__file__", None) for name in sorted(sys.modules))
+    users = [file for file in loaded if file and file.endswith(".py") and not is_installed(file)]
+    ours = sorted(str(file) for file in OURS.glob("stagecraft*/*.py"))
     found = hashlib.sha256()
-    for name in sorted(sys.modules):
-        file = getattr(sys.modules[name], "__file__", None)
-        if not file or not file.endswith(".py") or is_installed(file):
-            continue
+    for file in (*(each for each in users if each not in ours), *ours):
         if not os.path.isfile(file):  # torch.ops has a name of no file
             continue
         try:
@@ -87,3 +93,14 @@ def _sources() -> str | None:
         except OSError:
             return None
     return found.hexdigest()
+
+
+def _packages() -> Iterator[str]:
+    """Of each package that is installed: name and version, and digests of its files where pip recorded
+    them, which also tell of a version that was installed anew with other code."""
+    for place in filter(os.path.isdir, sys.path):
+        for name in sorted(os.listdir(place)):
+            if name.endswith((".dist-info", ".egg-info")):
+                yield name
+                with contextlib.suppress(OSError), open(f"{place}/{name}/RECORD", encoding="utf-8") as record:
+                    yield record.read()

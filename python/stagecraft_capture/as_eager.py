@@ -5,6 +5,7 @@ one call that autograd differentiates as eager does, in both.
 - Products, whose derivative asks whether there is a zero: eager looks at the numbers, a trace takes the way
   that is right for all. (FunctionsManual.cpp, prod_backward and cumprod_backward, for what is differentiated
   once.)
+- Diagonals, which a trace writes out as an operator that runs do not have.
 - Eigenvalues and singular values, whose vectors eager computes for the derivative alone. What is exported for
   training has them in evaluation too.
 """
@@ -113,6 +114,10 @@ def cumprod(x: torch.Tensor, dim: int) -> torch.Tensor:
     return ProductsSoFar.apply(x, dim % x.dim()) if x.dim() else x.clone()
 
 
+def diag(x: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
+    return x.diagonal(diagonal).clone() if x.dim() == 2 else x.diag_embed(diagonal)
+
+
 PRODUCTS = {ATEN.prod.default: prod, ATEN.prod.dim_int: prod_over, ATEN.cumprod.default: cumprod}
 
 
@@ -137,6 +142,8 @@ def as_eager(graph: fx.Graph) -> None:
     """Operators of products are those of here. In-place activations are BY_RESULT's of who takes them out of
     place."""
     for node in graph.nodes:
+        if node.target == ATEN.diag.default:
+            node.target = diag
         instead = PRODUCTS.get(node.target) if node.op == "call_function" else None
         if instead and node.args[0].meta["val"].is_floating_point() and node.kwargs.get("dtype") is None:
             node.target, node.kwargs = (

@@ -32,6 +32,7 @@ from .nodes import name_of
 from .noise import is_random
 from .number_checks import without_number_checks
 from .pooling import pool_by_means
+from .python_numbers import PythonNumbers
 from .quick import quick
 from .reach import Snapshot
 from .real_strides import real_strides
@@ -126,6 +127,20 @@ def returns_itself(node: fx.Node) -> bool:
     return like and (made.shape, made.dtype, made.stride()) == (given.shape, given.dtype, given.stride())
 
 
+def output_as_made(graph: fx.Graph) -> None:
+    """A tensor that went through .float() as it was has the last of its names in what torch.export returns.
+    A loss that calls it would seem to read two values of the model, the output and what it was made of."""
+    results = next(n for n in graph.nodes if n.op == "output").args[0]
+    names = [n for n in results if isinstance(n, fx.Node)][:1]
+    while names and returns_itself(names[-1]):
+        names.append(names[-1].args[0])
+    if all(len(name.users) == 1 for name in names[1:]):
+        return
+    for name in names[:-1]:
+        name.replace_all_uses_with(names[-1])
+        graph.erase_node(name)
+
+
 def detach_regions(graph: fx.Graph) -> None:
     """What a no_grad region made has no gradient outside of it. What went through it as it was has one, and
     so has what torch.export takes for it from then on."""
@@ -205,6 +220,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
             without_derivatives(),
             with_users_frames(),
             quick(),
+            PythonNumbers(),
             contextlib.redirect_stderr(io.StringIO()),
         ):
             program = torch.export.export(module, (), inputs, strict=False)
@@ -259,6 +275,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
     out_of_place(graph, {storage(n) for n in tensors})
     as_eager(graph)
     pool_by_means(graph)
+    output_as_made(graph)
     results = next(n for n in graph.nodes if n.op == "output").args[0]
     outputs = [n for n in results if isinstance(n, fx.Node)]
     terms = terms_of(program) if has_loss else []

@@ -32,12 +32,23 @@ BY_TENSORS = "decide by sizes or settings, or compute both ways and choose with 
 
 
 def frames_of(error: BaseException) -> list[tuple[FrameType, int]]:
-    """Of the error that came first, those behind the call of torch.export."""
-    while (before := error.__cause__ or error.__context__) is not None:
-        error = before
-    frames = list(traceback.walk_tb(error.__traceback__))
-    begin = next((i for i, (frame, _) in enumerate(frames) if frame.f_code.co_filename.startswith(TORCH)), 0)
-    return frames[begin:]
+    """Behind the call of torch.export, of the error that came first. Those amidst torch which torch caught
+    are none of the model's: the one that has a line of the model's goes first."""
+    chain = [error]
+    while (before := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(before)
+    found: list[tuple[FrameType, int]] = []
+    for each in reversed(chain):
+        frames = list(traceback.walk_tb(each.__traceback__))
+        begin = next((i for i, (at, _) in enumerate(frames) if at.f_code.co_filename.startswith(TORCH)), 0)
+        found = found or frames[begin:]
+        if any(is_users(frame.f_code.co_filename) for frame, _ in frames[begin:]):
+            return frames[begin:]
+    return found
+
+
+def is_users(file: str) -> bool:
+    return os.path.isfile(file) and not file.startswith((TORCH, OURS, TOOLS)) and not is_pythons(file)
 
 
 def place_of_error(error: BaseException, module: torch.nn.Module) -> str:
@@ -56,7 +67,7 @@ def place_of_error(error: BaseException, module: torch.nn.Module) -> str:
         file, this = frame.f_code.co_filename, frame.f_locals.get("self")
         if id(this) in paths:
             path = paths[id(this)]
-        if os.path.isfile(file) and not file.startswith((TORCH, OURS, TOOLS)) and not is_pythons(file):
+        if is_users(file):
             text = linecache.getline(file, line).strip()
             found = (
                 f'{f"module {path!r}" if path else "the model itself"}, File "{file}", line {line}, in'

@@ -143,6 +143,12 @@ def stored(table: Mapping[Any, Any]) -> dict[Any, Any]:
     return dict(dict.items(table) if isinstance(table, dict) else table)
 
 
+def is_buffer(holder: Any, name: Any, value: Any) -> bool:
+    """Others than modules may have such an attribute, too."""
+    buffers = getattr(holder, "_buffers", None)
+    return isinstance(buffers, dict) and name in buffers and buffers[name] is value
+
+
 class Snapshot:
     """Of everything that `module` reaches. Numbers of parameters are remembered of those in `written` alone,
     since they are many; without `values` of no tensor."""
@@ -167,7 +173,7 @@ class Snapshot:
                 self.leaves[path] = leaf_of(
                     value,
                     values and (id(value) not in parameters or id(value) in written),
-                    is_buffer=bool(of) and value is getattr(of[-1][0], "_buffers", {}).get(of[-1][1], self),
+                    is_buffer=bool(of) and is_buffer(of[-1][0], of[-1][1], value),
                     of=of,
                 )
                 if id(value) in parameters:

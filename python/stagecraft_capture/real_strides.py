@@ -30,6 +30,13 @@ OPERATORS = [
     *(ATEN.hardswish_backward.default, ATEN.glu_backward.default, ATEN.native_channel_shuffle.default),
     *(ATEN.log_sigmoid_forward.default, ATEN.log_sigmoid_backward.default),
     *(ATEN.roll.default, ATEN.reflection_pad2d.default, ATEN.replication_pad2d.default),
+    *(ATEN.elu_backward.default, ATEN.hardtanh_backward.default, ATEN.hardsigmoid_backward.default),
+    *(ATEN.leaky_relu_backward.default, ATEN.threshold_backward.default, ATEN.softplus_backward.default),
+    *(ATEN.rrelu_with_noise_backward.default, ATEN._prelu_kernel_backward.default),
+    *(ATEN.logit_backward.default, ATEN._log_softmax_backward_data.default, ATEN.xlogy.Tensor),
+    *(ATEN.mse_loss_backward.default, ATEN.huber_loss_backward.default),
+    *(ATEN.smooth_l1_loss_backward.default, ATEN.binary_cross_entropy_backward.default),
+    ATEN.reflection_pad2d_backward.default,
 ]
 ALWAYS = [ATEN._fft_r2c.default, ATEN._fft_c2r.default, ATEN._fft_c2c.default]
 WRITTEN_OUT = [op for op in OPERATORS if op not in meta_table]

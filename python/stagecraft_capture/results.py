@@ -251,9 +251,18 @@ def _without_gradient(
 ) -> frozenset[int]:
     """Places of what terms alone read, or what the loss reads without a gradient (argmax, .detach()). Joined
     to the others they would have a gradient of zeros, where eager has none."""
-    total, _terms = loss_and_terms(loss(pytree.tree_unflatten([leaf for _, leaf in found], spec)))
     leaves = {i: found[i][1] for i in wanted if found[i][1].requires_grad}
-    if not leaves or not isinstance(total, torch.Tensor) or not total.requires_grad:
-        return frozenset()
-    gradients = torch.autograd.grad(total.sum(), list(leaves.values()), allow_unused=True, retain_graph=True)
+
+    def gradients_of(leaves: dict[int, torch.Tensor]) -> Any:
+        given = [leaves.get(i, leaf) for i, (_, leaf) in enumerate(found)]
+        total, _terms = loss_and_terms(loss(pytree.tree_unflatten(given, spec)))
+        if not leaves or not isinstance(total, torch.Tensor) or not total.requires_grad:
+            return ()
+        return torch.autograd.grad(total.sum(), list(leaves.values()), allow_unused=True, retain_graph=True)
+
+    try:
+        gradients = gradients_of(leaves)
+    except RuntimeError:  # an evaluation's forward may write to what its own gradient would need
+        leaves = {i: leaf.detach().requires_grad_() for i, leaf in leaves.items()}
+        gradients = gradients_of(leaves)
     return frozenset(i for i, gradient in zip(leaves, gradients) if gradient is None)

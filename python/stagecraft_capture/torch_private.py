@@ -29,6 +29,11 @@ TABLE = {
         "unset_fake_temporarily",
         "asks real kernels in the middle of a trace",
     ),
+    "disable_current_modes": Private(
+        "torch.utils._python_dispatch",
+        "_disable_current_modes",
+        "computes with real tensors in the middle of a trace",
+    ),
     "fake_kernels": Private(
         "torch._subclasses.fake_impls", "op_implementations_dict", "strides that fake kernels tell wrongly"
     ),

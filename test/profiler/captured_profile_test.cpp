@@ -117,6 +117,26 @@ TEST_CASE("of layers with equal graphs a few are run, and the others are given t
         std::vector<std::string>{"more1 as 1", "more2 as 1", "more4 as 1", "more5 as 1", "more6 as 1"});
 }
 
+TEST_CASE("equal graphs with other values passing by are not alike", "[captured_profile]") {
+  at::set_num_threads(1);
+  const ProfiledModel subject =
+      captured_bundles();  // blocks 1, 3 and 5 have one graph; block 1's output passes block 3
+  const Profile all = measured(subject, 0), few = measured(subject, 1);
+  std::vector<std::string> left_out;
+  for (std::size_t i = 0; i < all.measurements[0].layers.size(); ++i) {
+    const LayerProfile &whole = all.measurements[0].layers[i], &part = few.measurements[0].layers[i];
+    check_same_bytes(part, whole);
+    CHECK(part.inputs.size() == whole.inputs.size());
+    REQUIRE(part.outputs.size() == whole.outputs.size());
+    for (std::size_t k = 0; k < part.outputs.size(); ++k) {
+      CHECK(part.outputs[k].bytes == whole.outputs[k].bytes);
+      CHECK(part.outputs[k].same_as == whole.outputs[k].same_as);
+    }
+    if (part.measured_as) left_out.push_back(part.name + " as " + *part.measured_as);
+  }
+  CHECK(left_out == std::vector<std::string>{"blocks.5 as blocks.1"});
+}
+
 TEST_CASE("figures of layers that are not run are medians, and the largest spread", "[captured_profile]") {
   std::vector<LayerProfile> layers(4);
   const auto set = [&](std::size_t i, double median, double spread) {

@@ -295,6 +295,7 @@ GROUPS = {
             lambda x: torch.unsafe_chunk(x, 2, 1)[1],
             lambda x: x.view(-1, 2, 3).diagonal_scatter(x[:, :2], 0, 1, 2),
             torch.diag_embed,
+            lambda x: x * torch.diag(x.T @ x, -1).mean() + torch.diag(x.T @ x) + torch.diag(x.sum(0))[1],
             lambda x: x + torch.block_diag(torch.ones(3, 3), torch.eye(3)).sum(0),
             lambda x: x * torch.trace(torch.eye(6)[:, :4]),
             lambda x: x.view(-1, 3, 2)[:, torch.tril_indices(3, 2)[0], torch.tril_indices(3, 2)[1]],

@@ -113,6 +113,14 @@ REFUSED = [
         "depends on the batch's numbers",
     ),
     (
+        "a branch within a loss that is a module",
+        "plain",
+        (*NUMBERS, "--loss", f"{WRONG}:by_a_module"),
+        "wrong.py",
+        line_of("output.detach().sum() > 0"),
+        "depends on the batch's numbers",
+    ),
+    (
         "a draw of Python",
         "draws_of_python",
         NUMBERS,

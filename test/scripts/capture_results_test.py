@@ -572,3 +572,40 @@ def test_gradients_of_several_results_are_those_of_a_plain_loop():
 
     results = results_of(module(batch.at(2)["x"]), module, lambda made: loss(made, batch.at(2)), 2)
     equal("two heads", WithLoss(module, loss, results), batch, 2, has_loss=True)
+
+
+def test_an_evaluation_that_no_gradient_goes_through():
+    """It writes to what a gradient of its forward would need, as MONAI's VarAutoEncoder does."""
+
+    class Spread(Turned):
+        def forward(self, x):
+            a, b = super().forward(x)
+            spread = b.exp()
+            return a, (spread * 1.0 if self.training else spread.add_(a)), b
+
+    batch = Batch([Field("x", [8, 5], torch.float32), Field("y", [5], below=6)])
+    module = Spread()
+
+    def loss(output, fields):
+        return classes(output[0] + output[1] + output[2].detach(), fields["y"])
+
+    made = module.eval()(batch.at(2)["x"])
+    results = results_of(made, module, lambda made: loss(made, batch.at(2)), 2)
+    assert results.detached == {2}
+    equal("an evaluation in place", WithLoss(module, loss, results), batch, 2, has_loss=True)
+
+
+def test_a_loss_that_reads_the_output_as_it_is_and_as_float():
+    """torch.export knows both as one tensor. Dice reads it as it is, focal loss as .float()."""
+
+    def loss(output, fields):
+        right = torch.nn.functional.one_hot(fields["y"], 6)
+        overlap = (output.softmax(-1) * right).sum()
+        logits = output.float()
+        return (logits - logits * right - torch.nn.functional.logsigmoid(logits)).mean() - overlap / 100
+
+    batch = Batch([Field("input", [8], torch.float32), Field("y", [], below=6)])
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 6))
+    layers = equal("logits and .float()", WithLoss(module, loss), batch, 2, has_loss=True)
+    assert layers[-1].graph["outputs"] == ["f32[b,6]"], "the loss reads the output alone"

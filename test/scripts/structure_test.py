@@ -1,13 +1,16 @@
 """Structures of what has no file: of notebooks, prompts, lambdas and functions within functions."""
 
+import shutil
 import subprocess
 import sys
 import threading
+import types
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+import stagecraft.structure as structures
 from places import ENVIRONMENT
 from stagecraft.structure import structure_of
 
@@ -106,3 +109,30 @@ def test_lambdas_and_closures_count_by_what_they_do():
     assert structure_of(Calls(lambda x: x), []) != structure_of(Calls(lambda x: x + 1), [])
     assert structure_of(Calls(recursive()), []) == structure_of(Calls(recursive()), []) is not None
     assert structure_of(Calls(threading.Lock()), []) is None
+
+
+def test_an_upgraded_package_changes_it(tmp_path, monkeypatch):
+    """Also one that was installed again under the same version, with other code."""
+    monkeypatch.syspath_prepend(tmp_path)
+    found = {structure_of(Calls(None), [])}
+    about = tmp_path / "timm-1.0.31.dist-info"
+    about.mkdir()
+    for recorded in ("timm/layers.py,sha256=0a,10\n", "timm/layers.py,sha256=1b,10\n"):
+        (about / "RECORD").write_text(recorded)
+        found.add(structure_of(Calls(None), []))
+    about.rename(tmp_path / "timm-1.0.32.dist-info")
+    found.add(structure_of(Calls(None), []))
+    assert len(found) == 4
+
+
+def test_stagecrafts_own_code_changes_it(tmp_path, monkeypatch):
+    """Loaded or not: a first capture of a process is what loads it."""
+    shutil.copytree(structures.OURS / "stagecraft_capture", tmp_path / "stagecraft_capture")
+    monkeypatch.setattr(structures, "OURS", tmp_path)
+    before = structure_of(Calls(None), [])
+    monkeypatch.setitem(sys.modules, "losses_again", types.ModuleType("losses_again"))
+    sys.modules["losses_again"].__file__ = str(tmp_path / "stagecraft_capture" / "losses.py")
+    assert structure_of(Calls(None), []) == before
+    with open(tmp_path / "stagecraft_capture" / "losses.py", "a") as file:
+        file.write("# mended\n")
+    assert structure_of(Calls(None), []) != before

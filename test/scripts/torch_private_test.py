@@ -24,7 +24,7 @@ def canary(*names):
     return keep
 
 
-@canary("FakeTensor", "FakeTensorMode", "unset_fake_temporarily")
+@canary("FakeTensor", "FakeTensorMode", "unset_fake_temporarily", "disable_current_modes")
 def fake():
     mode = private.FakeTensorMode(allow_non_fake_inputs=True)
     with mode:
@@ -32,6 +32,8 @@ def fake():
         assert isinstance(x, private.FakeTensor) and x.shape == (1 << 40,)
         with private.unset_fake_temporarily():
             assert torch.ones(2).sum() == 2
+        with private.disable_current_modes():
+            assert torch.ones(2).tolist() == [1, 1]
     assert isinstance(private.FakeTensorMode.cache, dict)
 
 

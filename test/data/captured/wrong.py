@@ -246,6 +246,20 @@ def loss_of_python(output, batch):
     return 3.0
 
 
+class Asks(nn.Module):
+    """A loss that is a module, and no part of the model."""
+
+    def forward(self, output):
+        return output.mean() if output.detach().sum() > 0 else -output.mean()
+
+
+ASKS = Asks()
+
+
+def by_a_module(output, batch):
+    return ASKS(output)
+
+
 def poisson(output, batch):
     return F.poisson_nll_loss(output, batch["y"].abs())
 

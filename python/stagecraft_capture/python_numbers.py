@@ -1,0 +1,117 @@
+"""Numbers that Python reads of tensors which it made itself, of its own numbers: axes by
+torch.arange(2, x.dim()).tolist(), sizes of windows by torch.tensor(shapes).prod(1), rates by torch.linspace.
+No sample decides them, so a trace may know them, and torch.export does not. Nor does a sample decide how many
+numbers such a mask picks, x[:, ~torch.eye(8).bool()]: it is a list of places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from .torch_private import disable_current_modes, pytree
+
+MAKERS = frozenset("arange linspace logspace tensor as_tensor scalar_tensor zeros ones full eye".split())
+OF_LISTS = frozenset(("tensor", "as_tensor"))
+READERS = frozenset("item tolist __int__ __float__ __bool__ __index__ __complex__".split())
+# whose arguments behind the first are numbers of Python, or lists of these
+SIZED = frozenset("split split_with_sizes view reshape expand repeat tile narrow chunk unflatten".split())
+SIZED |= frozenset("new_zeros new_ones new_full".split())
+UNKNOWN = frozenset("empty_like new_empty new_empty_strided".split())  # memory as it was
+OTHER_MEMORY = frozenset("__set__ set_".split())  # without a word of the tensor's version
+PLAIN = (bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
+MOST = 2**16  # numbers of a tensor
+
+Maker = Callable[[], Any]
+
+
+class PythonNumbers(torch.overrides.TorchFunctionMode):
+    """While a module is followed: remembers how each tensor is made of Python's numbers, and computes it
+    where Python asks."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(function, "__name__", "")
+        if name in READERS and len(args) == 1 and not kwargs and (known := maker_of(args[0])):
+            found = outside_of_the_trace(lambda: function(known()))
+            if found is not None:
+                return found
+        if name in SIZED or name in MAKERS - OF_LISTS:
+            args, kwargs = (*args[: name in SIZED], *as_numbers(args[name in SIZED :])), as_numbers(kwargs)
+        elif name == "__getitem__" and len(args) == 2:
+            args = (args[0], as_places(args[1]))
+        made = function(*args, **kwargs)
+        if name in OTHER_MEMORY:
+            if maker_of(args[0]):
+                del args[0]._of_python
+        elif name not in UNKNOWN:
+            remember(made, name, function, pytree.tree_map(lambda leaf: leaf, (args, kwargs)))
+        return made
+
+
+def remember(made: Any, name: str, function: Any, given: Any) -> None:
+    """`given`: positional and named arguments, in lists of their own."""
+    parts = [made] if isinstance(made, torch.Tensor) else made if isinstance(made, (tuple, list)) else []
+    leaves = pytree.tree_leaves(given)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    makers = {id(t): maker for t in tensors if (maker := maker_of(t)) is not None}
+    if not all(isinstance(leaf, PLAIN) or id(leaf) in makers for leaf in leaves):
+        return
+    if not tensors and name not in MAKERS:
+        return
+    for index, part in enumerate(parts):
+        if not isinstance(part, torch.Tensor) or part.requires_grad or part.is_inference():
+            continue
+        if part.numel() > MOST or id(part) in makers:  # it was written to
+            continue
+        maker = partial(again, function, given, makers, None if part is made else index)
+        part._of_python = (part._version, maker)  # type: ignore[attr-defined]
+
+
+def maker_of(tensor: Any) -> Maker | None:
+    """Unless it, or what it shares memory with, was written to since."""
+    remembered = getattr(tensor, "_of_python", None)
+    return remembered[1] if remembered is not None and remembered[0] == tensor._version else None
+
+
+def again(function: Any, given: Any, makers: dict[int, Maker], index: int | None) -> Any:
+    args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: makers[id(t)](), given)
+    made = function(*args, **kwargs)
+    return made if index is None else made[index]
+
+
+def as_numbers(given: Any) -> Any:
+    def number(tensor: torch.Tensor) -> Any:
+        known = maker_of(tensor) if tensor.dim() == 0 and not tensor.is_floating_point() else None
+        found = known and outside_of_the_trace(lambda: known().item())
+        return tensor if found is None else found
+
+    return pytree.tree_map_only(torch.Tensor, number, given)
+
+
+def as_places(index: Any) -> Any:
+    """Of an index, or several: masks that are known as the places that they pick, in their order."""
+    found: list[Any] = []
+    for each in index if isinstance(index, tuple) else (index,):
+        is_mask = isinstance(each, torch.Tensor) and each.dtype == torch.bool and each.dim() > 0
+        known = maker_of(each) if is_mask else None
+        places = known and outside_of_the_trace(partial(places_of, known))
+        found += [each] if places is None else [torch.tensor(of, dtype=torch.long) for of in places]
+    return tuple(found) if isinstance(index, tuple) or len(found) > 1 else found[0]
+
+
+def places_of(mask: Maker) -> list[list[int]]:
+    """By dimension."""
+    found: list[list[int]] = mask().nonzero().t().tolist()
+    return found
+
+
+def outside_of_the_trace(compute: Callable[[], Any]) -> Any:
+    """None where random numbers decide it."""
+    with disable_current_modes(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        before = torch.get_rng_state()
+        found = compute()
+        return found if torch.equal(torch.get_rng_state(), before) else None

@@ -1,0 +1,82 @@
+"""Numbers that Python reads of tensors which it made itself: known to a capture, and equal. Of tensors that
+the batch or a write decides they are none."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from capture_cases import equal, nn, numbers, refused
+
+ASKED = {
+    "axes of a mean": lambda x: x.mean(torch.arange(1, x.dim()).tolist(), keepdim=True) + x,
+    "a product of sizes": lambda x: x.view(-1, int(torch.tensor(x.shape[1:]).prod())),
+    "windows by tensors of sizes": lambda x: torch.cat(
+        [part * 2 for part in x.split([h * w for h, w in torch.as_tensor([[1, 2], [2, 2]])], 1)], 1
+    ),
+    "starts of levels": lambda x: x.roll(
+        torch.cat((torch.zeros(1, dtype=torch.long), torch.tensor([2, 4]).cumsum(0)))[1].item(), 1
+    ),
+    "a rate among many": lambda x: x * float(torch.linspace(0.1, 0.5, 5)[3]),
+    "a branch": lambda x: x * 2 if torch.arange(3).sum() > 2 else x,
+    "an index": lambda x: x * [1.0, 2.0, 3.0][torch.tensor(2)],
+    "a loop": lambda x: sum(x * int(i) for i in torch.arange(1, 3)),
+    "a range": lambda x: sum(x * i for i in range(torch.tensor(3))),
+    "all but a diagonal": lambda x: x[:, [*range(6), 1, 2, 3]].view(-1, 3, 3)[:, ~torch.eye(3).bool()],
+    "a mask first": lambda x: x.repeat(1, 2).T[torch.arange(12) % 2 > 0].T.contiguous(),
+    "a size of a new tensor": lambda x: x + torch.ones(torch.tensor([2, 3]).prod()),
+}
+
+
+def write(flags):
+    flags[0] = 1
+    return flags
+
+
+def set_data(flags, other=None):
+    if other is None:
+        flags.data[0] = 1
+    else:
+        flags.data = other.detach()
+    return flags
+
+
+NOT_KNOWN = {
+    "a write": lambda x: x * 2 if write(torch.zeros(3))[0] > 0 else x,
+    "a write to a view": lambda x: x * 2 if (write((a := torch.zeros(3)).view(3)), a)[1].sum() > 0 else x,
+    "a mask by samples": lambda x: x + x[:, x[0] > 0].sum(1, keepdim=True),
+    "a sample's number": lambda x: x * 2 if torch.arange(6).mul(x[0]).sum() > 0 else x,
+    "drawn numbers": lambda x: x * 2 if torch.poisson(torch.ones(3)).sum() > 1 else x,
+    "drawn in Python": lambda x: x * 2 if nn.functional.gumbel_softmax(torch.ones(3))[0] > 0.5 else x,
+    "other memory": lambda x: x * 2 if set_data(torch.zeros(3), x[0, :3]).sum() > 0 else x,
+    "a write to its data": lambda x: x * 2 if set_data(torch.zeros(3)).sum() > 0 else x,
+    "samples written to it": lambda x: x * 2 if torch.zeros(6).copy_(x[0].detach()).sum() > 0 else x,
+}
+
+
+class Asks(nn.Module):
+    def __init__(self, what):
+        super().__init__()
+        self.a, self.b, self.what = nn.Linear(6, 6), nn.Linear(6, 6), what
+
+    def forward(self, x):
+        return self.b(self.what(self.a(x)))
+
+
+@pytest.mark.parametrize("what", ASKED)
+def test_they_are_known(what):
+    equal(what, Asks(ASKED[what]), numbers(6), 1)
+
+
+def test_a_list_that_changes_later():
+    def shifted(x):
+        sizes = [1, 5]
+        made = torch.tensor(sizes)
+        sizes[0] = 2
+        return x.roll(made[0].item(), 1)
+
+    equal("list", Asks(shifted), numbers(6), 1)
+
+
+@pytest.mark.parametrize("what", NOT_KNOWN)
+def test_others_are_refused(what):
+    refused(what, Asks(NOT_KNOWN[what]), numbers(6), "_test.py", "depends on the batch's numbers")
