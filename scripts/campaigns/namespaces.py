@@ -99,6 +99,15 @@ class Hosts(Start):
             self.process.kill()
 
 
+def computed(pid: int) -> float:
+    """Seconds of processor time that a process has had."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def is_rank(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip() == "stagecraft"
@@ -214,14 +223,17 @@ class Campaign(BesideTheWhole):
 def await_steps(hosts: Hosts, run_dir: Path, steps: int) -> int:
     """Lines of metrics.jsonl once there are so many; 0 where the run has ended before."""
     begun = time.monotonic()
+    lines = 0
     while hosts.process.poll() is None:
         with contextlib.suppress(OSError):
             lines = (run_dir / "metrics.jsonl").read_text().count("\n")
             if lines >= steps:
                 return lines
         if time.monotonic() - begun > 200:
+            ranks = hosts.ranks()  # too little processor time: starved; else they wait for something
+            state = f"{len(ranks)} ranks with {sum(map(computed, ranks)):.0f} s of processor time"
             hosts.end()
-            raise Wrong(f"{hosts.setting}: no {steps} steps after 200 s\n{hosts.said()}")
+            raise Wrong(f"{hosts.setting}: {lines} of {steps} steps after 200 s, {state}\n{hosts.said()}")
         time.sleep(0.05)
     if hosts.process.returncode == NOT_ALLOWED:
         print(hosts.said().strip())
