@@ -100,18 +100,18 @@ class PatternPlace {
   }
 
  private:
-  static constexpr int kLegs = 4, kUp = 2;               // of the second half are input gradients
+  static constexpr int kLegs = 4, kBackward = 2;         // the last two are input gradients
   static constexpr int kChoices[kLegs] = {27, 9, 3, 1};  // how choices are numbered
   static constexpr int kTurnChoice = 81;
 
   template <class Take>
   void place_leg(int leg, Ticks end, const Lags& lags, int choice, const Take& take) {
-    const std::size_t turns = leg == kUp ? lags.turn.size() : 1;
+    const std::size_t turns = leg == kBackward ? lags.turn.size() : 1;
     for (std::size_t turn = 0; turn < turns; ++turn) {
       for (std::size_t i = 0; i < lags.part.size(); ++i) {
         const int chosen =
             choice + static_cast<int>(turn) * kTurnChoice + static_cast<int>(i) * kChoices[leg];
-        if (const auto next = add_leg(leg, end, leg == kUp ? lags.turn[turn] : 0, lags.part[i])) {
+        if (const auto next = add_leg(leg, end, leg == kBackward ? lags.turn[turn] : 0, lags.part[i])) {
           if (leg + 1 < kLegs) {
             place_leg(leg + 1, *next, lags, chosen, take);
           } else {
@@ -130,12 +130,12 @@ class PatternPlace {
     std::optional<Ticks> end = from;
     for (int i = 0; i < shape_.ranks; ++i) {
       const int at = leg * shape_.ranks + i;
-      if (leg < kUp) {
+      if (leg < kBackward) {
         const bool first = at == 0;
         const Ticks hop = first ? 0 : workload_.forward_hop(StageId{at - 1}, mb_).time + lag;
         end = add(Op::forward, at, *end + hop);
       } else {
-        const int s = last - (at - kUp * shape_.ranks);
+        const int s = last - (at - kBackward * shape_.ranks);
         const Ticks hop = s == last ? turn : workload_.backward_hop(StageId{s + 1}, mb_).time + lag;
         end = add(Op::backward_input, s, *end + hop);
         if (end) input_end_[to_size(s)] = *end;
