@@ -63,11 +63,18 @@ def functional(target: Any) -> Any:
         return None
     packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
     overload = target._schema.overload_name or "default"
-    found = getattr(packet, overload) if packet is not None and overload in packet.overloads() else None
-    if found is None or found._schema.is_mutable:
-        return None
-    same = [a.name for a in found._schema.arguments][1:] == [a.name for a in target._schema.arguments][1:]
-    return found if same else None
+    # by its arguments: pow_.Scalar is pow.Tensor_Scalar, and pow.Scalar is a number's power
+    for name in sorted(packet.overloads() if packet is not None else [], key=lambda each: each != overload):
+        found = getattr(packet, name)
+        if not found._schema.is_mutable and arguments_of(found) == arguments_of(target):
+            return found
+    return None
+
+
+def arguments_of(operator: Any) -> list[tuple[str, str]]:
+    """Names and types; what is written to has any name."""
+    own, *others = operator._schema.arguments
+    return [("", str(own.type)), *((each.name, str(each.type)) for each in others)]
 
 
 # Whatever they are given: what they write is converted, or must be of the type of what they write to.

@@ -76,3 +76,26 @@ def test_output():
     torch.manual_seed(0)
     module = WithLoss(Filled(heads, behind=False), loss_of)
     equal("heads", module, numbers(6, 16, more=[Field("y", [], below=5)]), 2, has_loss=True)
+
+
+class Written(nn.Module):
+    def __init__(self, what):
+        super().__init__()
+        self.a, self.b, self.what = nn.Linear(6, 6), nn.Linear(6, 6), what
+
+    def forward(self, x):
+        return self.b(self.what(self.a(x) + 1))
+
+
+# Whose overloads in place have other names than those that return a new tensor.
+WRITTEN = {
+    "a power": lambda h: h.pow_(2),
+    "powers": lambda h: h.pow_(torch.arange(6.0)),
+    "turned": lambda h: h.unflatten(1, (2, 3)).transpose_(1, 2).flatten(1),
+}
+
+
+@pytest.mark.parametrize("what", WRITTEN)
+def test_written_in_place(what):
+    torch.manual_seed(0)
+    equal(what, Written(WRITTEN[what]), numbers(6), 2)
