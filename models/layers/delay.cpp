@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cmath>
 #include <ctime>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <utility>
 
@@ -29,13 +28,12 @@ class Deadline {
     nanoseconds_ += static_cast<std::int64_t>(std::ceil(after.value * 1e9));
     if (how == DelayWait::sleep) sleep_until(nanoseconds_ - kLate);
     while (now() < nanoseconds_) {
-      if (how == DelayWait::sleep) sched_yield();  // who else has something to do goes first
     }
   }
 
  private:
-  /// A sleeper is woken so much late, and by a time that is never the same. So the end is not slept.
-  static constexpr std::int64_t kLate = 200'000;
+  /// A sleeper is woken about so much late, and by a time that is never the same. So the end is not slept.
+  static constexpr std::int64_t kLate = 100'000;
   static constexpr std::int64_t kSecond = 1'000'000'000;
 
   static std::int64_t now() {

@@ -147,6 +147,6 @@ TEST_CASE("profile refuses before it measures", "[profile]") {
   refused({}, "CONFIG is required");
   refused({folder.path("nope.json")}, "cannot be opened");
   refused({config, "-o", "/nonexistent/p.json"}, "/nonexistent/p.json: cannot be written");
-  refused({config, "--micro-batch-sizes", "0"}, "expected 1 to 1000000");
+  refused({config, "--micro-batch-sizes", "0"}, "expected whole numbers from 1 to 1000000");
   refused({config, "--set", "model.hiden=[1]"}, "unknown key");
 }
