@@ -23,7 +23,7 @@ from .custom_functions import as_operators
 from .differences import Listed
 from .eager_kernels import eager_kernels
 from .errors import CaptureError, place_of
-from .export_errors import BY_TENSORS, explained, refuse_dependent, with_place
+from .export_errors import branches_of, explained, refuse_dependent, with_place
 from .gru import grus_by_layers
 from .hugging_face import eager_masks
 from .in_place import out_of_place, storage, without_out, written_by
@@ -187,10 +187,7 @@ def refuse_branches(graph: fx.Graph) -> None:
     """torch.cond, torch.while_loop and the like, which hold graphs of their own."""
     for node in graph.nodes:
         if isinstance(node.target, HigherOrderOperator):
-            raise CaptureError(
-                f"{place_of(node)}: torch.{node.target} takes branches that depend on the batch's numbers,"
-                f" which runs do not; {BY_TENSORS}"
-            )
+            raise CaptureError(f"{place_of(node)}: {branches_of(node.target)}")
 
 
 def is_assertion(node: fx.Node) -> bool:

@@ -7,6 +7,7 @@ import linecache
 import os
 import re
 import traceback
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,12 @@ MAPPED = (
     " dimension out (torch.einsum, torch.stack of calls), and derivatives as formulas"
 )
 TRANSFORMS = tuple(f"_functorch{os.sep}{name}.py" for name in ("vmap", "eager_transforms", "apis"))
+HIGHER_ORDER = "_higher_order_ops"  # torch's folder of what takes functions
 BY_TENSORS = "decide by sizes or settings, or compute both ways and choose with torch.where"
+
+
+def branches_of(operator: object) -> str:
+    return f"torch.{operator} takes branches that depend on the batch's numbers, which runs do not; {BY_TENSORS}"
 
 
 def frames_of(error: BaseException) -> list[tuple[FrameType, int]]:
@@ -116,6 +122,11 @@ def explained(error: BaseException, module: torch.nn.Module, inputs: dict[str, t
         return CaptureError(
             f"{at}torch.export cannot follow a branch or a number of Python that depends on the batch's"
             f" numbers; {BY_TENSORS}"
+        )
+    if type(error).__name__ == "UncapturedHigherOrderOpError":  # by the numbers that Python made (python_numbers.py)
+        files = [Path(frame.f_code.co_filename) for frame, _ in frames_of(error)]
+        return CaptureError(
+            f"{at}{branches_of(next((f.stem for f in files if f.parent.name == HIGHER_ORDER), 'cond'))}"
         )
     if any(frame.f_code.co_filename.endswith(TRANSFORMS) for frame, _ in frames_of(error)):
         return CaptureError(f"{at}{MAPPED}")
