@@ -34,7 +34,9 @@ BY_TENSORS = "decide by sizes or settings, or compute both ways and choose with 
 
 
 def branches_of(operator: object) -> str:
-    return f"torch.{operator} takes branches that depend on the batch's numbers, which runs do not; {BY_TENSORS}"
+    return (
+        f"torch.{operator} takes branches that depend on the batch's numbers, which runs do not; {BY_TENSORS}"
+    )
 
 
 def frames_of(error: BaseException) -> list[tuple[FrameType, int]]:
@@ -123,7 +125,9 @@ def explained(error: BaseException, module: torch.nn.Module, inputs: dict[str, t
             f"{at}torch.export cannot follow a branch or a number of Python that depends on the batch's"
             f" numbers; {BY_TENSORS}"
         )
-    if type(error).__name__ == "UncapturedHigherOrderOpError":  # by the numbers that Python made (python_numbers.py)
+    if (
+        type(error).__name__ == "UncapturedHigherOrderOpError"
+    ):  # by the numbers that Python made (python_numbers.py)
         files = [Path(frame.f_code.co_filename) for frame, _ in frames_of(error)]
         return CaptureError(
             f"{at}{branches_of(next((f.stem for f in files if f.parent.name == HIGHER_ORDER), 'cond'))}"
