@@ -19,13 +19,6 @@
 #include <string>
 #include <vector>
 
-#ifndef __OPTIMIZE__
-// Tests are compiled without optimization. Of a template that they and the library have the linker takes theirs, and the
-// library's JSON would be as slow. So these are the library's alone (json_instances.cpp).
-extern template class nlohmann::basic_json<nlohmann::ordered_map>;
-extern template class nlohmann::detail::serializer<nlohmann::ordered_json>;
-#endif
-
 namespace stagecraft {
 
 using Json = nlohmann::ordered_json;  ///< keys stay in the order they were written

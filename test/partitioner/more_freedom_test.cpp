@@ -80,7 +80,7 @@ TEST_CASE(
       if (schedule.searched) one.request.virtual_stages = per_rank;
       for (const bool capped : {false, true}) {
         Found best;
-        for (int positions = most; positions > most - 2 && positions > 1; --positions) {
+        for (int positions = most; positions > most - 3 && positions > 1; --positions) {
           one.request.stages = positions * per_rank;
           const Found fixed = found(one);
           if (fixed.step < best.step) best = fixed;
