@@ -25,7 +25,7 @@ set(STAGECRAFT_SANITIZE "" CACHE STRING "Sanitizers for everything, as -fsanitiz
 if(STAGECRAFT_SANITIZE)
   # The one flag that must be global: all objects of a program have to agree on it.
   # GCC takes optionals for uninitialized once they are instrumented.
-  add_compile_options(-fsanitize=${STAGECRAFT_SANITIZE} -fno-omit-frame-pointer -g -O1 $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  add_compile_options(-fsanitize=${STAGECRAFT_SANITIZE} -fno-omit-frame-pointer $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   add_link_options(-fsanitize=${STAGECRAFT_SANITIZE})
 endif()
 

@@ -35,7 +35,7 @@ clang=$(command -v clang++-14 || command -v clang++) || {
 }
 build="build-fuzz"
 mkdir -p $build
-cmake -S . -B $build -G Ninja -DCMAKE_CXX_COMPILER="$clang" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSTAGECRAFT_ENGINE=$with_engine \
+cmake -S . -B $build -G Ninja -DCMAKE_CXX_COMPILER="$clang" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g" -DSTAGECRAFT_ENGINE=$with_engine \
   -DSTAGECRAFT_TESTS=OFF -DSTAGECRAFT_FUZZ=ON -DSTAGECRAFT_SANITIZE=fuzzer-no-link,address,undefined > $build/configure.log ||
   { cat $build/configure.log >&2; exit 1; }
 cmake --build $build --target "${targets[@]/#/fuzz_}" > $build/build.log || { cat $build/build.log >&2; exit 1; }

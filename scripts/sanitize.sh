@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Tests under sanitizers, as CI runs them: what some minutes of a small machine are enough for. The asan and tsan presets build everything.
+#   scripts/sanitize.sh [address,undefined | thread]...
+#     address,undefined: base, schedules, and the readers of programs, profiles, plans and run directories on their seeds and changes of them
+#     thread: base, and the transport between the threads of a process
+# Without optimization: compiling takes a third of the time, and these tests are small.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/environment.sh
+
+# sanitized SANITIZERS ENGINE TARGETS TESTS: builds the targets and runs the tests that match.
+sanitized() {
+  local build=build-${1//,/-}-tests start=$SECONDS
+  cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DSTAGECRAFT_SANITIZE="$1" -DSTAGECRAFT_ENGINE="$2" > "$build.log" 2>&1 ||
+    { cat "$build.log"; exit 1; }
+  rm -f "$build.log"
+  # shellcheck disable=SC2086  # a list
+  cmake --build "$build" --target $3
+  OMP_NUM_THREADS=1 ctest --test-dir "$build" --output-on-failure -j "$(nproc)" -R "$4"
+  echo "sanitize: $1 is silent, $(stagecraft_took $((SECONDS - start)))"
+}
+
+[ $# -gt 0 ] || set -- address,undefined thread
+for sanitizers in "$@"; do
+  case "$sanitizers" in
+    address,undefined)
+      sanitized "$sanitizers" OFF "test_base test_generators test_lowering test_program test_segments test_v_orders replay" \
+        '^(base|generators|lowering|program|segments|v_orders|replay)\.'
+      ;;
+    thread) sanitized "$sanitizers" ON "test_base test_transport" '^(base|transport)\.' ;;
+    *) echo "sanitize.sh: unknown sanitizers $sanitizers (address,undefined or thread)" >&2; exit 2 ;;
+  esac
+done
