@@ -25,6 +25,8 @@ namespace {
 constexpr std::size_t kMostNested = 100;
 constexpr std::size_t kMostKeys = 10'000;
 constexpr std::int64_t kMostValues = 30'000'000;
+/// Parts of a pointer in a message.
+constexpr std::size_t kMostShown = 8;
 
 /// RFC 6901: "~" and "/" inside a key are escaped.
 std::string escaped(const std::string& key) {
@@ -39,6 +41,11 @@ std::string escaped(const std::string& key) {
     }
   }
   return out;
+}
+
+std::string shortened(std::string text) {
+  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  return text;
 }
 
 std::string quoted_list(const std::vector<std::string>& names) {
@@ -74,22 +81,41 @@ class Builder : public nlohmann::json_sax<Json> {
   }
   bool key(string_t& name) override {
     if (!keys_.back().insert(name).second) {
-      refuse(fmt::format("the key {} appears twice in one object", brief(Json(name))));
+      const std::string twice = fmt::format("the key {} appears twice in one object", brief(Json(name)));
+      key_ = std::move(name);
+      refuse_next(twice);
     }
     if (keys_.back().size() > kMostKeys) refuse(fmt::format("an object has more than {} keys", kMostKeys));
     key_ = std::move(name);
     return true;
   }
   /// Reading ends; what is wrong is said by who has the whole text.
-  bool parse_error(std::size_t /*at*/, const std::string& /*token*/, const Json::exception& error) override {
-    if (dynamic_cast<const Json::out_of_range*>(&error) != nullptr) {
-      refuse("a number is too large for JSON readers");
-    }
+  bool parse_error(std::size_t /*at*/, const std::string& token, const Json::exception& error) override {
+    if (dynamic_cast<const Json::out_of_range*>(&error) != nullptr)
+      refuse_next(fmt::format("expected a number below 1.8e308, found {}", shortened(token)));
     return false;
   }
 
  private:
   [[noreturn]] void refuse(const std::string& what) const { throw InputError({file_, ""}, what); }
+  /// Of what stands next in the newest object or array.
+  [[noreturn]] void refuse_next(const std::string& what) const {
+    InputPlace place{file_, ""};
+    for (std::size_t i = 0; i < open_.size(); ++i) {
+      const bool newest = i + 1 == open_.size();
+      if (i == kMostShown) {
+        place.pointer += "/...";
+        break;
+      }
+      if (open_[i]->is_object()) {
+        const auto& entries = open_[i]->get_ref<const Json::object_t&>();
+        place = detail::child(place, shortened(newest ? key_ : entries.back().first));
+      } else {
+        place = detail::child(place, std::to_string(open_[i]->size() - (newest ? 0 : 1)));
+      }
+    }
+    throw InputError(place, what);
+  }
 
   Json* place(Json value) {
     if (++values_ > kMostValues) {
@@ -114,7 +140,7 @@ class Builder : public nlohmann::json_sax<Json> {
     return true;
   }
   bool open(Json value) {
-    if (open_.size() == kMostNested) refuse(fmt::format("is nested more than {} deep", kMostNested));
+    if (open_.size() == kMostNested) refuse_next(fmt::format("is nested more than {} deep", kMostNested));
     open_.push_back(place(std::move(value)));
     return true;
   }
@@ -131,9 +157,7 @@ class Builder : public nlohmann::json_sax<Json> {
 
 std::string brief(const Json& value) {
   // Bad UTF-8 in a string must not turn an error message into another error.
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (text.size() > 60) text = text.substr(0, 57) + "...";
-  return text;
+  return shortened(value.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 Json parse_text(const std::string& text, const std::string& file) {
@@ -145,8 +169,8 @@ Json parse_text(const std::string& text, const std::string& file) {
                                  /*ignore_comments=*/true)) {
       return builder.take();
     }
-  } catch (const Json::out_of_range& error) {
-    throw InputError({file, ""}, "a number is too large for JSON readers");
+  } catch (const Json::out_of_range& error) {  // of an exponent that no reader holds
+    throw InputError({file, ""}, "expected numbers below 1.8e308");
   }
   throw InputError({file, ""}, "not valid JSON: " + syntax_error(text));
 }

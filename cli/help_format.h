@@ -14,7 +14,7 @@ namespace stagecraft::cli {
 
 [[nodiscard]] std::shared_ptr<CLI::FormatterBase> help_format();
 
-/// "-o,--output", "--replicate,--no-replicate".
+/// "-o,--output".
 [[nodiscard]] std::string names_of(const CLI::Option& option);
 /// "N", "FILE"; empty for a flag.
 [[nodiscard]] std::string value_name_of(const CLI::Option& option);

@@ -171,6 +171,7 @@ void add_request_options(CLI::App& verb, RequestOptions& options, RequestKind ki
        {enum_names<RecomputeAsked>.begin(), enum_names<RecomputeAsked>.end()});
   verb.add_option("--stages", options.stages, "number of stages (default: the fastest)")
       ->type_name("N")
+      ->check(from_to(1, 1'000'000))
       ->group(kStages);
   verb.add_option("--virtual-stages", options.virtual_stages,
                   "stages per rank, for schedules that take several (default: the schedule's)")
@@ -185,9 +186,12 @@ void add_request_options(CLI::App& verb, RequestOptions& options, RequestKind ki
               "your own replicas per stage, in a loop or V per position (default: the fastest)")
       ->type_name("N,M,...")
       ->group(kStages);
-  verb.add_flag_function(
-          "--replicate,!--no-replicate", [&options](std::int64_t count) { options.replicate = count > 0; },
-          "whether stages may have several replicas (default: no for CONFIG, yes otherwise)")
+  CLI::Option* replicate =
+      verb.add_flag_callback("--replicate", [&options] { options.replicate = true; },
+                             "stages may have several replicas (default: yes, but not for CONFIG)")
+          ->group(kStages);
+  verb.add_flag_callback("--no-replicate", [&options] { options.replicate = false; }, "no stage has replicas")
+      ->excludes(replicate)
       ->group(kStages);
   verb.add_option("--time-limit", options.time_limit,
                   "seconds to search for cuts and widths, and with schedule auto for an order (default: a "

@@ -68,6 +68,8 @@ void take_setting(const std::string& setting, const Schedule& schedule, const In
                                                       : fmt::format("the setting {}", fmt::join(known, ", ")),
                                         setting, did_you_mean(key, known), who_takes(key)));
   }
+  if (key == "warmup_extra" ? asked.warmup_extra.has_value() : asked.vertical_sync.has_value())
+    throw InputError(place, fmt::format("{}: the setting {} is given twice", schedule.name, key));
   if (key == "warmup_extra") {
     asked.warmup_extra = count_of(value, place);
   } else {

@@ -39,6 +39,12 @@ echo "test: format and clang-tidy"
 scripts/lint.sh --tidy
 phase "format and clang-tidy"
 
+if [ "$#" = 0 ]; then
+  echo "test: parts of it under sanitizers (about 8 minutes on 2 cores from nothing)"
+  scripts/sanitize.sh
+  phase sanitizers
+fi
+
 echo "test: tests"
 # Fuzzing is for those who ask for it: it builds its targets first, with another compiler.
 [ "$#" -gt 0 ] || set -- -LE fuzz

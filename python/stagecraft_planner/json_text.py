@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from .errors import InputError
@@ -26,13 +28,21 @@ class Number(float):
 
 def parse(text: str, name: str) -> Any:
     """The value. Raises InputError, which names the file `name`, for what is not JSON."""
+    # Where such a thing stands is known once everything around it is.
+    wrong: list[tuple[Any, str, str]] = []
 
     def entries(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
             keys = [key for key, _ in pairs]
             twice = next(key for key in keys if keys.count(key) > 1)
-            raise InputError(f'{name}: the key "{twice}" appears twice in one object')
+            wrong.append((found, f"/{_escaped(twice)}", f'the key "{twice}" appears twice in one object'))
+        return found
+
+    def number(text: str) -> Number:
+        found = Number(text)
+        if math.isinf(found):
+            wrong.append((found, "", f"expected a number below 1.8e308, found {text}"))
         return found
 
     def refuse(constant: str) -> Any:
@@ -47,11 +57,36 @@ def parse(text: str, name: str) -> Any:
     if "/" in text:
         text = _STRING_OR_COMMENT.sub(blank, text)
     try:
-        return json.loads(text, parse_float=Number, parse_constant=refuse, object_pairs_hook=entries)
+        value = json.loads(text, parse_float=number, parse_constant=refuse, object_pairs_hook=entries)
+        if wrong:
+            at, key, what = wrong[-1]  # the outermost: what stands around it is all there
+            place = f"{_pointer_to(at, value)}{key}"
+            raise InputError(f"{name}: {place}: {what}" if place else f"{name}: {what}")
+        return value
     except json.JSONDecodeError as error:
         raise InputError(f"{name}: not valid JSON: {syntax_error(error)}") from None
     except RecursionError:
         raise InputError(f"{name}: is nested too deep") from None
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _pointer_to(found: Any, within: Any) -> str | None:
+    """The JSON pointer of that very object, if it is there."""
+    if within is found:
+        return ""
+    children: Iterable[tuple[object, Any]] = ()
+    if isinstance(within, dict):
+        children = within.items()
+    elif isinstance(within, list):
+        children = enumerate(within)
+    for key, child in children:
+        rest = _pointer_to(found, child)
+        if rest is not None:
+            return f"/{_escaped(str(key))}{rest}"
+    return None
 
 
 # Python's words, and what the command says in their place.

@@ -22,7 +22,8 @@ class Paths {
   Bytes least(std::size_t most_states) {
     const RankCounts nothing(counts_.size());
     reach(nothing, state_.held(nothing));
-    while (!open_.empty()) {
+    for (;;) {
+      STAGECRAFT_CHECK(!open_.empty(), "a rank's computations in no order");
       const auto [peak, remaining, counts] = open_.top();
       open_.pop();
       if (least_.at(counts) < peak) continue;  // reached with less since
@@ -34,7 +35,6 @@ class Paths {
         }
       }
     }
-    STAGECRAFT_CHECK(false, "a rank's computations in no order");
   }
 
  private:

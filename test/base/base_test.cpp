@@ -205,8 +205,15 @@ TEST_CASE("bad input names the file, the pointer, the value and the nearest key"
   CHECK(message_of(R"({"rate":1,"kind":"inner","params":{"cont":1}})") ==
         "x.json: /params/cont: unknown key; did you mean \"count\"?");
   CHECK(message_of(R"({"rate":1,"rate":2,"kind":"inner"})") ==
-        "x.json: the key \"rate\" appears twice in one object");
-  CHECK(message_of(R"({"rate":1e999,"kind":"inner"})") != "");
+        "x.json: /rate: the key \"rate\" appears twice in one object");
+  CHECK(message_of(R"({"list":[{"count":1},{"count":1,"count":2}]})") ==
+        "x.json: /list/1/count: the key \"count\" appears twice in one object");
+  CHECK(message_of(R"({"rate":1e999,"kind":"inner"})") ==
+        "x.json: /rate: expected a number below 1.8e308, found 1e999");
+  CHECK(message_of(R"({"list":[{"count":[1,-1e400]}]})") ==
+        "x.json: /list/0/count/1: expected a number below 1.8e308, found -1e400");
+  const std::string long_key(1U << 20U, 'k');
+  CHECK(message_of("{\"" + long_key + "\":1,\"" + long_key + "\":1}").size() < 500);
   CHECK(message_of(R"([1])") == "x.json: expected an object, found [1]");
   CHECK(message_of(R"({"rate":1,"kind":"inner",")" + std::string(1U << 20U, 'k') + R"(":1})").size() < 500);
 }

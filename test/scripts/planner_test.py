@@ -424,7 +424,18 @@ WRONG = {
         sp.InputError,
         'cluster.json: /levels/0: "link" is missing',
     ),
-    """sp.Cluster.from_json('{"name": "", "name": ""}')""": (sp.InputError, 'key "name" appears twice'),
+    """sp.Cluster.from_json('{"name": "", "name": ""}')""": (
+        sp.InputError,
+        'cluster.json: /name: the key "name" appears twice in one object',
+    ),
+    """sp.Cluster.from_json('{"levels": [{"link": {"latency_ms": 1e999}}]}')""": (
+        sp.InputError,
+        "cluster.json: /levels/0/link/latency_ms: expected a number below 1.8e308, found 1e999",
+    ),
+    """sp.Cluster.from_json('{"levels": [{"a": 1, "a": 2}], "levels": []}')""": (
+        sp.InputError,
+        'cluster.json: /levels: the key "levels" appears twice in one object',
+    ),
     "sp.Profile.from_json('{')": (sp.InputError, "not valid JSON: line 1, column 2: found the end"),
     """sp.Profile.from_json('{"a": nul}')""": (sp.InputError, 'column 7: found "nul"; expected a value'),
     "sp.Profile.of_layers([1.0, 2.0], parameter_bytes=[1])": (sp.InputError, "parameter_bytes: expected one"),

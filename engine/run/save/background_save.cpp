@@ -3,10 +3,13 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "engine/run/save/checkpoint_folder.h"
+#include "engine/transport/quiet_thread.h"
 
 #include <fmt/format.h>
 
 #include <functional>
+#include <sys/resource.h>
+#include <unistd.h>
 #include <utility>
 
 namespace stagecraft {
@@ -20,6 +23,16 @@ std::string failure_of_thread(const std::function<void()>& work) {
   } catch (const std::exception& error) {
     return error.what();
   }
+}
+
+/// Steps come first: where cores are few, it takes what ranks leave, and a tenth beside one that leaves nothing.
+constexpr int kNiceness = 10;
+
+std::thread patient_thread(std::function<void()> work) {
+  return transport::quiet_thread("save", [work = std::move(work)] {
+    (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNiceness);  // Linux: of this thread alone
+    work();
+  });
 }
 
 }  // namespace
@@ -58,7 +71,7 @@ Saved BackgroundSave::begin(const Worker& worker, Transport& transport, const Sa
   written_ = !mine_["failure"].get<std::string>().empty();
   if (written_) return saved;
   const std::string none =
-      failure_of_thread([&] { writer_ = std::thread([this, layers] { write(layers); }); });
+      failure_of_thread([&] { writer_ = patient_thread([this, layers] { write(layers); }); });
   if (!none.empty()) mine_["failure"] = "no thread to write it: " + none;
   written_ = written_ || !none.empty();
   return saved;
@@ -88,7 +101,7 @@ void BackgroundSave::hand_over(Transport& transport) {
     for (const Json& file : its.at("files")) manifest.files.push_back(json::read<CheckpointFile>(file, {}));
   });
   if (transport.rank() != Rank{0}) return;
-  writer_ = std::thread([this, whole = std::move(manifest)] { publish(whole); });
+  writer_ = patient_thread([this, whole = std::move(manifest)] { publish(whole); });
 }
 
 void BackgroundSave::publish(const Manifest& manifest) {
