@@ -1,5 +1,4 @@
 #include "base/error.h"
-#include "base/files.h"
 #include "base/json.h"
 #include "base/table.h"
 #include "base/text.h"

@@ -1,6 +1,5 @@
 #include "cli/choose.h"
 
-#include "base/files.h"
 #include "base/json.h"
 #include "base/table.h"
 #include "base/text.h"

@@ -1,6 +1,5 @@
 #include "cli/closed_set.h"
 
-#include "base/error.h"
 #include "base/nearest.h"
 
 #include <CLI/CLI.hpp>

@@ -2,7 +2,6 @@
 
 #include "cli/completion.h"
 
-#include "base/files.h"
 #include "cli/closed_set.h"
 #include "cli/commands.h"
 #include "cli/output.h"

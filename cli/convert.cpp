@@ -1,5 +1,4 @@
 #include "base/error.h"
-#include "base/files.h"
 #include "base/text.h"
 #include "cli/closed_set.h"
 #include "cli/commands.h"

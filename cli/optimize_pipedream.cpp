@@ -1,7 +1,6 @@
 // `stagecraft optimize-pipedream`: what PipeDream's optimizer plans under its own cost model
 // (partitioner/pipedream/). Its four options have the names that they have there.
 
-#include "base/json.h"
 #include "cli/commands.h"
 #include "cli/number_ranges.h"
 #include "cli/output.h"

@@ -1,8 +1,6 @@
 #include "cli/plan_under.h"
 
 #include "base/error.h"
-#include "base/files.h"
-#include "base/json.h"
 #include "cli/drawing.h"
 #include "cli/output.h"
 #include "cli/output_file.h"

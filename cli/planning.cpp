@@ -1,6 +1,5 @@
 #include "cli/planning.h"
 
-#include "base/files.h"
 #include "base/json.h"
 #include "base/table.h"
 #include "cli/explain_text.h"

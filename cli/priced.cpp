@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "cli/drawing.h"
 #include "schedules/checker/checker.h"
-#include "schedules/lowering/lowering.h"
 #include "schedules/program/consecutive.h"
 
 #include <algorithm>

@@ -2,7 +2,6 @@
 
 #include "engine/records/report/report.h"
 
-#include "base/files.h"
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/output.h"

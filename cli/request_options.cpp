@@ -1,18 +1,15 @@
 #include "cli/request_options.h"
 
-#include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/closed_set.h"
 #include "cli/input_program.h"
 #include "cli/number_ranges.h"
 #include "cli/plan_profile.h"
-#include "schedules/generators/registry.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include <utility>
 
 namespace stagecraft::cli {
 namespace {

@@ -1,6 +1,5 @@
 // `stagecraft schema KIND`: the JSON Schema of a kind of file.
 
-#include "base/error.h"
 #include "base/json.h"
 #include "cli/closed_set.h"
 #include "cli/commands.h"

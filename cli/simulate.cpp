@@ -1,6 +1,4 @@
 #include "base/error.h"
-#include "base/files.h"
-#include "base/json.h"
 #include "base/table.h"
 #include "cli/commands.h"
 #include "cli/input_program.h"
@@ -12,7 +10,6 @@
 #include "schedules/interchange/chrome_trace.h"
 #include "schedules/pictures/svg.h"
 #include "schedules/pictures/text.h"
-#include "schedules/program/program_text.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

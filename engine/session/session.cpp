@@ -479,7 +479,7 @@ std::vector<std::string> Session::state_names() const {
 }
 
 std::string Session::save(const std::string& path, const Meanwhile& meanwhile,
-                          const std::function<void()>& beside) {
+                          const std::function<void()>& beside, const std::optional<GivenRate>& rate) {
   settle(meanwhile);
   require_whole();
   std::unique_ptr<RunDirectory> directory;
@@ -518,8 +518,8 @@ std::string Session::save(const std::string& path, const Meanwhile& meanwhile,
         const std::unique_ptr<Fence> fence = directory ? nullptr : fence_of(its_paths);
         require_finite_state(*its.worker, *its.transport, steps_);
         std::string unfinished;
-        Saved its_saved =
-            save_checkpoint(*setup_, its_paths, *its.worker, *its.transport, {.step = steps_}, unfinished);
+        Saved its_saved = save_checkpoint(*setup_, its_paths, *its.worker, *its.transport,
+                                          {.step = steps_, .given_rate = rate}, unfinished);
         if (place == 0) saved = std::move(its_saved);
       },
       meanwhile);

@@ -5,6 +5,7 @@
 // same plan, proof, workers and checkpoints, so the same bits.
 
 #include "engine/core/worker.h"
+#include "engine/records/metrics/manifest.h"
 #include "engine/records/metrics/run_paths.h"
 #include "engine/run/resolve/plan_request.h"
 #include "engine/run/resolve/setup.h"
@@ -102,8 +103,10 @@ class Session {
   /// writes what else belongs there. Throws InputError where it cannot be written or the directory is another model's,
   /// and TakenOverError where another process has saved there since this session did, or was loaded from there: what was
   /// there stays, and the session goes on.
+  /// `rate`: what its steps are given in place of the config's, for whoever loads it.
   std::string save(
-      const std::string& path, const Meanwhile& meanwhile, const std::function<void()>& beside = [] {});
+      const std::string& path, const Meanwhile& meanwhile, const std::function<void()>& beside = [] {},
+      const std::optional<GivenRate>& rate = std::nullopt);
 
   /// Collective over processes: everybody's text, in rank order.
   [[nodiscard]] std::vector<std::string> gather(const std::string& mine, const Meanwhile& meanwhile);

@@ -1,10 +1,8 @@
 #include "partitioner/search/carried_schedule.h"
 
-#include "base/error.h"
 #include "schedules/program/step_program.h"
 #include "schedules/synthesis/seeds.h"
 
-#include <algorithm>
 
 namespace stagecraft::planning {
 namespace {

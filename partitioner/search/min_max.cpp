@@ -6,8 +6,6 @@
 #include "schedules/costs/collectives.h"
 #include "schedules/rules/reductions.h"
 
-#include <algorithm>
-#include <utility>
 
 namespace stagecraft::planning {
 namespace {

@@ -8,7 +8,6 @@
 #include "partitioner/search/chain_partition.h"
 #include "partitioner/search/min_max.h"
 #include "partitioner/search/occupancy.h"
-#include "partitioner/search/replica_part.h"
 #include "partitioner/search/step_bound.h"
 #include "schedules/checker/peak_forms.h"
 #include "schedules/costs/collectives.h"

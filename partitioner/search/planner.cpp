@@ -6,14 +6,12 @@
 #include "partitioner/search/planning_run.h"
 #include "partitioner/search/request_checks.h"
 #include "partitioner/search/width_partition.h"
-#include "schedules/generators/registry.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <set>
 #include <tuple>
 #include <utility>

@@ -316,7 +316,9 @@ class PySession {
   void settle() {
     called([&](Session& its, const Session::Meanwhile& look) { return its.settle(look), 0; });
   }
-  std::string save(const std::string& path, const py::function& beside) {
+  /// `rate`: GivenRate's.
+  std::string save(const std::string& path, const py::function& beside,
+                   const std::optional<std::pair<std::optional<double>, bool>>& rate) {
     const auto keep = [&] {
       const py::gil_scoped_acquire held;
       try {
@@ -327,7 +329,11 @@ class PySession {
                                          py::str(error.value()).cast<std::string>());
       }
     };
-    return called([&](Session& its, const Session::Meanwhile& look) { return its.save(path, look, keep); });
+    std::optional<GivenRate> given;
+    if (rate) given = GivenRate{.lr = rate->first, .each_step = rate->second};
+    return called([&](Session& its, const Session::Meanwhile& look) {
+      return its.save(path, look, keep, given);
+    });
   }
   std::map<std::string, at::Tensor> state() {
     return called([&](Session& its, const Session::Meanwhile& look) { return its.state(look); });
@@ -424,7 +430,7 @@ PYBIND11_MODULE(_engine, module) {
       .def("close", &PySession::close, py::arg("why"))
       .def("step", &PySession::step, py::arg("batch"), py::arg("sizes"), py::arg("rate"))
       .def("evaluate", &PySession::evaluate, py::arg("batch"), py::arg("sizes"))
-      .def("save", &PySession::save, py::arg("path"), py::arg("beside"))
+      .def("save", &PySession::save, py::arg("path"), py::arg("beside"), py::arg("rate"))
       .def("refuse", &PySession::refuse, py::arg("why"))
       .def("settle", &PySession::settle)
       .def("state", &PySession::state)

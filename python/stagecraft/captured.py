@@ -33,7 +33,7 @@ Loss = Callable[[Any, Mapping[str, Any]], Any]
 @dataclass(frozen=True)
 class ModelFolder:
     path: str
-    said: str  # what the capture printed; "" where it was not made now
+    said: str  # what the capture printed; "" where that is not kept
     temporary: tempfile.TemporaryDirectory[str] | None = None  # which goes with the last who holds this
 
 
@@ -75,10 +75,19 @@ def folder_of(module: torch.nn.Module, fields: Mapping[str, torch.Tensor], choic
     with _locked(folder):  # of several processes that start together one captures
         if (folder / "manifest.json").is_file():
             os.utime(folder)
+            with contextlib.suppress(OSError):
+                return ModelFolder(str(folder), _report_of(folder).read_text(encoding="utf-8"))
             return ModelFolder(str(folder), "")
         said = _capture(module, fields, choices, str(folder))
+        with contextlib.suppress(OSError):  # the capture is whole without
+            _report_of(folder).write_text(said, encoding="utf-8")
         _tidy(folder)
     return ModelFolder(str(folder), said)
+
+
+def _report_of(folder: Path) -> Path:
+    """Beside it: a model folder has its own files alone."""
+    return folder.with_name(f"{folder.name}.txt")
 
 
 @contextlib.contextmanager
@@ -98,6 +107,7 @@ def _tidy(newest: Path) -> None:
     folders = [each for each in newest.parent.iterdir() if (each / "stagecraft_capture.json").is_file()]
     for each in sorted(folders, key=lambda path: path.stat().st_mtime)[:-KEPT]:
         shutil.rmtree(each, ignore_errors=True)
+        _report_of(each).unlink(missing_ok=True)
 
 
 def in_a_config(module: torch.nn.Module, precision: str) -> dict[str, Any]:

@@ -43,10 +43,11 @@ def load(
     path: a run directory, of `Pipeline.save` or of `stagecraft train` with a captured model.
     step: of the checkpoint; None: the newest.
     learning_rate: a function of the step, or a scheduler of torch's as it was before the first step, as for
-        `pipeline()`; None: as the run had it.
-    config: keys that go before the run's.
+        `pipeline()`; None: as the run had it, from its config or from `set_lr`.
+    config: keys that go before the run's; a `scheduler` goes before the rates that the run was given, too.
 
-    Throws InputError where there is no such run or checkpoint.
+    Throws InputError where there is no such run or checkpoint, and where a function gave the run its learning
+    rate, which no file has, and `learning_rate` is None.
     """
     ranks = ranks_of_this_start()
     with ranks.closed_by_an_error():
@@ -107,12 +108,15 @@ def _kept(
     its_input = found["data"]["inputs"]
     ordered = (its_input, *(name for name in names if name != its_input))
     pairs = ordered[1:] in ((), (TARGETS,))
+    checkpoint = _checkpoint(root, step)
+    if learning_rate is None and "scheduler" not in config:
+        _require_rates(checkpoint)
     return _Run(
         config=found,
         plan=plan,
         reader=Reader(its_input, ordered, pairs),
         folder=folder,
-        checkpoint=_checkpoint(root, step),
+        checkpoint=checkpoint,
         rates=rates_of(learning_rate, None, None)[0],
         untrained=_untrained(folder.path, manifest),
         same_as=manifest.get("same_as", {}),
@@ -131,6 +135,18 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InputError(f"{path}: expected an object")
     return found
+
+
+def _require_rates(checkpoint: str) -> None:
+    """What `set_lr` said is in the config."""
+    given = _read(Path(checkpoint, "manifest.json")).get("given_rate") or {}
+    if given.get("each_step"):
+        raise InputError(
+            f"{checkpoint}: a function gave the run its learning rate"
+            + (f", {given['lr']} in the last step" if "lr" in given else "")
+            + ", and no file has that function: give learning_rate=, or"
+            ' config={"scheduler": {"type": "constant"}} for the optimizer's own'
+        )
 
 
 def _checkpoint(root: Path, step: int | None) -> str:

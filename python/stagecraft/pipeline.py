@@ -59,7 +59,7 @@ class Pipeline:
         from .engine import _engine
 
         self._reader, self._folder, self._rates = reader, folder, rates
-        self._lr: float | None = None
+        self._lr: float | None = None  # set for all steps to come, or the newest of `rates`
         self._logs: list[StepLog] = []
         self._to_log: list[Step] = []
         self._aliases, self._others = dict(aliases or {}), dict(others or {})
@@ -131,7 +131,8 @@ class Pipeline:
         if self._rates is None:
             return self._lr
         number = int(self._session.steps())
-        return checks.rate(f"learning_rate of step {number}", self._rates(number))
+        self._lr = checks.rate(f"learning_rate of step {number}", self._rates(number))
+        return self._lr
 
     @contextlib.contextmanager
     def _refused_by_all(self) -> Iterator[None]:
@@ -174,8 +175,11 @@ class Pipeline:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The run's config, as run.json has it, with all that was chosen. A copy."""
+        """The run's config, as run.json has it, with all that was chosen, and what `set_lr` said. A copy."""
         found: dict[str, Any] = json.loads(self._session.config())
+        if self._rates is None and self._lr is not None:
+            found["optimizer"]["params"]["lr"] = self._lr
+            found["scheduler"] = {"type": "constant"}
         return found
 
     @property
@@ -190,7 +194,7 @@ class Pipeline:
 
     @property
     def capture_report(self) -> str:
-        """The capture's table of layers; "" where the capture came from the cache."""
+        """The capture's table of layers, and how it compares with eager; "" where a run directory was loaded."""
         return self._folder.said
 
     @property
@@ -217,11 +221,15 @@ class Pipeline:
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Sets weights and buffers. The optimizer's state stays as it is.
 
-        state: all that `state_dict` has, of the same shapes; copied. Throws InputError for a missing one."""
+        state: what `state_dict` has, of the same shapes; copied. Throws InputError for a missing one, and for
+        one that is none of the pipeline's."""
         state = checks.mapping("the state", state)
         missing = [name for name in self._aliases if name not in state]
-        if missing:
-            raise InputError(f"the state has no {', '.join(missing[:3])}")
+        unknown = [str(name) for name in state if name not in self._aliases and name not in self._others]
+        if missing or unknown:
+            wrong = [f"has no {_some(missing)}"] if missing else []
+            wrong += [f"has {_some(unknown)}, which the pipeline has not"] if unknown else []
+            raise InputError(f"the state {', and '.join(wrong)}")
         self._session.set_state({held: state[name] for name, held in reversed(self._aliases.items())})
 
     def _compare_processes(self, config: Mapping[str, Any], module: torch.nn.Module) -> None:
@@ -284,19 +292,26 @@ class Pipeline:
     def save(self, path: str | os.PathLike[str]) -> str:
         """Writes a checkpoint into the run directory `path`, as `stagecraft train` does, and returns its
         folder. Of several processes all must call it. `load(path)` goes on from it, and so does `stagecraft
-        train --resume`. Throws InputError where it cannot be written: nothing of it is left, older ones
+        train --resume`. Throws InputError where it cannot be written: no part of it is left, older ones
         stay, and the pipeline goes on. Throws PeerError where another process has saved there since this
         pipeline did, or was loaded from there."""
         root = os.path.abspath(checks.path("save", path))
-        return str(self._session.save(root, lambda: self._keep_model(Path(root))))
+        given = None if self._rates is None and self._lr is None else (self._lr, self._rates is not None)
+        return str(self._session.save(root, lambda: self._keep_model(Path(root)), given))
 
     def _keep_model(self, root: Path) -> None:
         """A copy of the model folder beside the checkpoints, and a config that names it."""
         kept = root / "model"
         if not kept.exists():
             aside = tempfile.mkdtemp(prefix="model.", dir=root)
-            shutil.copytree(self._folder.path, aside, dirs_exist_ok=True)
-            os.rename(aside, kept)
+            try:
+                shutil.copytree(self._folder.path, aside, dirs_exist_ok=True)
+                os.rename(aside, kept)
+            except OSError as error:
+                shutil.rmtree(aside, ignore_errors=True)
+                if isinstance(error, shutil.Error):  # of each file its source, target and reason
+                    raise OSError(str(error.args[0][0][2])) from error
+                raise
         config = self.config
         config["model"]["path"], config["run_dir"] = str(kept), str(root)
         descriptor, name = tempfile.mkstemp(prefix="config.", dir=root)
@@ -318,6 +333,11 @@ class Pipeline:
             f"<stagecraft.Pipeline: {plan.schedule.name} of {len(plan.stages)} stages,"
             f" {self._session.steps()} steps>"
         )
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 @keywords_checked

@@ -66,6 +66,9 @@ class Cluster(Document):
         memory_bytes: per device; None: no cap. memory_reserve_bytes of it are left to contexts.
         speed: relative speed per device, `devices * machines` numbers; empty: all 1.
         """
+        for what, count in (("devices", devices), ("machines", machines)):
+            if count < 1:
+                raise InputError(f"{what}: expected at least 1, found {count}")
         levels = [Level(count=devices, link=Link(latency_ms=latency_ms, bytes_per_second=bytes_per_second))]
         if machines != 1:
             if network_bytes_per_second is None:

@@ -1,6 +1,5 @@
 #include "schedules/costs/collectives.h"
 
-#include "base/error.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,6 +1,5 @@
 #include "schedules/generators/v_turns.h"
 
-#include <algorithm>
 #include <vector>
 
 namespace stagecraft {

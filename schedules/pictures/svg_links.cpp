@@ -1,6 +1,5 @@
 #include "schedules/pictures/svg_links.h"
 
-#include <algorithm>
 #include <map>
 #include <string>
 #include <tuple>

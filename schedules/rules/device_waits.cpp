@@ -7,8 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <map>
-#include <tuple>
-#include <utility>
 #include <vector>
 
 namespace stagecraft {

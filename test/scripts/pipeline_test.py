@@ -230,9 +230,10 @@ def test_every_schedule_gives_the_bits_of_the_loop(schedule):
     assert_same_weights(step, theirs)
 
 
-def test_a_second_start_captures_nothing():
-    assert pipeline().capture_report == ""
-    assert pipeline(cache=False).capture_report != ""
+def test_a_second_start_captures_nothing(monkeypatch):
+    report = pipeline().capture_report
+    monkeypatch.setattr("stagecraft.captured._capture", None)  # whoever calls it fails
+    assert pipeline().capture_report == report != ""
 
 
 def test_batches_of_other_sizes_weigh_as_one_batch():

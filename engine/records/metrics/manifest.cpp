@@ -1,6 +1,5 @@
 #include "engine/records/metrics/manifest.h"
 
-#include "base/files.h"
 #include "base/fingerprint.h"
 #include "base/json.h"
 

@@ -29,6 +29,18 @@ void describe(V& v, CheckpointFile& f) {
   v.required("hash", f.hash, "XXH3 of the contents, 64 bits");
 }
 
+/// The learning rate that a program gave its steps, in place of the config's.
+struct GivenRate {
+  std::optional<double> lr;  ///< of the newest step, or of all to come
+  bool each_step = false;    ///< by a function of the step, which is in no file
+};
+template <class V>
+void describe(V& v, GivenRate& r) {
+  v.optional("lr", r.lr, "of the newest step, or, without `each_step`, of all to come", json::at_least(0));
+  v.optional("each_step", r.each_step, "by a function of the program's, which is in no file");
+  v.require(r.lr.has_value() || r.each_step, "lr", "expected the rate, or each_step");
+}
+
 struct Manifest {
   int format = 2;
   std::string run;  ///< identity of the run, of all its sessions: "run.<16 random hex digits>"
@@ -40,6 +52,7 @@ struct Manifest {
   int threads = 1;  ///< per rank: sums are split over them, so other numbers of threads may round otherwise
   bool synchronous = true;
   std::optional<LossScaleState> loss_scale;  ///< float16
+  std::optional<GivenRate> given_rate;       ///< absent: the config's
   Json pipeline;     ///< schedule, stage boundaries and, where there are several, replicas
   std::string data;  ///< fingerprints
   std::string model;
@@ -62,6 +75,7 @@ void describe(V& v, Manifest& m) {
   v.required("pipeline", m.pipeline,
              "schedule, first layers of the stages, and their replicas where there are several");
   v.optional("loss_scale", m.loss_scale, "float16: of the steps to come");
+  v.optional("given_rate", m.given_rate, "of a program that stepped the run itself; absent: the config's");
   v.required("data", m.data, "fingerprint of the data");
   v.required("model", m.model, "fingerprint of the model");
   v.optional("changes", m.changes, "what resumes have changed in the config (train --resume --allow)");

@@ -1,7 +1,5 @@
 #include "engine/records/view/run_view.h"
 
-#include "base/error.h"
-#include "base/files.h"
 #include "base/printable.h"
 #include "base/statistics.h"
 #include "engine/records/report/report.h"

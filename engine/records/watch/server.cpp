@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <charconv>
 #include <chrono>
 #include <cstring>

@@ -251,6 +251,7 @@ Saved save_checkpoint(const RunSetup& setup, const RunPaths& paths, const Worker
   const std::vector<std::string> all = transport.all_gather_text(mine.dump());
   Manifest manifest = manifest_of(setup, paths.run, request.step, request.validation_owed);
   manifest.loss_scale = worker.loss_scale();
+  manifest.given_rate = request.given_rate;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const Json its = Json::parse(all[rank]);
     failure = its.at("failure").get<std::string>();

@@ -43,6 +43,7 @@ struct SaveRequest {
   std::int64_t step = 0;         ///< made
   bool validation_owed = false;  ///< after it
   OlderCheckpoints older = OlderCheckpoints::go;
+  std::optional<GivenRate> given_rate{};  ///< where a program steps it
   /// What this rank has to bring to the disk first; an InputError of it is the checkpoint's.
   std::function<void()> first = [] {};
 };

@@ -144,9 +144,10 @@ void require_known(const std::string& key, const std::vector<const Json*>& confi
   std::vector<std::string> beside;
   const bool known = !key.ends_with('.') && std::ranges::any_of(configs, [&](const Json* at) {
     for (std::string_view rest = key; !rest.empty();) {
+      const std::string before = key.substr(0, key.size() - rest.size());
       const std::string part(take_until(rest, "."));
       if (at->is_object() && !at->contains(part)) {
-        for (const auto& [name, value] : at->items()) beside.push_back(name);
+        for (const auto& [name, value] : at->items()) beside.push_back(before + name);
         return false;
       }
       if (at->is_object()) {
@@ -162,10 +163,8 @@ void require_known(const std::string& key, const std::vector<const Json*>& confi
     return true;
   });
   if (known) return;
-  const std::size_t dot = key.rfind('.');
-  throw InputError({"--allow " + key, ""},
-                   fmt::format("neither this config nor the checkpoint has such a key{}",
-                               did_you_mean(dot == std::string::npos ? key : key.substr(dot + 1), beside)));
+  throw InputError({"--allow " + key, ""}, fmt::format("neither this config nor the checkpoint has such a key{}",
+                                                       did_you_mean(key, beside)));
 }
 
 /// "--set pipeline.cuts=[4,8]": the stages of an asynchronous run, which it must go on with.
@@ -194,6 +193,11 @@ std::vector<ResumeChange> check_resume(const Manifest& manifest, const std::stri
   const std::int64_t steps = run_shape(config, *inputs.data, synchronous).steps;
   Json before = manifest.training, now = training_identity(config, steps, manifest.synchronous);
   const Json whole = json::write(config);
+  const bool given_each_step = manifest.given_rate && manifest.given_rate->each_step;
+  if (manifest.given_rate && !given_each_step) {  // one rate for all steps to come, as a config would say it
+    before["optimizer"]["params"]["lr"] = *manifest.given_rate->lr;
+    before["scheduler"] = json::write(SchedulerConfig{});
+  }
   for (const std::string& key : allowed) require_known(key, {&before, &now, &whole});
   const bool given = brings_batches(before) || brings_batches(now);
   for (Json* identity : {&before, &now}) {
@@ -205,6 +209,11 @@ std::vector<ResumeChange> check_resume(const Manifest& manifest, const std::stri
   std::vector<ResumeChange> refused = changes;
   std::erase_if(refused, [&](const ResumeChange& change) { return is_allowed(dotted(change.pointer)); });
   if (!refused.empty()) refuse(refusal_text(refused));
+  // A program that makes steps itself gives them their rates again.
+  if (given_each_step && !brings_batches(whole) && !is_allowed("scheduler")) {
+    refuse("a function of the program that made its steps gave them their learning rate, and no file has it; "
+           "--allow scheduler goes on with the config's");
+  }
   const bool optimizer_changed =
       std::ranges::any_of(changes, [](const ResumeChange& c) { return c.pointer.starts_with("/optimizer"); });
   if (optimizer_changed) {
