@@ -166,6 +166,14 @@ REFUSED = [
         "name its entries, the input first, as in --input x=f32[8] --field mask=bool[8]",
     ),
     (
+        "a forward that evaluation ends",
+        "Detections",
+        NUMBERS,
+        line_of("return sum(found.values())") + ", in forward",
+        "the model fails after eval(), not in training, on samples of x of float32[2, 8]: AttributeError: "
+        "'list' object has no attribute 'values'",
+    ),
+    (
         "an input of another name",
         "plain",
         ("--input", "images=f32[8]"),
