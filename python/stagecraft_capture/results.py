@@ -75,13 +75,13 @@ class Results:
     whole: bool = True  # whether the loss is a function of the whole result, or of the one tensor
     # of `places` those that the loss has no gradient for
     detached: frozenset[int] = frozenset()
-    # of `places` tensors of the whole batch, as weights are; a single number is one anyway
-    shared: frozenset[int] = frozenset()
     # in evaluation, of a module that returns more in training: shapes of one sample, for each tensor that the
     # loss reads there; which of these the module returns here too
     shapes: list[torch.Size] = field(default_factory=list)
     present: list[int] = field(default_factory=list)
     in_training: Results | None = None  # where that is another than in evaluation
+    # of `places` tensors of the whole batch, as weights are; a single number is one anyway
+    shared: frozenset[int] = frozenset()
 
     def of(self, training: bool) -> Results:
         return self.in_training if training and self.in_training is not None else self
@@ -233,7 +233,9 @@ def results_of(
             f"the loss reads {', '.join(found[i][0] for i in wanted)}, which are {types}: return them in one"
             " type, with .float()"
         )
-    return Results(wanted, [found[i][0] for i in wanted], loss is not None, detached, shared & set(wanted))
+    return Results(
+        wanted, [found[i][0] for i in wanted], loss is not None, detached, shared=shared & set(wanted)
+    )
 
 
 def _of_the_whole(
