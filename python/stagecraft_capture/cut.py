@@ -182,14 +182,26 @@ def take_loss(composite: Composite, needs: Needs, order: list[fx.Node]) -> tuple
         )
     for node in nodes:
         held = [composite.tensors[n] for n in node.all_input_nodes if n in composite.tensors]
-        if any(kind == "parameter" for kind, _, _ in held):
-            raise CaptureError(f"{place_of(node)}: the loss has parameters; make them the model's")
+        for name in (name for kind, name, _ in held if kind == "parameter"):
+            raise CaptureError(f"{place_of(node)}: {weight_in_the_loss(name)}")
         if changing := sorted({name for _, name, _ in held} & composite.changing):
             raise CaptureError(
                 f"{place_of(node)}: the loss reads {changing[0].removeprefix('wrapped.')!r}, which the"
                 " forward changes; a loss has no state: make what reads it the model's"
             )
     return nodes, read.pop()
+
+
+def weight_in_the_loss(name: str) -> str:
+    """Why a loss may not read it, and what to do."""
+    own = name.removeprefix("wrapped.")
+    if own == name:
+        return f"the loss has parameters ({name}); make them the model's"
+    return (
+        f"the loss reads the weight {own!r}, and a loss has no weights: compute that number in the module's"
+        " forward and return it beside the output, as in return y, weight.abs().sum(); of a decay"
+        " weight_decay= of the optimizer is the usual form"
+    )
 
 
 def pieces_of(groups: list[list[fx.Node]], composite: Composite, output: fx.Node) -> list[Piece]:

@@ -208,6 +208,8 @@ class Gradients(NamedTuple):
     gaps_between: bool  # whether some value has
     differentiable: list[list[bool]]  # of each piece's inputs: whether it requires a gradient
     reached: set[fx.Node]  # the values that get one
+    # whether it requires one and gets none, as what goes from trained layers to .detach() or into no_grad
+    ended: list[bool]
 
     @property
     def gaps(self) -> bool:
@@ -261,12 +263,15 @@ def gradients_between(
             " a plain loop's loss.backward() fails alike: mend it there"
         ) from error
     gradients = dict(zip(map(id, wanted), made))
+    reached = {n for _, _, n in values_made(pieces) if gradients.get(id(values[n])) is not None}
+    ended = {n for _, _, n in values_made(pieces) if values[n].requires_grad} - reached
     return Gradients(
         [other_order(value, gradients.get(id(value))) for value in crossing],
         [None if g is None else with_gaps(g) for g in (gradients.get(id(value)) for value in crossing)],
         any(with_gaps(value) for value in crossing),
-        [[values[node].requires_grad for node in piece.inputs] for piece in pieces],
-        {node for _, _, node in values_made(pieces) if gradients.get(id(values[node])) is not None},
+        [[values[n].requires_grad and n not in ended for n in piece.inputs] for piece in pieces],
+        reached,
+        [node in ended for _, _, node in values_made(pieces)],
     )
 
 
@@ -281,13 +286,19 @@ def gradients_in_order(composite: Composite, pieces: list[Piece], found: Gradien
     """`gaps`: those that lie with gaps in eager mode do here too."""
     for piece, flags in zip(pieces, found.differentiable):
         piece.differentiable = flags
-    for (maker, _, value), order, lying in zip(values_made(pieces), found.orders, found.lying):
-        if order is None and not (gaps and lying):
+    about = zip(values_made(pieces), found.orders, found.lying, found.ended)
+    for (maker, _, value), order, lying, ended in about:
+        if ended:  # the layer that makes it would wait for a gradient
+            put: tuple[Any, ...] = (torch.ops.aten.detach.default,)
+        elif gaps and lying:
+            put = (gradient_lying, lying)
+        elif order is not None:
+            put = (with_gradient_in_order, order)
+        else:
             continue
-        put = (gradient_lying, lying) if gaps and lying else (with_gradient_in_order, order)
         last = pieces[maker].nodes[-1]
         with composite.graph.inserting_after(last):
-            handed = composite.graph.call_function(put[0], (value, put[1]))
+            handed = composite.graph.call_function(put[0], (value, *put[1:]))
         handed.meta = dict(value.meta)
         composite.nodes.insert(composite.nodes.index(last) + 1, handed)
         pieces[maker].nodes = [*pieces[maker].nodes, handed]

@@ -8,7 +8,7 @@ joining and splitting round nothing, neither forward nor backward.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,8 @@ from .errors import CaptureError
 from .terms import loss_and_terms
 from .torch_private import TorchDispatchMode, pytree
 from .users_code import described
+
+FEW = 4096  # numbers of the whole batch, which go to the loss with each sample
 
 
 def taken_apart(made: Any) -> tuple[list[tuple[str, Any]], Any]:
@@ -78,6 +80,8 @@ class Results:
     shapes: list[torch.Size] = field(default_factory=list)
     present: list[int] = field(default_factory=list)
     in_training: Results | None = None  # where that is another than in evaluation
+    # of `places` tensors of the whole batch, as weights are; a single number is one anyway
+    shared: frozenset[int] = frozenset()
 
     def of(self, training: bool) -> Results:
         return self.in_training if training and self.in_training is not None else self
@@ -92,7 +96,16 @@ class Results:
             absent = (leaves[0].new_zeros(samples, shape.numel()) for shape in self.shapes)
             rows = (_row(given[k], samples) if k in given else zeros for k, zeros in enumerate(absent))
             return torch.cat(list(rows), 1)
-        return leaves[0] if len(leaves) == 1 else torch.cat([_row(t, _samples(leaves)) for t in leaves], 1)
+        return leaves[0] if len(leaves) == 1 else torch.cat(self._rows(leaves), 1)
+
+    def _rows(self, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Each as [samples, numbers of each]."""
+        whole = [i in self.shared for i in self.places]
+        samples = _samples([t for t, all_of_it in zip(leaves, whole) if not all_of_it])
+        return [
+            t.reshape(1, -1).expand(samples, -1) if all_of_it else _row(t, samples)
+            for t, all_of_it in zip(leaves, whole)
+        ]
 
     def again(self, made: Any, one: torch.Tensor) -> Any:
         """The result, with what `one` holds in place of its own."""
@@ -105,9 +118,11 @@ class Results:
             rows = one.split([shape.numel() for shape in self.shapes], 1)
             parts = [_like(rows[k], t) for k, t in zip(self.present, leaves)]
         elif len(leaves) > 1:
-            samples = _samples(leaves)
-            parts = one.split([_row(t, samples).shape[1] for t in leaves], 1)
-            parts = [_like(p, t) for p, t in zip(parts, leaves)]
+            parts = one.split([row.shape[1] for row in self._rows(leaves)], 1)
+            parts = [
+                _like(part[0] if i in self.shared else part, t)
+                for i, part, t in zip(self.places, parts, leaves)
+            ]
         else:
             parts = [one]
         everything, spec = taken_apart(made)
@@ -139,7 +154,7 @@ def by_mode(evaluation: Results, made: Any, training: Results, made_in_training:
     fits = len(leaves) > 1 and all(
         k is not None and leaves[k].dim() > 0 and leaves[k].shape == t.shape for k, t in zip(found, own)
     )
-    if not fits or any(t.dim() == 0 for t in leaves):
+    if not fits or training.shared or any(t.dim() == 0 for t in leaves):
         raise CaptureError(
             f"of what the module returns the loss reads {', '.join(training.names) or 'the output'} in"
             f" training, and {', '.join(evaluation.names) or 'the output'} in evaluation: return the same of"
@@ -172,16 +187,22 @@ def _like(row: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def results_of(
-    made: Any, module: torch.nn.Module, loss: Callable[[Any], Any] | None, samples: int
+    made: Any,
+    module: torch.nn.Module,
+    loss: Callable[[Any], Any] | None,
+    samples: int,
+    made_of_more: Callable[[], Any] = lambda: None,
 ) -> Results:
     """How to take what `module` returns. `loss`: a function of it, or None; `samples`: how many it was
-    called with."""
+    called with; `made_of_more`: what it returns for more, or None where that is not known."""
     if isinstance(made, torch.Tensor):
         return Results()
     found, spec = taken_apart(made)
     numbers = {i: t for i, (_, t) in enumerate(found) if is_numbers(t)}
     rows = {i: t for i, t in numbers.items() if t.dim() > 0 and t.shape[0] % samples == 0}
     detached: frozenset[int] = frozenset()
+    shared = _of_the_whole(found, numbers, made_of_more) if loss is not None else frozenset()
+    rows = {i: t for i, t in rows.items() if i not in shared}
     if loss is None:
         rows = {i: t for i, t in rows.items() if t.requires_grad}
         if not rows:
@@ -197,7 +218,7 @@ def results_of(
             )
         wanted = list(rows)
     else:
-        wanted = _wanted(found, spec, numbers, rows, loss)
+        wanted = _wanted(found, spec, numbers, rows, shared, loss)
         detached = _without_gradient(found, spec, wanted, loss)
     if not any(i in rows for i in wanted):
         names = ", ".join(found[i][0] for i in wanted) or "none"
@@ -212,7 +233,22 @@ def results_of(
             f"the loss reads {', '.join(found[i][0] for i in wanted)}, which are {types}: return them in one"
             " type, with .float()"
         )
-    return Results(wanted, [found[i][0] for i in wanted], loss is not None, detached)
+    return Results(
+        wanted, [found[i][0] for i in wanted], loss is not None, detached, shared=shared & set(wanted)
+    )
+
+
+def _of_the_whole(
+    found: list[tuple[str, Any]], numbers: Mapping[int, torch.Tensor], made_of_more: Callable[[], Any]
+) -> frozenset[int]:
+    """Tensors that are of the whole batch, as weights are: they have as many numbers for more samples."""
+    in_doubt = {i: t for i, t in numbers.items() if t.dim() > 0}
+    if len(in_doubt) < 2:  # one is of the samples
+        return frozenset()
+    more = taken_apart(made_of_more())[0]
+    if [path for path, _ in more] != [path for path, _ in found]:
+        return frozenset()
+    return frozenset(i for i, t in in_doubt.items() if more[i][1].shape == t.shape)
 
 
 def _wanted(
@@ -220,30 +256,63 @@ def _wanted(
     spec: Any,
     numbers: dict[int, torch.Tensor],
     rows: dict[int, torch.Tensor],
+    shared: Collection[int],
     loss: Callable[[Any], Any],
 ) -> list[int]:
-    """Places of what the loss reads: tensors of samples, and numbers that do not come from these."""
+    """Places of what the loss reads: tensors of samples, and numbers that do not come from these. `shared`:
+    those of the whole batch."""
     with Reads({i: leaf for i, (_, leaf) in enumerate(found) if isinstance(leaf, torch.Tensor)}) as reads:
         made = loss(pytree.tree_unflatten([leaf for _, leaf in found], spec))
     given = {id(leaf) for leaf in pytree.tree_leaves(made)}
     read = reads.found | {i for i, (_, leaf) in enumerate(found) if id(leaf) in given}
     for i in sorted(read - rows.keys()):
-        if i not in numbers or numbers[i].dim() > 0:
+        if i not in numbers or (numbers[i].dim() > 0 and (i not in shared or numbers[i].numel() > FEW)):
             leaf = found[i][1]
             raise CaptureError(
                 f"the loss reads {found[i][0]} of what the module returns, which is"
                 f" {str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)} for two samples: expected"
-                " floating-point numbers of each sample, or one number"
+                f" floating-point numbers of each sample, or up to {FEW} of the whole batch"
             )
     wanted = {i for i in read if i in rows}
-    for i in sorted(read - wanted):
-        beside = list(rows.values())  # none of a module that returns its loss alone
-        sources = (
-            torch.autograd.grad(numbers[i], beside, allow_unused=True, retain_graph=True) if beside else ()
-        )
-        behind = {row for row, gradient in zip(rows, sources) if gradient is not None}
-        wanted |= behind or {i}  # of these the loss is made again; what comes from elsewhere is handed over
+    behind: set[int] = set()
+    for i in sorted(read - wanted):  # what comes from none of the rows is handed over
+        of_rows = _read_directly(numbers[i], _behind(numbers[i], rows))
+        behind |= of_rows
+        wanted |= set() if of_rows else {i}
+    # a loss of the module's own is made again of its first; joined.py finds what else it reads
+    wanted |= behind if wanted & rows.keys() else set(sorted(behind)[:1])
     return sorted(wanted)
+
+
+def _behind(number: torch.Tensor, rows: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+    """Those that it has a gradient for."""
+    beside = {
+        i: t for i, t in rows.items() if t.requires_grad
+    }  # none of a module that returns its loss alone
+    if not beside or not number.requires_grad:
+        return {}
+    gradients = torch.autograd.grad(number.sum(), list(beside.values()), allow_unused=True, retain_graph=True)
+    return {i: beside[i] for i, gradient in zip(beside, gradients) if gradient is not None}
+
+
+def _read_directly(number: torch.Tensor, rows: Mapping[int, torch.Tensor]) -> set[int]:
+    """Those that it is computed of; of what comes from others of them, as logits from hidden states that are
+    returned too, the others are not read. All, where that cannot be seen."""
+    if not rows:
+        return set()
+    made = {(t.grad_fn, t.output_nr): i for i, t in rows.items() if t.grad_fn is not None}
+    found: set[int] = set()
+    todo: list[tuple[Any, int]] = [(number.grad_fn, number.output_nr)]
+    seen = set(todo)
+    while todo:
+        at = todo.pop()
+        if at in made:
+            found.add(made[at])
+            continue
+        more = [each for each in at[0].next_functions if each[0] is not None and each not in seen]
+        seen.update(more)
+        todo += more
+    return found or set(rows)
 
 
 def _without_gradient(

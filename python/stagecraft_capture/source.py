@@ -163,14 +163,22 @@ def _results_in_a_mode(
     places: Sequence[Place],
 ) -> Results:
     called = loss and (lambda output: WithLoss(module, loss, None, places).loss_of(output, fields))
+
+    def of_three() -> Any:
+        more = {name: torch.cat([tensor, tensor[:1]]) for name, tensor in fields.items()}
+        try:
+            return first_look(WithLoss(module, None, None, places), more, training=module.training)
+        except CaptureError:
+            return None
+
     with running("the loss fails", module):
-        results = results_of(made, module, called, 2)
+        results = results_of(made, module, called, 2, of_three)
     if results.detached:  # the loss may differentiate in training what it only reads in evaluation
         mode = module.training
         again = first_look(WithLoss(module, None, None, places), dict(fields), training=True)
         module.train()
         with running("the loss fails", module):
-            in_training = results_of(again, module, called, 2)
+            in_training = results_of(again, module, called, 2, of_three)
         module.train(mode)
         results.detached &= in_training.detached if in_training.names == results.names else frozenset()
     return results

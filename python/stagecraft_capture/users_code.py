@@ -3,7 +3,7 @@ anything is traced."""
 
 import contextlib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ def usual_remedy(module: torch.nn.Module | None) -> str:
 
 
 @contextlib.contextmanager
-def running(what: str, module: torch.nn.Module | None = None) -> Iterator[None]:
+def running(what: str | Callable[[], str], module: torch.nn.Module | None = None) -> Iterator[None]:
     """What the user's code raises here, which is `what`, is refused. `module`: whose part is named."""
     try:
         yield
@@ -46,6 +46,7 @@ def running(what: str, module: torch.nn.Module | None = None) -> Iterator[None]:
             else first_line(error)
         )
         remedy = next((words for text, words in REMEDIES if re.search(text, said)), usual_remedy(module))
+        what = what if isinstance(what, str) else what()
         raise CaptureError(f"{f'{place}: ' if place else ''}{what}: {said}{remedy}") from error
 
 
@@ -140,7 +141,7 @@ def sizes_of(fields: dict[str, torch.Tensor]) -> str:
 
 
 NO_DICTIONARY = re.compile(
-    r"invalid data type 'str'|not a mapping|no attribute '(get|items|keys|values|pop)'$"
+    r"invalid data type 'str'|not a mapping|'Tensor' object has no attribute '(get|items|keys|values|pop)'$"
 )
 
 
@@ -153,6 +154,14 @@ def of_dictionary(called: torch.nn.Module, fields: Collection[str]) -> str:
     return f" (no argument has the name {' or '.join(fields)}, so {argument!r} is a dictionary of them)"
 
 
+def works(called: torch.nn.Module, fields: dict[str, torch.Tensor]) -> bool:
+    try:
+        called(**fields)
+    except (Exception, SystemExit):
+        return False
+    return True
+
+
 def first_look(
     called: torch.nn.Module,
     fields: dict[str, torch.Tensor],
@@ -161,13 +170,15 @@ def first_look(
 ) -> Any:
     """What a module, with its loss where it has one, returns in evaluation, or in `training`, for `fields`,
     which are two samples."""
+
+    def failing() -> str:
+        alone = "" if training or not works(called.train(), fields) else " after eval(), not in training,"
+        return f"{what} fails{alone} on samples of {sizes_of(fields)}{of_dictionary(called, fields)}"
+
     with (
         state_kept(called),
         torch.random.fork_rng(devices=[]),
-        running(
-            f"{what} fails on samples of {sizes_of(fields)}{of_dictionary(called, fields)}",
-            called,
-        ),
+        running(failing, called),
     ):
         try:
             return called.train(training)(**fields)

@@ -106,7 +106,8 @@ def test_fields_and_losses():
         "a loss with parameters",
         WithLoss(learned, lambda output, batch: (output * learned.bias).sum()),
         numbers(8, name="input"),
-        "the loss has parameters",
+        "the loss reads the weight 'bias', and a loss has no weights",
+        "return it beside the output",
         has_loss=True,
     )
     for text in ("mask", "mask=f8[3]", "mask=bool[a]"):

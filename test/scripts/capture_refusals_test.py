@@ -166,6 +166,14 @@ REFUSED = [
         "name its entries, the input first, as in --input x=f32[8] --field mask=bool[8]",
     ),
     (
+        "a forward that evaluation ends",
+        "Detections",
+        NUMBERS,
+        line_of("return sum(found.values())") + ", in forward",
+        "the model fails after eval(), not in training, on samples of x of float32[2, 8]: AttributeError",
+        "'list' object has no attribute 'values'",
+    ),
+    (
         "an input of another name",
         "plain",
         ("--input", "images=f32[8]"),
@@ -287,7 +295,8 @@ REFUSED = [
         (*NUMBERS, "--loss", f"{WRONG}:learned_loss"),
         "wrong.py",
         line_of("return (output * self.scale).mean()") + ", in forward",
-        "the loss has parameters; make them the model's",
+        "the loss has parameters (",
+        "scale); make them the model's",
     ),
     (
         "a class of losses",

@@ -170,3 +170,24 @@ def test_calls_in_turn():
 def test_calls_left_where_they_are():
     torch.manual_seed(0)
     assert len(equal("Siamese", Siamese(), batch("other"), 1, has_loss=True, together=False)) == 1
+
+
+class DoubleQ(nn.Module):
+    """The next actions are chosen by the layers that train, without a gradient, and judged by others."""
+
+    def __init__(self, choose):
+        super().__init__()
+        self.q = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+        self.target = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)).requires_grad_(False)
+        self.choose = choose
+
+    def forward(self, x, following):
+        judged = self.target(following).gather(1, self.choose(self.q, following).argmax(1, keepdim=True))
+        return torch.cat([self.q(x), judged], 1)
+
+
+@pytest.mark.parametrize("choose", [torch.no_grad()(lambda q, x: q(x)), lambda q, x: q(x).detach()])
+def test_what_goes_on_without_a_gradient(choose):
+    """The layer that makes it, and trains by its other call, waits for none."""
+    torch.manual_seed(0)
+    equal("double Q", DoubleQ(choose), batch("following", shape=(8,)), 2)

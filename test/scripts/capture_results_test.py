@@ -16,6 +16,7 @@ from places import ENVIRONMENT, MEASURED_ONCE, STAGECRAFT
 from stagecraft_capture.batch import Batch, Field
 from stagecraft_capture.losses import WithLoss
 from stagecraft_capture.results import results_of
+from stagecraft_capture.source import results_for
 
 torch.set_num_threads(1)
 
@@ -546,6 +547,68 @@ def test_a_module_s_own_loss_of_inner_values_is_computed_where_they_are_made():
     torch.manual_seed(0)
     layers = equal("heads of a module with its own loss", WithLoss(Own(), None), batch, 5, has_loss=True)
     assert layers[-1].graph["inputs"].count("f32[]") == 2
+
+
+class Hidden(torch.nn.Module):
+    """Returns its loss beside the logits that it is of, what these are of, and what no weight reaches."""
+
+    def __init__(self, penalty):
+        super().__init__()
+        self.body, self.head, self.penalty = torch.nn.Linear(8, 16), torch.nn.Linear(16, 5), penalty
+
+    def forward(self, x, labels):
+        h = self.body(x).tanh()
+        logits = self.head(h)
+        loss = classes(logits, labels) + self.penalty * h.square().mean()
+        return {"loss": loss, "hidden": h, "logits": logits, "given": logits.detach() + 1}
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.5])
+def test_a_loss_of_logits_beside_what_these_come_from(penalty):
+    batch = Batch([Field("x", [3, 8], torch.float32), Field("labels", [3], below=5)])
+    torch.manual_seed(0)
+    module = Hidden(penalty)
+    if penalty == 0:
+        module.forward = lambda x, labels: {  # the loss reads the logits alone
+            **(made := Hidden.forward(module, x, labels)),
+            "loss": classes(made["logits"], labels),
+        }
+    results = results_of(module(**batch.at(2)), module, lambda made: made["loss"], 2)
+    equal(
+        "hidden states beside",
+        WithLoss(module, lambda made, _: made["loss"], results),
+        batch,
+        2,
+        has_loss=True,
+    )
+
+
+class Weighed(torch.nn.Module):
+    """Two tasks, and a weight of each, which has as many numbers as a batch of two."""
+
+    def __init__(self):
+        super().__init__()
+        nn = torch.nn
+        self.body, self.a, self.b = nn.Linear(8, 16), nn.Linear(16, 5), nn.Linear(16, 1)
+        self.log_variances = nn.Parameter(torch.tensor([0.1, -0.2]))
+
+    def forward(self, x):
+        h = self.body(x).tanh()
+        return self.a(h), self.b(h).squeeze(1), self.log_variances
+
+
+def test_weights_that_a_loss_reads_are_handed_over():
+    batch = Batch([Field("x", [8], torch.float32), Field("y", [], below=5), Field("r", [], torch.float32)])
+    torch.manual_seed(0)
+    module = Weighed()
+
+    def loss(made, fields):
+        tasks = torch.stack([classes(made[0], fields["y"]), (made[1] - fields["r"]).square().mean()])
+        return ((-made[2]).exp() * tasks + made[2]).sum()
+
+    results = results_for(module(x=batch.at(2)["x"]), module, loss, batch.at(2))
+    assert results.shared == {2}
+    equal("weights of tasks", WithLoss(module, loss, results), batch, 2, has_loss=True)
 
 
 class Turned(torch.nn.Module):
