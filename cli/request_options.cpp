@@ -10,7 +10,6 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-
 namespace stagecraft::cli {
 namespace {
 
@@ -183,11 +182,12 @@ void add_request_options(CLI::App& verb, RequestOptions& options, RequestKind ki
               "your own replicas per stage, in a loop or V per position (default: the fastest)")
       ->type_name("N,M,...")
       ->group(kStages);
-  CLI::Option* replicate =
-      verb.add_flag_callback("--replicate", [&options] { options.replicate = true; },
-                             "stages may have several replicas (default: yes, but not for CONFIG)")
-          ->group(kStages);
-  verb.add_flag_callback("--no-replicate", [&options] { options.replicate = false; }, "no stage has replicas")
+  CLI::Option* replicate = verb.add_flag_callback(
+                                   "--replicate", [&options] { options.replicate = true; },
+                                   "stages may have several replicas (default: yes, but not for CONFIG)")
+                               ->group(kStages);
+  verb.add_flag_callback(
+          "--no-replicate", [&options] { options.replicate = false; }, "no stage has replicas")
       ->excludes(replicate)
       ->group(kStages);
   verb.add_option("--time-limit", options.time_limit,

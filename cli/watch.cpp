@@ -119,7 +119,8 @@ void serve(const WatchOptions& options) {
       "{}\nThe address is for this machine alone, and a key: whoever has it sees the runs. Ctrl-C ends.\n",
       server.address()));
   for (const std::string& run_dir : options.run_dirs) {
-    if (!is_there(run_dir)) print(fmt::format("{}: nothing is there yet, and the page waits for it\n", run_dir));
+    if (!is_there(run_dir))
+      print(fmt::format("{}: nothing is there yet, and the page waits for it\n", run_dir));
   }
   finish_output();
   int signal = 0;

@@ -3,7 +3,6 @@
 #include "schedules/program/step_program.h"
 #include "schedules/synthesis/seeds.h"
 
-
 namespace stagecraft::planning {
 namespace {
 

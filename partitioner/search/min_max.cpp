@@ -6,7 +6,6 @@
 #include "schedules/costs/collectives.h"
 #include "schedules/rules/reductions.h"
 
-
 namespace stagecraft::planning {
 namespace {
 

@@ -331,9 +331,8 @@ class PySession {
     };
     std::optional<GivenRate> given;
     if (rate) given = GivenRate{.lr = rate->first, .each_step = rate->second};
-    return called([&](Session& its, const Session::Meanwhile& look) {
-      return its.save(path, look, keep, given);
-    });
+    return called(
+        [&](Session& its, const Session::Meanwhile& look) { return its.save(path, look, keep, given); });
   }
   std::map<std::string, at::Tensor> state() {
     return called([&](Session& its, const Session::Meanwhile& look) { return its.state(look); });

@@ -144,8 +144,8 @@ def _require_rates(checkpoint: str) -> None:
         raise InputError(
             f"{checkpoint}: a function gave the run its learning rate"
             + (f", {given['lr']} in the last step" if "lr" in given else "")
-            + ", and no file has that function: give learning_rate=, or"
-            ' config={"scheduler": {"type": "constant"}} for the optimizer's own'
+            + ", and no file has that function: give learning_rate=, or for the optimizer's own"
+            ' config={"scheduler": {"type": "constant"}}'
         )
 
 

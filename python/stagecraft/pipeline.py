@@ -194,7 +194,7 @@ class Pipeline:
 
     @property
     def capture_report(self) -> str:
-        """The capture's table of layers, and how it compares with eager; "" where a run directory was loaded."""
+        """The capture's table of layers, and how it compares with eager; "" of a run directory's model."""
         return self._folder.said
 
     @property

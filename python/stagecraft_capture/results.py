@@ -279,8 +279,8 @@ def _wanted(
         of_rows = _read_directly(numbers[i], _behind(numbers[i], rows))
         behind |= of_rows
         wanted |= set() if of_rows else {i}
-    # a loss of the module's own is made again of its first; joined.py finds what else it reads
-    wanted |= behind if wanted & rows.keys() else set(sorted(behind)[:1])
+    # a loss of the module's own is made again of what was made last; joined.py finds what else it reads
+    wanted |= behind if wanted & rows.keys() else _made_last(behind, rows)
     return sorted(wanted)
 
 
@@ -293,6 +293,12 @@ def _behind(number: torch.Tensor, rows: Mapping[int, torch.Tensor]) -> dict[int,
         return {}
     gradients = torch.autograd.grad(number.sum(), list(beside.values()), allow_unused=True, retain_graph=True)
     return {i: beside[i] for i, gradient in zip(beside, gradients) if gradient is not None}
+
+
+def _made_last(places: set[int], rows: Mapping[int, torch.Tensor]) -> set[int]:
+    """The one that comes from most of the others."""
+    sources = {i: _behind(rows[i], {k: rows[k] for k in places - {i}}) for i in places}
+    return {max(sorted(places), key=lambda i: len(sources[i]))} if places else set()
 
 
 def _read_directly(number: torch.Tensor, rows: Mapping[int, torch.Tensor]) -> set[int]:

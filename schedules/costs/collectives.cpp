@@ -1,6 +1,5 @@
 #include "schedules/costs/collectives.h"
 
-
 #include <algorithm>
 #include <bit>
 #include <cstddef>

@@ -157,7 +157,8 @@ TEST_CASE("sizes that no program has are refused before they take the memory", "
   CHECK(json_text_error("{\"stages\": [[0]], \"group_sizes\": [1], \"ranks\": [" + lists + "[]]}") ==
         "a.json: /ranks: expected one list for each of the 1 ranks of the stages, found 500001");
   const std::string deep(1'000'000, '[');
-  CHECK(json_text_error("{\"ranks\": " + deep + "}") == "a.json: /ranks/0/0/0/0/0/0/0/...: is nested more than 100 deep");
+  CHECK(json_text_error("{\"ranks\": " + deep + "}") ==
+        "a.json: /ranks/0/0/0/0/0/0/0/...: is nested more than 100 deep");
   CHECK(json_text_error("{\"stages\": [[0, 2147483647]], \"group_sizes\": [1], \"ranks\": [[]]}")
             .starts_with("a.json: stage 0 is on rank 2147483647"));
   CHECK(json_text_error("{\"stages\": [[0]], \"group_sizes\": [2000000000, 2000000000], \"ranks\": [[]]}")

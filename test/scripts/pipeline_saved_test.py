@@ -3,6 +3,7 @@ other's."""
 
 import os
 import resource
+import shutil
 from pathlib import Path
 
 import pytest
@@ -148,3 +149,71 @@ def test_the_command_line_goes_on_from_python_and_python_from_it(scratch):
         sc.load(scratch / "run", step=9)
     with pytest.raises(sc.InputError, match="is missing: expected a run directory"):
         sc.load(scratch / "nothing")
+
+
+def trained(config, *more):
+    import subprocess
+
+    from places import ENVIRONMENT, STAGECRAFT
+
+    command = [STAGECRAFT, "train", config, "--resume", *more]
+    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+
+
+def test_a_rate_that_was_set_is_the_rate_of_whoever_goes_on(scratch):
+    data, step = pairs(6), pipeline(learning_rate=lambda number: 1e-2 / (1 + number))
+    step(data[0])
+    step.set_lr(3e-3)
+    assert step.config["optimizer"]["params"]["lr"] == 3e-3
+    step(data[1])
+    step.save(scratch / "run")
+    losses = [step(batch).loss for batch in data[2:]]
+    again = sc.load(scratch / "run")
+    said = again(data[2])
+    assert (said.learning_rate, said.loss) == (3e-3, losses[0])
+    again.save(scratch / "run")
+    done = trained(as_run(scratch, again, data, 5))
+    assert done.returncode == 0, done.stderr
+    last = sc.load(scratch / "run")
+    assert (last.steps, last(data[5]).loss) == (5, losses[3])
+    other = as_run(scratch, pipeline(), data, 6)  # which has another rate
+    assert "optimizer.params.lr" in trained(other).stderr
+
+
+def test_a_function_that_gave_the_rates_is_asked_for_again(scratch):
+    def rate(number):
+        return 1e-2 / (1 + number)
+
+    data, step = pairs(4), pipeline(learning_rate=rate)
+    for batch in data[:2]:
+        step(batch)
+    step.save(scratch / "run")
+    losses = [step(batch).loss for batch in data[2:]]
+    with pytest.raises(
+        sc.InputError, match=r"its learning rate, 0\.005 in the last step.*give learning_rate="
+    ):
+        sc.load(scratch / "run")
+    again = sc.load(scratch / "run", learning_rate=rate)
+    assert [again(batch).loss for batch in data[2:]] == losses
+    constant = sc.load(scratch / "run", config={"scheduler": {"type": "constant"}})
+    assert constant(data[2]).learning_rate == 1e-3
+    config = as_run(scratch, step, data, 4)
+    refused = trained(config)
+    assert refused.returncode == 2
+    assert "no file has it; --allow scheduler goes on" in refused.stderr
+    allowed = trained(config, "--allow", "scheduler")
+    assert allowed.returncode == 0, allowed.stderr
+
+
+def test_a_disk_that_is_full_is_told_in_one_line(scratch, monkeypatch):
+    def full(source, target, **_more):
+        reason = f"[Errno 28] No space left on device: '{target}/a.json'"
+        raise shutil.Error([(source, target, reason), (source, target, reason)])
+
+    step = pipeline()
+    monkeypatch.setattr(shutil, "copytree", full)
+    with pytest.raises(sc.InputError) as told:
+        step.save(scratch / "run")
+    assert "kept beside the checkpoint: [Errno 28] No space left" in str(told.value)
+    assert len(str(told.value)) < 300
+    assert not [name for name in os.listdir(scratch / "run") if name.startswith("model")]

@@ -163,8 +163,9 @@ void require_known(const std::string& key, const std::vector<const Json*>& confi
     return true;
   });
   if (known) return;
-  throw InputError({"--allow " + key, ""}, fmt::format("neither this config nor the checkpoint has such a key{}",
-                                                       did_you_mean(key, beside)));
+  throw InputError(
+      {"--allow " + key, ""},
+      fmt::format("neither this config nor the checkpoint has such a key{}", did_you_mean(key, beside)));
 }
 
 /// "--set pipeline.cuts=[4,8]": the stages of an asynchronous run, which it must go on with.
@@ -211,8 +212,9 @@ std::vector<ResumeChange> check_resume(const Manifest& manifest, const std::stri
   if (!refused.empty()) refuse(refusal_text(refused));
   // A program that makes steps itself gives them their rates again.
   if (given_each_step && !brings_batches(whole) && !is_allowed("scheduler")) {
-    refuse("a function of the program that made its steps gave them their learning rate, and no file has it; "
-           "--allow scheduler goes on with the config's");
+    refuse(
+        "a function of the program that made its steps gave them their learning rate, and no file has it; "
+        "--allow scheduler goes on with the config's");
   }
   const bool optimizer_changed =
       std::ranges::any_of(changes, [](const ResumeChange& c) { return c.pointer.starts_with("/optimizer"); });
