@@ -227,10 +227,11 @@ def check_loss(loss: Any) -> None:
     kind = type(loss) if isinstance(loss, torch.nn.Module) else loss
     if getattr(kind, "__module__", "") not in ("torch.nn.modules.loss", "torch.nn.functional"):
         return
-    name = getattr(kind, "__name__", "it") + ("()" if isinstance(kind, type) else "")
+    name = getattr(kind, "__name__", "it")
+    made = f"{name}()" if isinstance(kind, type) else name
     raise InputError(
         f'loss: {name} takes two tensors: give "cross_entropy" or "mse", or a function of (output, batch), as'
-        f" lambda output, batch: {name}(output, batch['targets'])"
+        f" lambda output, batch: {made}(output, batch['targets'])"
     )
 
 
