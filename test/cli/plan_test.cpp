@@ -48,11 +48,12 @@ TEST_CASE("a schedule's settings stand behind its name", "[plan]") {
     return Json::parse(result.out)["plan"]["schedule"];
   };
   CHECK(schedule("pipedream:vertical_sync=false")["vertical_sync"] == false);
-  CHECK(schedule("pipedream:vertical_sync,vertical_sync=false")["vertical_sync"] == false);
 
   for (const auto& [asked, answer] : std::vector<std::pair<std::string, std::string>>{
            {"1f1b:warmup_xtra=2", "did you mean \"warmup_extra\"?"},
            {"1f1b:warmup_extra", "expected warmup_extra=N"},
+           {"1f1b:warmup_extra=1,warmup_extra=2", "the setting warmup_extra is given twice"},
+           {"pipedream:vertical_sync,vertical_sync=false", "the setting vertical_sync is given twice"},
            {"1f1b:warmup_extra=-1", "expected warmup_extra=N"},
            {"1f1b:warmup_extra=2x", "expected warmup_extra=N"},
            {"1f1b:warmup_extra=1,vertical_sync", "found \"vertical_sync\"; pipedream takes"},

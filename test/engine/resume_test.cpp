@@ -290,7 +290,7 @@ TEST_CASE("what a resume may change is said with each refusal, changed as allowe
   // A key that nobody has allows nothing.
   CHECK(says(run.complaint(true, slower, {"optimizer.params.lrr"}),
              "--allow optimizer.params.lrr: neither this config nor the checkpoint has such a key; did you "
-             "mean \"lr\"?"));
+             "mean \"optimizer.params.lr\"?"));
   for (const char* key : {"optimizer.params.lr.x", "optimizer.groups.7", "optimizer.groups.x", "data.",
                           "scheduler.parms", "loss.tpye"})
     CHECK(says(run.complaint(true, slower, {key}), fmt::format("--allow {}: neither", key)));
