@@ -39,10 +39,13 @@ echo "test: format and clang-tidy"
 scripts/lint.sh --tidy
 phase "format and clang-tidy"
 
-if [ "$#" = 0 ]; then
+# Only where all of it ends in time: CI has a limit, and a machine that is slow today needs it for the tests.
+if [ "$#" = 0 ] && [ "$SECONDS" -lt 2400 ]; then
   echo "test: parts of it under sanitizers (about 8 minutes on 2 cores from nothing)"
   scripts/sanitize.sh
   phase sanitizers
+elif [ "$#" = 0 ]; then
+  echo "test: sanitizers are left out, since $(stagecraft_took "$SECONDS") are over: scripts/sanitize.sh runs them" >&2
 fi
 
 echo "test: tests"
