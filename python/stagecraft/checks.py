@@ -62,5 +62,10 @@ def mapping(what: str, given: Any) -> Mapping[str, Any]:
     raise InputError(f"{what}: expected a dict by names, found {_kind(given)}{hint}")
 
 
+def some(names: Sequence[str]) -> str:
+    """The first three, and how many more."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
+
+
 def _kind(given: Any) -> str:
     return "None" if given is None else f"a {type(given).__name__}"

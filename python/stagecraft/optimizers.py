@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from stagecraft_planner.nearest import keywords_checked
 
+from . import checks
 from .errors import InputError
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def _names_of(optimizer: Any, module: torch.nn.Module) -> list[list[str]]:
     left_out = _trained(module) - {name for names in found for name in names}
     if left_out:
         raise InputError(
-            f"optimizer: has no group with {_some(left_out)}: freeze what is not to be trained"
+            f"optimizer: has no group with {checks.some(sorted(left_out))}: freeze what is not to be trained"
             " (requires_grad_(False)), or give all parameters"
         )
     return found
@@ -202,11 +203,6 @@ def _names_of(optimizer: Any, module: torch.nn.Module) -> list[list[str]]:
 
 def _trained(module: torch.nn.Module) -> set[str]:
     return {name for name, parameter in module.named_parameters() if parameter.requires_grad}
-
-
-def _some(names: Iterable[str]) -> str:
-    listed = sorted(names)
-    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if listed[3:] else "")
 
 
 def config_of(optimizer: Optimizer, holders: Mapping[str, list[str]]) -> dict[str, Any]:

@@ -227,8 +227,8 @@ class Pipeline:
         missing = [name for name in self._aliases if name not in state]
         unknown = [str(name) for name in state if name not in self._aliases and name not in self._others]
         if missing or unknown:
-            wrong = [f"has no {_some(missing)}"] if missing else []
-            wrong += [f"has {_some(unknown)}, which the pipeline has not"] if unknown else []
+            wrong = [f"has no {checks.some(missing)}"] if missing else []
+            wrong += [f"has {checks.some(unknown)}, which the pipeline has not"] if unknown else []
             raise InputError(f"the state {', and '.join(wrong)}")
         self._session.set_state({held: state[name] for name, held in reversed(self._aliases.items())})
 
@@ -333,11 +333,6 @@ class Pipeline:
             f"<stagecraft.Pipeline: {plan.schedule.name} of {len(plan.stages)} stages,"
             f" {self._session.steps()} steps>"
         )
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
 
 
 @keywords_checked

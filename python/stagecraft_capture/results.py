@@ -286,9 +286,8 @@ def _wanted(
 
 def _behind(number: torch.Tensor, rows: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
     """Those that it has a gradient for."""
-    beside = {
-        i: t for i, t in rows.items() if t.requires_grad
-    }  # none of a module that returns its loss alone
+    # none of a module that returns its loss alone
+    beside = {i: t for i, t in rows.items() if t.requires_grad}
     if not beside or not number.requires_grad:
         return {}
     gradients = torch.autograd.grad(number.sum(), list(beside.values()), allow_unused=True, retain_graph=True)
