@@ -301,7 +301,7 @@ def class_of_transformers(name):
     import shlex
     import tempfile
 
-    from stagecraft_capture.__main__ import parse
+    from stagecraft_capture.arguments import parse
     from stagecraft_capture.source import load
 
     kind, settings, told = CLASSES[name.partition(":")[2]]
@@ -316,7 +316,7 @@ def from_source(name):
     import shlex
     import tempfile
 
-    from stagecraft_capture.__main__ import parse
+    from stagecraft_capture.arguments import parse
     from stagecraft_capture.source import load
 
     made, loss, told = sources()[name]

@@ -435,7 +435,7 @@ CutDescent::Result CutDescent::run(double to_beat, const CutSearchBudget& budget
                                    const std::vector<Cuts>& seeds) {
   budget_ = budget;
   // NOLINTNEXTLINE(bugprone-random-generator-seed): the same request, the same cuts
-  random_.seed(1 + static_cast<std::uint64_t>(budget.searched_before));
+  random_.seed(1 + static_cast<std::uint64_t>(budget.before.times));
   work_before_ = pricer_.work();
   best_ = {{}, kInfinite};
   if (stages_ > 1 && stages_ <= problem_.cuttable) {

@@ -30,16 +30,21 @@
 
 namespace stagecraft::planning {
 
+/// How the cuts of one layout were searched before.
+struct SearchedBefore {
+  int times = 0;
+  std::int64_t descended = 0;  ///< work of their descents
+};
+
 /// About nanoseconds: bounds looked at and actions simulated.
 struct CutSearchBudget {
   std::int64_t work = std::numeric_limits<std::int64_t>::max();
   std::function<bool()> go_on{};  ///< asked now and then; empty: always
   /// Of the cuts that take no longer than the best the ones that need least memory are looked for, too.
   bool lightest = false;
-  /// So many times the same was searched before. The seeds hold what came of it, and descents draw other steps.
-  int searched_before = 0;
-  std::int64_t descended_before = 0;  ///< work of their descents
-  bool goes_on = false;               ///< it is searched again: what comes last comes then
+  /// The seeds hold what came of it, and descents draw other steps.
+  SearchedBefore before{};
+  bool goes_on = false;  ///< it is searched again: what comes last comes then
   /// With so much work done, and at each doubling of it, it stops if it does not look as if it would end in time.
   std::int64_t look_ahead = std::numeric_limits<std::int64_t>::max();
 };

@@ -71,8 +71,7 @@ class LayoutSearch {
     double bound = 0;
     std::vector<std::vector<int>> seeds{};
     bool open = false;  ///< something faster may be there
-    int searches = 0;
-    std::int64_t descended = 0;          ///< work of their descents
+    SearchedBefore before{};
     CutSearchResult::Nearest nearest{};  ///< of the last one, if it did not end
   };
 
@@ -169,8 +168,7 @@ class LayoutSearch {
 
   /// `to_begin`: the layout is searched again.
   void search(Task& task, CutSearchBudget share, bool to_begin = false) {
-    share.searched_before = task.searches;
-    share.descended_before = task.descended;
+    share.before = task.before;
     const bool likely = run_.schedule.orders_by_time && task.layout.replicated();
     if (likely && task.seeds.empty()) task.seeds = run_.maker.likely_cuts(task.layout);
     bool by_replica = likely && !shares_links();
@@ -183,8 +181,8 @@ class LayoutSearch {
       task.bound = std::max(found.bound, task.bound);
       if (!to_begin) {
         task.open = true;
-        ++task.searches;
-        task.descended += found.descended;
+        ++task.before.times;
+        task.before.descended += found.descended;
         task.nearest = found.best_met();
         if (found.complete) task.nearest.cuts.clear();
       }

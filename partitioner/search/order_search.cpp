@@ -197,7 +197,7 @@ class OrderSearch {
             run_.search_cuts(layout_, *schedule, least, run_.share(2 * searches), seeds, true, by_replica);
         run_.budget.take(found.work);
         if (auto met = found.best_met(); !found.complete && met.seconds < kInfinite)
-          run_.of_others.push_back({layout_, schedule, std::move(met), 1, found.descended});
+          run_.of_others.push_back({layout_, schedule, std::move(met), {1, found.descended}});
         if (!found.cuts) continue;
         least = found.seconds;
         fastest_ = schedule;
@@ -357,12 +357,12 @@ void search_others_further(PlanningRun& run) {
   halve(
       run, std::move(others), [](const PlanningRun::OfAnother& other) { return other.nearest.seconds; },
       [&](PlanningRun::OfAnother& other, CutSearchBudget share) {
-        share.searched_before = other.searches++;
-        share.descended_before = other.descended;
+        share.before = other.before;
         CutSearchResult found =
             run.search_cuts(other.layout, *other.schedule, run.best(), share, {other.nearest.cuts}, true);
         run.budget.take(found.work);
-        other.descended += found.descended;
+        ++other.before.times;
+        other.before.descended += found.descended;
         const CutSearchResult::Nearest met = found.best_met();
         if (!met.cuts.empty()) other.nearest = met;
         if (!found.cuts) return;

@@ -159,7 +159,7 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
     const std::int64_t most = std::min(work / kFirstShare, kMostAtFirst);
     return descended == 0 ? most : std::min(most, 1 + kToProve * descended / kFirstShare);
   };
-  part.look_ahead = look_ahead(share.work, share.descended_before);
+  part.look_ahead = look_ahead(share.work, share.before.descended);
   CutSearchResult found = search.run(pricer, to_beat, part, seeds);
   part.look_ahead = std::numeric_limits<std::int64_t>::max();
   const bool nothing = capacity && to_beat == kInfinite && !found.cuts;
@@ -200,7 +200,7 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
   // Where a program's critical path is no bound of others, branch and bound comes no further.
   if (for_schedule.orders_by_time || share.goes_on || found.work >= share.work) return found;
   part.work = share.work - found.work;
-  part.look_ahead = look_ahead(part.work, share.descended_before + found.descended);
+  part.look_ahead = look_ahead(part.work, share.before.descended + found.descended);
   CutSearch rest(placed, bounds, maker.cuttable(), settings);
   CutSearchResult last = rest.run(pricer, std::min(to_beat, found.seconds), part, {});
   last.bound = std::max(last.bound, found.bound);

@@ -42,8 +42,7 @@ struct PlanningRun {
     Layout layout;
     const Schedule* schedule;
     CutSearchResult::Nearest nearest;
-    int searches = 1;
-    std::int64_t descended = 0;  ///< work of their descents
+    SearchedBefore before{};
   };
   std::vector<OfAnother> of_others{};
   bool unproved = false;  ///< something of what was asked for may fit, beside what is told of

@@ -192,7 +192,7 @@ def _captured(
 ) -> str:
     import torch
 
-    from stagecraft_capture import __main__ as tool
+    from stagecraft_capture import into_folder
     from stagecraft_capture.batch import SAMPLES, Batch, Field
     from stagecraft_capture.precision import NARROW, in_precision, precision_of
     from stagecraft_capture.routed import Routed, has_router_loss, with_hooks
@@ -200,7 +200,7 @@ def _captured(
     from stagecraft_tools.output import OutputFolder
 
     torch.set_num_threads(1)
-    arguments = _arguments(tool, choices, path)
+    arguments = _arguments(choices, path)
     if precision_of(module, choices.precision) in NARROW:
         module = copy.deepcopy(module)  # its parameters become narrow
     module = unwrapped(module)
@@ -221,7 +221,7 @@ def _captured(
     first_look(wrapped, dict(two), "the loss")
     printed = io.StringIO()
     with OutputFolder("stagecraft-capture", path) as output, contextlib.redirect_stdout(printed):
-        tool.capture_loaded(output, arguments, wrapped, Batch(described, samples), True, time.monotonic())
+        into_folder.capture_loaded(output, arguments, wrapped, Batch(described, samples), True, time.monotonic())
     return printed.getvalue()
 
 
@@ -257,14 +257,15 @@ def _with_loss(
     return WithLoss(module, function, results, places), described
 
 
-def _arguments(tool: Any, choices: Choices, path: str) -> argparse.Namespace:
+def _arguments(choices: Choices, path: str) -> argparse.Namespace:
+    from stagecraft_capture.arguments import parse
+
     words = ["module.py:module", "--no-trial", "--layers", choices.layers, "-o", path]
     if choices.lengths:
         words += ["--lengths", ",".join(map(str, choices.lengths))]
     if choices.precision != "float32":
         words += ["--dtype", choices.precision]
-    parsed: argparse.Namespace = tool.parse(words)
-    return parsed
+    return parse(words)
 
 
 def _samples_of(tensor: torch.Tensor, count: int) -> torch.Tensor:

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from stagecraft_tools.console import run
 
+from .arguments import parse
 from .errors import CaptureError, missing, place_in, require_known_torch
 
 
@@ -41,9 +42,10 @@ def command() -> int:
 
 
 def main() -> int:
+    arguments = parse()
     require_known_torch()
     try:
-        from .__main__ import main
+        from .into_folder import main
     except ModuleNotFoundError as error:
         raise CaptureError(missing(error.name or str(error))) from error
-    return main()
+    return main(arguments)

@@ -98,6 +98,7 @@ class OutputFolder:
         if not path:
             raise Refused("-o: expected the name of a folder")
         self.check()
+        self.replaces = bool(recorded_in(self.path, tool))
         parent = os.path.dirname(self.path)
         if not os.path.isdir(parent):
             raise Refused(f"-o {path}: there is no folder {parent}: make it first")

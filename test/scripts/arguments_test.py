@@ -19,7 +19,7 @@ from stagecraft_tools.launchers import SOURCES, require_alone
 from stagecraft_tools.refusal import Refused
 
 TOOLS = {
-    "capture": "stagecraft_capture.__main__",
+    "capture": "stagecraft_capture.arguments",
     "tokenize": "stagecraft_tokenize.__main__",
     "images": "stagecraft_images.__main__",
     "generate": "stagecraft_generate.command",

@@ -2,23 +2,29 @@
 
 import argparse
 import collections
+import subprocess
+import sys
 
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors", reason="scripts/setup.sh --models installs it")
 
-from stagecraft_capture.__main__ import number_from, positive_numbers, some
+from stagecraft_capture.arguments import number_from, parse, positive_numbers
 from stagecraft_capture.batch import parse_field, sizes_in
 from stagecraft_capture.cut import common_path
 from stagecraft_capture.errors import CaptureError
 from stagecraft_capture.graph_text import affine, fit, fit_type
+from stagecraft_capture.into_folder import some
+from stagecraft_capture.keep import BUDGET
 from stagecraft_capture.layers import fits
 from stagecraft_capture.multiply_adds import of_product, sizes_at
+from stagecraft_capture.precision import NARROW
 from stagecraft_capture.reach import Snapshot
 from stagecraft_capture.small_twin import small_config
 from stagecraft_capture.table import repeats_at, shortened, size
 from stagecraft_tools.console import first_line
+from stagecraft_tools.refusal import Refused
 from stagecraft_tools.torch_versions import VERSIONS, minor, version_like
 
 
@@ -51,6 +57,25 @@ def test_no_number(least, text):
 def test_numbers():
     assert number_from(0, "0") == 0
     assert positive_numbers("4,8,4") == [4, 8]
+
+
+@pytest.mark.parametrize(("option", "known"), [("--keep", BUDGET), ("--dtype", {"float32", *NARROW})])
+def test_choices_are_those_that_are_known(option, known):
+    """The parser imports nothing that knows them."""
+    for choice in known:
+        parse(["x.py:x", option, choice, "-o", "x"])
+    with pytest.raises(Refused) as refused:
+        parse(["x.py:x", option, "none", "-o", "x"])
+    assert set(str(refused.value).partition("one of ")[2].partition(" (")[0].split(", ")) == set(known)
+
+
+def test_wrong_words_are_told_before_torch_is_imported():
+    code = "import sys; from stagecraft_capture.command import command; print(command(), 'torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "x.py:x", "--keep", "no"], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "2 False\n"
+    assert '--keep: "no" is not one of' in done.stderr
 
 
 def test_equal_blocks_are_told_once():

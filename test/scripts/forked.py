@@ -37,7 +37,7 @@ def in_fork(function):
 
 def imported():
     """What captures import, once for all forks: seconds of each."""
-    import stagecraft_capture.__main__  # noqa: F401
+    import stagecraft_capture.into_folder  # noqa: F401
 
     if "transformers" in sys.modules:
         import transformers.modeling_utils  # noqa: F401

@@ -152,6 +152,7 @@ def test_what_is_replaced(scratch, make, words):
     assert os.listdir(".") == ["x"]
     # What comes while the tool works is seen too.
     with OutputFolder(TOOL, "x") as output:
+        assert output.replaces
         put("x/notes.txt")
         assert "notes.txt" in refusal_of(output.publish)
     assert Path("x/manifest.json").read_text() == "new"
