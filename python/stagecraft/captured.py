@@ -125,12 +125,12 @@ def _capture(module: torch.nn.Module, fields: Mapping[str, torch.Tensor], choice
     """Returns what a person may like to read."""
     from stagecraft_capture.errors import CaptureError as Refused
     from stagecraft_capture.errors import require_known_torch
-    from stagecraft_capture.users_code import DRAWN
+    from stagecraft_capture.users_code import DRAWN, uncompiled
     from stagecraft_tools.refusal import Refused as ToolRefused
 
     try:
         require_known_torch()
-        with _as_before(module), phase(f"capturing the module, a {type(module).__name__}"):
+        with _as_before(module), uncompiled(), phase(f"capturing the module, a {type(module).__name__}"):
             return _captured(module, fields, choices, path)
     except (Refused, ToolRefused) as error:
         raise CaptureError(_as_arguments(str(error).replace(DRAWN, _most_of(fields)))) from error

@@ -27,6 +27,7 @@ from .small_twin import same_structure
 from .source import load, small_twin
 from .table import lopsided, table
 from .trial import try_in_engine, usual_loss
+from .users_code import uncompiled
 from .weights import state_of
 
 if TYPE_CHECKING:
@@ -207,8 +208,9 @@ def main(arguments: argparse.Namespace) -> int:
 def capture_into(output: OutputFolder, arguments: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     begin = time.monotonic()
-    module, batch, has_loss = load(arguments)
-    return capture_loaded(output, arguments, module, batch, has_loss, begin)
+    with uncompiled():
+        module, batch, has_loss = load(arguments)
+        return capture_loaded(output, arguments, module, batch, has_loss, begin)
 
 
 def capture_loaded(

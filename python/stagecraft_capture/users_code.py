@@ -4,6 +4,7 @@ anything is traced."""
 import contextlib
 import re
 from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -71,6 +72,12 @@ def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
             if child is not None and _around(child) is not None:
                 part._modules[name] = unwrapped(child)
     return module
+
+
+def uncompiled() -> AbstractContextManager[None]:
+    """In it functions and methods that the user compiled (torch.compile as a decorator, module.compile()) run as
+    they were written: a graph is made of their operators, and eager mode is what it is compared with."""
+    return torch.compiler.set_stance("force_eager")  # type: ignore[no-any-return,no-untyped-call]
 
 
 def refuse_unusual(module: torch.nn.Module) -> None:

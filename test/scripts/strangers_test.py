@@ -114,6 +114,25 @@ def test_a_wrapped_module_is_the_one_inside(wrap):
     assert all(torch.equal(a, b) for a, b in zip(ours.values(), theirs.values()))
 
 
+class Compiled(Net):
+    """Compiled in its parts, by each of the three ways."""
+
+    def __init__(self):
+        super().__init__()
+        self.body[0].compile()
+        self.body[2].forward = torch.compile(self.body[2].forward)
+
+    @torch.compile
+    def forward(self, x):
+        return super().forward(x)
+
+
+def test_what_is_compiled_inside_runs_as_it_was_written():
+    torch.manual_seed(0)
+    step, plain = pipeline(Compiled(), cache=False), pipeline()
+    assert [step((X, Y)).loss for _ in range(3)] == [plain((X, Y)).loss for _ in range(3)]
+
+
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_modes_of_torch_are_the_callers(mode):
     """A pipeline that is made and stepped in one of them trains all the same."""
