@@ -52,12 +52,12 @@ at::Tensor LossSum::values() const { return sum_.clone(); }
 AsyncScalars::AsyncScalars(const at::Tensor& on_device) {
   const at::Device device = on_device.device();
   if (device.is_cpu()) {
-    host_ = on_device;
+    host_ = on_device.to(at::kDouble);
     return;
   }
   // From pageable memory the copy would be waited for.
   host_ = at::empty(on_device.sizes(), at::TensorOptions(at::kDouble).pinned_memory(device.is_cuda()));
-  host_.copy_(on_device, /*non_blocking=*/true);
+  host_.copy_(on_device.to(at::kDouble), /*non_blocking=*/true);
   copied_ = mark_of(device);
 }
 

@@ -5,6 +5,8 @@
 #include "models/losses/loss.h"
 #include "models/model.h"
 
+#include <cstdint>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -15,20 +17,17 @@ struct StagedModel {
   const Loss& loss;
   std::vector<std::pair<int, int>> stage_layers;  ///< [first, last) of every stage of the model
   std::vector<int> parameter_counts;              ///< parameter tensors of every stage
+  /// Places of parameters among all stages', in the order of PyTorch's parameters(): those that the gradient's norm
+  /// is made of. Tied weights are there once.
+  std::vector<std::int64_t> norm_order;
+
+  [[nodiscard]] int parameters() const {
+    return std::accumulate(parameter_counts.begin(), parameter_counts.end(), 0);
+  }
 };
 
 /// Both outlive what is returned.
-[[nodiscard]] inline StagedModel staged(const Model& model, const Loss& loss,
-                                        const std::vector<std::pair<int, int>>& stage_layers) {
-  StagedModel made{model, loss, stage_layers, {}};
-  for (const auto& [first, last] : stage_layers) {
-    int count = 0;
-    for (int layer = first; layer < last; ++layer) {
-      count += static_cast<int>(model.layers[static_cast<std::size_t>(layer)]->parameters().size());
-    }
-    made.parameter_counts.push_back(count);
-  }
-  return made;
-}
+[[nodiscard]] StagedModel staged(const Model& model, const Loss& loss,
+                                 const std::vector<std::pair<int, int>>& stage_layers);
 
 }  // namespace stagecraft

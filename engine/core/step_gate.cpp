@@ -4,6 +4,8 @@
 #include "engine/core/clipping.h"
 #include "engine/core/overflow.h"
 
+#include <ATen/ops/cat.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -17,25 +19,37 @@ namespace {
 
 /// Every parameter's, of all stages in order. `mine`: of the stages that this rank is the first replica of,
 /// which every rank has in ascending order. Collective.
-std::vector<double> gather_squares(Transport& transport, const Placement& placement,
+std::vector<double> gather_norms(Transport& transport, const Placement& placement,
                                    const std::vector<int>& parameter_counts,
                                    const std::vector<double>& mine) {
   const std::vector<std::vector<double>> all = transport.all_gather(mine);
-  std::vector<double> squares;
+  std::vector<double> norms;
   std::vector<std::size_t> next(all.size(), 0);
   for (std::size_t s = 0; s < parameter_counts.size(); ++s) {
     const std::size_t rank = placement.ranks[s].front().index();
-    for (int k = 0; k < parameter_counts[s]; ++k) squares.push_back(all[rank].at(next[rank]++));
+    for (int k = 0; k < parameter_counts[s]; ++k) norms.push_back(all[rank].at(next[rank]++));
   }
-  return squares;
+  return norms;
 }
 
 /// Of the last parameter whose gradient is not finite.
 NotFiniteError norm_not_finite(const StagedModel& model, std::int64_t step,
-                               const std::vector<double>& squares) {
-  std::size_t at = squares.size() - 1;
-  while (at > 0 && std::isfinite(squares[at])) --at;
-  return gradient_not_finite(model.model, model.stage_layers, step, at, squares[at]);
+                               const std::vector<double>& norms) {
+  std::size_t at = norms.size() - 1;
+  while (at > 0 && std::isfinite(norms[at])) --at;
+  return gradient_not_finite(model.model, model.stage_layers, step, at, norms[at]);
+}
+
+/// The same numbers as PyTorch's gradient has them in memory: norms are added in that order. `order`: ParameterSpec's.
+at::Tensor as_it_lies(const at::Tensor& gradient, const std::vector<std::int64_t>& order) {
+  return order.empty() ? gradient : gradient.permute(order).contiguous();
+}
+
+void end_if_not_finite(Transport& transport, const StagedModel& model, std::int64_t step, double norm,
+                       const std::vector<double>& norms) {
+  if (std::isfinite(norm)) return;
+  transport.barrier();  // all have found the same: none hears of another's end first
+  throw norm_not_finite(model, step, norms);
 }
 
 void append_gradients(Stage& stage, Group group, Tensors& all) {
@@ -57,7 +71,13 @@ StepGate::StepGate(const StagedModel& model, std::vector<Stage>& stages, Transpo
       scale_(scale),
       late_norms_([this] { progress(); }),
       late_checks_([this] { progress(); }),
-      looks_(stages.size()) {}
+      looks_(stages.size()) {
+  std::vector<std::int64_t> as_they_lie(static_cast<std::size_t>(model.parameters()));
+  std::iota(as_they_lie.begin(), as_they_lie.end(), 0);
+  if (!options.device.is_cpu() && model.norm_order != as_they_lie) {
+    norm_order_ = at::tensor(model.norm_order).to(options.device);
+  }
+}
 
 void StepGate::begin(const RankProgram& program) {
   STAGECRAFT_CHECK(!scale_ || !program.training() || program.agrees,
@@ -95,14 +115,15 @@ Tensors StepGate::counted_gradients(Group group) {
   Tensors counted;
   for (Stage& stage : stages_) {
     if (placement_->ranks[stage.id().index()].front() != transport_.rank()) continue;
-    if (model_.model.ties.empty()) {
-      append_gradients(stage, group, counted);
-      continue;
-    }
+    if (stage.frozen()) continue;
     for (int layer = stage.first_layer(); layer < stage.last_layer(); ++layer) {
+      const std::vector<ParameterSpec>& specs =
+          model_.model.layers[static_cast<std::size_t>(layer)]->parameters();
       const Tensors& gradients = stage.gradients(group, layer);
       for (std::size_t i = 0; i < gradients.size(); ++i) {
-        counted.push_back(model_.model.owns(layer, static_cast<int>(i)) ? gradients[i] : at::Tensor());
+        counted.push_back(model_.model.owns(layer, static_cast<int>(i))
+                              ? as_it_lies(gradients[i], specs[i].memory_order)
+                              : at::Tensor());
       }
     }
   }
@@ -126,66 +147,72 @@ void StepGate::agree(Group group, std::int64_t step) {
     if (applies_alone) return launch_norm(group, step, counted, nullptr);
     std::vector<Rank> all;
     for (int r = 0; r < transport_.world(); ++r) all.emplace_back(r);
-    if (const auto exchange = transport_.make_sum(all, Tag::squares(group)))
+    if (const auto exchange = transport_.make_sum(all, Tag::norms(group)))
       return launch_norm(group, step, counted, exchange.get());
   }
-  const std::vector<double> squares = gather_squares(transport_, *placement_, model_.parameter_counts,
-                                                     sums_of_squares(counted, [this] { progress(); }));
+  const std::vector<double> norms = gather_norms(transport_, *placement_, model_.parameter_counts,
+                                                     norms_of(counted, [this] { progress(); }));
   const double scale = scale_ ? scale_->value() : 1;
-  const double norm = norm_of(squares, options_.device) / scale;
+  const at::ScalarType type = model_.model.precision.full;
+  const double norm =
+      norm_of(norms, model_.norm_order, at::TensorOptions(options_.device).dtype(type)) / scale;
   outcome.skipped = !std::isfinite(norm);
   if (scale_) {
     outcome.loss_scale = scale;
     scale_->update(outcome.skipped);
   } else if (outcome.skipped && options_.on_overflow == OnOverflow::stop) {
-    throw norm_not_finite(model_, step, squares);
+    throw norm_not_finite(model_, step, norms);
   }
   if (outcome.skipped) return;
   outcome.norm = norm;
   const double limit = options_.gradient_clipping;
-  const double factor = (limit > 0 ? clip_factor(norm, limit) : 1) / scale;
+  const double factor = (limit > 0 ? clip_factor(norm, limit, type) : 1) / scale;
   if (factor != 1) multiply(all_gradients(group), factor);
 }
 
 void StepGate::launch_norm(Group group, std::int64_t step, const Tensors& counted, ReplicaSum* exchange) {
   const bool some_count = std::any_of(counted.begin(), counted.end(),
                                       [](const at::Tensor& gradient) { return gradient.defined(); });
-  at::Tensor squares = some_count ? squares_on_device(counted)
-                                  : at::zeros({static_cast<std::int64_t>(counted.size())}, at::kDouble);
+  const at::ScalarType type = model_.model.precision.full;
+  at::Tensor norms = some_count ? norms_on_device(counted)
+                                : at::zeros({static_cast<std::int64_t>(counted.size())}, type);
   if (exchange != nullptr) {
-    squares = among_all(squares);
-    exchange->add(squares);
+    norms = among_all(norms);
+    exchange->add(norms);
     exchange->finish();
   }
   const LateNorm heard = std::make_shared<std::optional<double>>();
   outcomes_[group.index()].late_norm = heard;
-  // Heard in another segment, whose program may have another placement object: by value.
-  late_norms_.add(squares, [heard, &transport = transport_, &model = model_, placement = *placement_,
-                            device = options_.device, exchanged = exchange != nullptr,
+  if (exchange == nullptr && transport_.world() > 1) {
+    // Heard in another segment, whose program may have another placement object: by value.
+    late_norms_.add(norms, [heard, &transport = transport_, &model = model_, placement = *placement_, type,
                             step](const std::vector<double>& known) {
-    const std::vector<double> all =
-        exchanged ? known : gather_squares(transport, placement, model.parameter_counts, known);
-    *heard = norm_of(all, device);
-    if (std::isfinite(**heard)) return;
-    transport.barrier();  // all have found the same: none hears of another's end first
-    throw norm_not_finite(model, step, all);
+      const std::vector<double> all = gather_norms(transport, placement, model.parameter_counts, known);
+      *heard = norm_of(all, model.norm_order, at::TensorOptions(type));
+      end_if_not_finite(transport, model, step, **heard, all);
+    });
+    return;
+  }
+  const at::Tensor norm = norm_of(norms, norm_order_);
+  late_norms_.add(at::cat({norms, norm.view({1})}), [heard, &transport = transport_, &model = model_,
+                                                     step](std::vector<double> known) {
+    *heard = known.back();
+    known.pop_back();
+    end_if_not_finite(transport, model, step, **heard, known);
   });
   const double limit = options_.gradient_clipping;
-  if (limit > 0 && (some_count || exchange != nullptr)) {
-    multiply(all_gradients(group), clip_factor(norm_of(squares), limit));
-  }
+  if (limit > 0) multiply(all_gradients(group), clip_factor(norm, limit));
 }
 
-at::Tensor StepGate::among_all(const at::Tensor& squares) const {
+at::Tensor StepGate::among_all(const at::Tensor& norms) const {
   const std::vector<int>& counts = model_.parameter_counts;
-  const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  const at::Tensor all = at::zeros({total}, at::TensorOptions(options_.device).dtype(at::kDouble));
+  const at::Tensor all = at::zeros({model_.parameters()}, norms.options().device(options_.device));
   std::int64_t to = 0;
   std::int64_t from = 0;
   for (std::size_t stage = 0; stage < counts.size(); ++stage) {
-    if (squares.is_cpu()) break;  // the rank brings none
+    if (norms.is_cpu()) break;  // the rank brings none
     if (placement_->ranks[stage].front() == transport_.rank()) {
-      all.narrow(0, to, counts[stage]).copy_(squares.narrow(0, from, counts[stage]));
+      all.narrow(0, to, counts[stage]).copy_(norms.narrow(0, from, counts[stage]));
       from += counts[stage];
     }
     to += counts[stage];
@@ -214,7 +241,7 @@ bool StepGate::skips(std::size_t stage, Group group, std::int64_t step) {
   const Look look = std::exchange(looks_[stage], {});
   const auto found = look.made ? look.not_finite : last_not_finite(gradients, [this] { progress(); });
   if (!found) return false;
-  if (stops) throw error(*found, sums_of_squares({gradients[*found]}, [this] { progress(); }).front());
+  if (stops) throw error(*found, norms_of({gradients[*found]}, [this] { progress(); }).front());
   if (id.value == 0) outcome.skipped = true;
   return true;
 }

@@ -83,11 +83,11 @@ class StepGate {
   [[nodiscard]] Tensors counted_gradients(Group group);
   /// Whether the host may hear of the norm in the next step only: nothing is decided by it.
   [[nodiscard]] bool norm_may_be_late() const;
-  /// The device applies the norm where that is asked for. `exchange`: the sum of all ranks' squares, made on
+  /// The device applies the norm where that is asked for. `exchange`: the sum of all ranks' norms, made on
   /// the devices; null: the hosts exchange them when they hear.
   void launch_norm(Group group, std::int64_t step, const Tensors& counted, ReplicaSum* exchange);
   /// In the places of all parameters of the model, zeros elsewhere.
-  [[nodiscard]] at::Tensor among_all(const at::Tensor& squares) const;
+  [[nodiscard]] at::Tensor among_all(const at::Tensor& norms) const;
 
   const StagedModel& model_;
   std::vector<Stage>& stages_;
@@ -99,6 +99,7 @@ class StepGate {
   const Placement* placement_ = nullptr;  ///< of the segment's program
   std::vector<GateOutcome> outcomes_;     ///< by group of the segment
   std::vector<Look> looks_;               ///< by stage of this rank
+  at::Tensor norm_order_;                 ///< of the model, on a device; undefined: norms are added as they lie
 };
 
 }  // namespace stagecraft

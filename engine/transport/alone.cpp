@@ -14,7 +14,7 @@ class NoSum : public ReplicaSum {
   void finish() override {}
 };
 
-/// Of squares, so that their norm is finite.
+/// Of norms, so that theirs is finite.
 class Ones final : public NoSum {
  public:
   using NoSum::add;
@@ -38,7 +38,7 @@ RequestPtr AloneTransport::post_send(Rank /*to*/, const Tag& /*tag*/, const at::
 }
 
 std::unique_ptr<ReplicaSum> AloneTransport::make_sum(const std::vector<Rank>& /*copies*/, const Tag& tag) {
-  if (tag.is_squares()) return std::make_unique<Ones>();
+  if (tag.is_norms()) return std::make_unique<Ones>();
   return std::make_unique<NoSum>();
 }
 

@@ -36,7 +36,7 @@ class AloneTransport final : public Transport {
   [[nodiscard]] bool test(Request&) override { return true; }
   void wait(Request&) override {}
   void set_background(std::function<void()>) override {}
-  /// Adds nothing; squares of gradients become ones.
+  /// Adds nothing; norms of gradients become ones.
   [[nodiscard]] std::unique_ptr<ReplicaSum> make_sum(const std::vector<Rank>& copies,
                                                      const Tag& tag) override;
 

@@ -70,6 +70,8 @@ std::vector<ParameterSpec> parameters_of(const ModelFolder& folder, const Folder
     specs.back().table = tables[i];
     const auto order = folder.memory_orders.find(layer.parameters[i]);
     if (order != folder.memory_orders.end()) specs.back().memory_order = order->second;
+    const auto place = folder.places.find(layer.parameters[i]);
+    if (place != folder.places.end()) specs.back().place = place->second;
   }
   return specs;
 }

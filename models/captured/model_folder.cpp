@@ -109,6 +109,7 @@ class FolderMaker {
       throw InputError(at("/same_as/" + second), fmt::format("there is no tensor \"{}\"", first));
     }
     for (const auto& [name, order] : manifest_.memory_orders) add_memory_order(name, order);
+    add_parameter_order();
     find_weights();
     for (std::size_t i = 0; i < manifest_.shorter.size(); ++i) add_shorter(i);
     if (compiled != UseCompiled::off) load_compiled(compiled);
@@ -128,6 +129,26 @@ class FolderMaker {
       throw InputError(place, fmt::format("expected {} in some order", fmt::join(dimensions, ", ")));
     }
     folder_.memory_orders[name] = order;
+  }
+
+  void add_parameter_order() {
+    if (manifest_.parameter_order.empty()) return;
+    std::set<std::string> trained;
+    for (const ManifestLayer& layer : manifest_.layers) {
+      trained.insert(layer.parameters.begin(), layer.parameters.end());
+    }
+    for (std::size_t i = 0; i < manifest_.parameter_order.size(); ++i) {
+      const std::string& name = manifest_.parameter_order[i];
+      const InputPlace place = at(fmt::format("/parameter_order/{}", i));
+      if (!trained.contains(name)) throw InputError(place, fmt::format("no layer trains \"{}\"", name));
+      if (!folder_.places.emplace(name, static_cast<std::int64_t>(i)).second) {
+        throw InputError(place, fmt::format("\"{}\" is there twice", name));
+      }
+    }
+    for (const std::string& name : trained) {
+      if (folder_.places.contains(name)) continue;
+      throw InputError(at("/parameter_order"), fmt::format("\"{}\" is missing", name));
+    }
   }
 
   [[nodiscard]] std::map<std::string, ValueType> types_of(const std::map<std::string, std::string>& texts,

@@ -81,6 +81,8 @@ struct ModelFolder {
   std::map<std::string, ValueType> untrained;
   /// ParameterSpec::memory_order by name, of those that have one.
   std::map<std::string, std::vector<std::int64_t>> memory_orders;
+  /// ParameterSpec::place by name, where that is not the order of layers.
+  std::map<std::string, std::int64_t> places;
   std::map<std::string, std::string>
       same_as;  ///< further names of tensors; those of copies, which layers name
 };

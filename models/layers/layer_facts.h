@@ -40,6 +40,8 @@ struct ParameterSpec {
   /// Dimensions from the outermost to the innermost as PyTorch's own parameter lies, where that is not dense in
   /// their order. Here all lie in their order, but updates go by this one.
   std::vector<std::int64_t> memory_order{};
+  /// Among PyTorch's parameters(), in whose order norms are added; where all have the same, it is that of layers.
+  std::int64_t place = 0;
 };
 
 /// What replicas, each having seen its own micro-batches, make of a buffer at the end of a step.

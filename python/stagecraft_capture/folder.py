@@ -122,6 +122,7 @@ def manifest_of(name: str, captured: Captured, weights_stored: bool, shorter: li
                 ("same_as", state.same_as),
                 ("prefix", state.prefix),
                 ("memory_orders", state.orders),
+                ("parameter_order", state.in_order),
             )
             if value
         },

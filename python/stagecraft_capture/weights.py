@@ -28,6 +28,8 @@ class State:
     untrained: dict = field(default_factory=dict)  # types of what no layer trains
     same_as: dict = field(default_factory=dict)  # a second name of a tensor: the first
     orders: dict = field(default_factory=dict)  # of weights that lie otherwise than files hold them
+    # names of trained parameters as parameters() has them, where that is not the order of layers
+    in_order: list = field(default_factory=list)
     prefix: str = ""  # of all names but the head's, where files of the model without its head leave it out
 
 
@@ -76,4 +78,14 @@ def state_of(module: torch.nn.Module, layers: list[Layer], prefix: str) -> State
         if name not in state.weights:
             state.fixed[name] = tensor
     state.same_as.update(getattr(module, "untied", {}))
+    by_layers = list(dict.fromkeys(name for layer in layers for name in layer.tensors.names["p"]))
+    in_order = _as_parameters_has_them(module, {name: held[name][1] for name in by_layers})
+    if in_order != by_layers:
+        state.in_order = in_order
     return state
+
+
+def _as_parameters_has_them(module: torch.nn.Module, trained: dict[str, torch.Tensor]) -> list[str]:
+    names = {id(tensor): name for name, tensor in trained.items()}
+    found = [names[id(tensor)] for tensor in module.parameters() if id(tensor) in names]
+    return [*found, *(name for name in trained if name not in found)]

@@ -49,7 +49,7 @@ std::string describe_tag(const Tag& tag) {
     return fmt::format("loss of group {}{} from stage {} to stage {}", tag.number, index, tag.from.value,
                        tag.to.value);
   }
-  if (tag.is_squares()) return fmt::format("squares of the gradients of group {}", tag.number);
+  if (tag.is_norms()) return fmt::format("norms of the gradients of group {}", tag.number);
   if (tag.is_tied())
     return fmt::format("gradients of group {} of tied weight {}", tag.number, tag.from.value);
   if (tag.is_reduction()) {

@@ -29,7 +29,7 @@ enum class Op : std::uint8_t {
   /// Gradients of tied weight `tie` of accumulation `group` summed over all layers that hold it, and their
   /// stages' replicas: waits for the sum, as a reduce does. Once on each rank that holds such a layer.
   tie,
-  agree_norm,  ///< all ranks exchange sums of squares of accumulation `group`: the global norm for clipping
+  agree_norm,  ///< all ranks exchange the norms of the gradients of accumulation `group`: the global one for clipping
   step,        ///< optimizer update from accumulation `group`: writes `version` + 1
   /// The loss of accumulation `group` goes to stage 0's first replica, ranks[0][0], which prints it: there
   /// it stands after the step and gathers the parts, on every other rank it sends that rank's part, right
@@ -91,17 +91,17 @@ struct Tag {
     return {Payload::gradient, StageId{tie.value}, StageId{tie.value}, group.value, kTiedPhases + phase};
   }
 
-  /// Of the sum of all ranks' squares of a group's gradients, of which each number is one rank's.
-  [[nodiscard]] static constexpr Tag squares(Group group) {
-    return {Payload::gradient, StageId{0}, StageId{0}, group.value, kSquares};
+  /// Of the sum of the norms of a group's gradients, of which each is one rank's.
+  [[nodiscard]] static constexpr Tag norms(Group group) {
+    return {Payload::gradient, StageId{0}, StageId{0}, group.value, kNorms};
   }
 
   [[nodiscard]] constexpr bool is_loss() const { return payload == Payload::loss; }
   [[nodiscard]] constexpr bool is_reduction() const { return payload == Payload::gradient && from == to; }
   [[nodiscard]] constexpr bool is_tied() const {
-    return is_reduction() && index >= kTiedPhases && index < kSquares;
+    return is_reduction() && index >= kTiedPhases && index < kNorms;
   }
-  [[nodiscard]] constexpr bool is_squares() const { return is_reduction() && index == kSquares; }
+  [[nodiscard]] constexpr bool is_norms() const { return is_reduction() && index == kNorms; }
   /// Activations and gradients that cross a boundary have micro-batch and tensor, losses group and replica,
   /// reductions group and phase. Asking for what the kind does not have is an InternalError.
   [[nodiscard]] constexpr MicroBatch micro_batch() const { return MicroBatch{of(crosses(), number)}; }
@@ -121,7 +121,7 @@ struct Tag {
 
  private:
   static constexpr std::int32_t kTiedPhases = 2;  ///< behind those of reductions
-  static constexpr std::int32_t kSquares = 4;     ///< behind those of ties
+  static constexpr std::int32_t kNorms = 4;     ///< behind those of ties
   [[nodiscard]] constexpr bool crosses() const { return !is_loss() && !is_reduction(); }
   [[nodiscard]] constexpr std::int32_t of(bool has, std::int32_t value) const {
     if (!has) refuse();

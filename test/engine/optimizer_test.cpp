@@ -1,6 +1,5 @@
 #include "engine/optimizers/optimizer.h"
 
-#include "engine/core/clipping.h"
 #include "engine/optimizers/adam.h"
 #include "engine/optimizers/optimizer_config.h"
 #include "engine/optimizers/sgd.h"
@@ -165,15 +164,6 @@ TEST_CASE("learning rates follow DeepSpeed's formulas", "[optimizer]") {
   // A warm-up of none or one step is DeepSpeed's shortest, two.
   CHECK(rate({WarmupLRConfig{.warmup_max_lr = 1, .warmup_num_steps = 0, .warmup_type = "linear"}}, 1) ==
         Approx(0.5));
-}
-
-TEST_CASE("clipping has PyTorch's factor", "[optimizer]") {
-  CHECK(clip_factor(0.5, 1) == 1);
-  CHECK(clip_factor(4, 1) == Approx(1 / (4 + 1e-6)).epsilon(1e-15));
-  const at::Tensor gradient = at::full({1000}, 1e-4, at::kFloat);
-  CHECK(sums_of_squares({gradient}).at(0) == Approx(1e-5).epsilon(1e-7));
-  // A float's square underflows where the double's does not.
-  CHECK(sums_of_squares({at::full({1}, 1e-30, at::kFloat)}).at(0) == Approx(1e-60).epsilon(1e-6));
 }
 
 TEST_CASE("a gradient that nothing was added to counts as none, unless replicas added to it", "[optimizer]") {

@@ -322,7 +322,8 @@ class Oracle {
   void update(const std::vector<Piece>& pieces, std::int64_t step, OracleStep& now) {
     now.learning_rate = run_.scheduler.rate({step, run_.steps, run_.optimizer->learning_rate()});
     const std::map<std::pair<int, int>, at::Tensor> tied = add_tied();
-    std::vector<double> squares;
+    std::vector<double> norms;
+    std::vector<std::int64_t> order;
     for (std::size_t layer = 0; layer < sums_.size(); ++layer) {
       std::vector<GradientAccumulator>& replicas = sums_[layer];
       for (std::size_t i = 0; i < replicas.front().gradients().size(); ++i) {
@@ -334,11 +335,13 @@ class Oracle {
           for (std::size_t r = 1; r < replicas.size(); ++r) sum.add_(replicas[r].gradients()[i]);
         }
         const bool counts = held_before(static_cast<int>(layer), static_cast<int>(i)) == nullptr;
-        squares.push_back(counts ? sums_of_squares({sum}).front() : 0);
+        if (counts) order.push_back(static_cast<std::int64_t>(norms.size()));
+        norms.push_back(counts ? norms_of({sum}).front() : 0);
       }
     }
+    const at::ScalarType type = model_.precision.full;
     const double scale = scale_ ? scale_->value() : 1;
-    const double norm = norm_of(squares, run_.device) / scale;
+    const double norm = norm_of(norms, order, at::TensorOptions(run_.device).dtype(type)) / scale;
     std::vector<bool> skips(run_.first_layers.size(), false);  // by stage
     if (scale_ || (run_.norm && run_.skip)) {
       skips.assign(skips.size(), !std::isfinite(norm));
@@ -357,7 +360,7 @@ class Oracle {
     if (run_.norm && !now.skipped) now.gradient_norm = norm;
     const double factor =
         now.skipped ? 1
-                    : (run_.gradient_clipping > 0 ? clip_factor(norm, run_.gradient_clipping) : 1) / scale;
+                    : (run_.gradient_clipping > 0 ? clip_factor(norm, run_.gradient_clipping, type) : 1) / scale;
     for (std::size_t layer = 0; layer < model_.layers.size(); ++layer) {
       Tensors copies;
       for (const at::Tensor& gradient : sums_[layer].front().gradients()) {

@@ -3,7 +3,7 @@
 // What a pipelined run must compute, to the bit: one process, a plain loop over micro-batches, no program, no
 // schedule, no stage but as a number. It takes the version rule as a delay per stage, so that an error in a
 // generator cannot hide in it. It shares with the engine only what has tests of its own: the layers, the
-// gradient accumulator, the optimizer's update, the loss scale and the sum of squares of one tensor.
+// gradient accumulator, the optimizer's update, the loss scale and the norm of one tensor.
 
 #include "engine/optimizers/model_optimizer.h"
 #include "engine/records/settings/learning_rate.h"

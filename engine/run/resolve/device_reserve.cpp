@@ -35,11 +35,11 @@ int lines_of(const transport::NcclWiring& wiring, Rank rank) {
       [&](const transport::NcclChannel& line) { return line.from == rank || line.to == rank; }));
 }
 
-/// Those of squares, which are made like lines, or the others.
-int groups_of(const transport::NcclWiring& wiring, Rank rank, bool squares) {
+/// Those of norms, which are made like lines, or the others.
+int groups_of(const transport::NcclWiring& wiring, Rank rank, bool norms) {
   return static_cast<int>(
       std::count_if(wiring.groups.begin(), wiring.groups.end(), [&](const transport::NcclGroup& group) {
-        return group.sum.is_squares() == squares &&
+        return group.sum.is_norms() == norms &&
                std::find(group.members.begin(), group.members.end(), rank) != group.members.end();
       }));
 }
@@ -81,8 +81,8 @@ DeviceUse device_use(const RunSetup& setup, Rank rank, Bytes proved, Bytes trans
                 .gradients = 0,
                 .largest_gradient = 0,
                 .in_flight = 0,
-                .lines = lines_of(wiring, rank) + groups_of(wiring, rank, /*squares=*/true),
-                .groups = groups_of(wiring, rank, /*squares=*/false),
+                .lines = lines_of(wiring, rank) + groups_of(wiring, rank, /*norms=*/true),
+                .groups = groups_of(wiring, rank, /*norms=*/false),
                 .records = config.cuda.graphs};
   for (const StageId stage : setup.placement().stages_of(rank)) {
     const auto [first, last] = setup.layers_of_stages()[stage.index()];

@@ -30,7 +30,7 @@ struct DeviceUse {
   std::int64_t gradients = 0;         ///< of the rank's parameters; none where no norm is asked for
   std::int64_t largest_gradient = 0;  ///< numbers
   int in_flight = 0;                  ///< most micro-batches on one of its stages
-  int lines = 0;                      ///< communicators of two, for transfers, and that of squares
+  int lines = 0;                      ///< communicators of two, for transfers, and that of norms
   int groups = 0;                     ///< those for sums
   bool records = false;               ///< cuda.graphs
 };

@@ -36,7 +36,7 @@ class RunSetup {
   /// Proves one more shape of segment (RunPrograms::add), while no rank looks. Throws RefusedError, also where NCCL
   /// was wired for the shapes known before.
   void prove_also(const Segment& segment);
-  /// What the programs need of NCCL, and the sum of squares where devices clip by them. Requires a run that
+  /// What the programs need of NCCL, and the sum of norms where devices clip by them. Requires a run that
   /// may use it: on GPUs, with comms.backend "auto" or "nccl". Throws RefusedError where NCCL cannot carry
   /// them.
   [[nodiscard]] const transport::NcclWiring& nccl_wiring() const;

@@ -37,7 +37,7 @@ void MpiTransport::barrier() {
 }
 
 std::vector<std::string> MpiTransport::gather(const std::string& mine) {
-  // Sizes come first, and with them what is short: a step's sums of squares are there after one exchange.
+  // Sizes come first, and with them what is short: a step's norms are there after one exchange.
   constexpr std::size_t kShort = 504;
   struct Packet {
     std::int64_t size = 0;

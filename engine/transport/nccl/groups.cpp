@@ -37,7 +37,7 @@ bool by_chain(SumOrder order, const std::vector<Rank>& copies) {
 }
 
 std::vector<NcclGroup> groups_of(const std::vector<const LoweredProgram*>& programs, SumOrder order,
-                                 bool squares) {
+                                 bool norms) {
   std::set<NcclGroup> groups;
   for (const LoweredProgram* program : programs) {
     if (program->kind != SegmentKind::train) continue;
@@ -49,8 +49,8 @@ std::vector<NcclGroup> groups_of(const std::vector<const LoweredProgram*>& progr
     for (std::size_t k = 0; k < program->ties.size(); ++k) {
       add_groups(Tag::tied(TieId{k}, Group{0}), copies_of(placement, program->ties[k]), order, groups);
     }
-    if (squares && agrees(*program))
-      add_groups(Tag::squares(Group{0}), all_ranks(placement.world()), SumOrder::nccl, groups);
+    if (norms && agrees(*program))
+      add_groups(Tag::norms(Group{0}), all_ranks(placement.world()), SumOrder::nccl, groups);
   }
   return {groups.begin(), groups.end()};
 }

@@ -1,8 +1,8 @@
 #pragma once
 
 // The communicators by which a run's programs sum over replicas and over the layers of tied weights, and the
-// order of the additions. And one of all ranks for the squares of gradients, where devices clip by them
-// (Tag::squares): each number is one rank's and zero elsewhere, so it is the same in any order.
+// order of the additions. And one of all ranks for the norms of gradients, where devices clip by them
+// (Tag::norms): each number is one rank's and zero elsewhere, so it is the same in any order.
 //
 // Each stage has its own, and each tied weight, since their sums go on side by side, in another order on every
 // rank. On one communicator all members launch the same in the same order, or NCCL would stand still: sums of
@@ -42,9 +42,9 @@ struct NcclGroup {
 /// Whether copies are summed in a chain (nccl_sum.h), or else by one all-reduce.
 [[nodiscard]] bool by_chain(SumOrder order, const std::vector<Rank>& copies);
 
-/// Ascending, each once. `squares`: with that of all ranks, for programs that agree on a norm.
+/// Ascending, each once. `norms`: with that of all ranks, for programs that agree on a norm.
 [[nodiscard]] std::vector<NcclGroup> groups_of(const std::vector<const LoweredProgram*>& programs,
-                                               SumOrder order, bool squares = false);
+                                               SumOrder order, bool norms = false);
 
 }  // namespace transport
 }  // namespace stagecraft

@@ -29,7 +29,7 @@ std::string NcclOperation::name() const {
 }
 
 std::string NcclOperation::name_sum(const Tag& tag) {
-  const char* const over = tag.is_squares() ? "ranks" : tag.is_tied() ? "layers" : "replicas";
+  const char* const over = tag.is_norms() ? "ranks" : tag.is_tied() ? "layers" : "replicas";
   return fmt::format("sum over {} of {}", over, describe_tag(tag));
 }
 

@@ -53,7 +53,7 @@ void NcclTransport::open(const std::vector<NcclChannel>& channels, const std::ve
     if (me == members.end()) continue;
     mine.push_back({static_cast<int>(i), static_cast<int>(members.size()),
                     static_cast<int>(me - members.begin()), ids[channels.size() + i],
-                    groups[i].sum.is_squares()});
+                    groups[i].sum.is_norms()});
   }
   for (const NcclBackend::Endpoint& end : ends) {
     lines_[channels[static_cast<std::size_t>(end.channel)]] = {end.channel, streams_->make_stream()};
@@ -195,7 +195,7 @@ std::unique_ptr<ReplicaSum> NcclTransport::make_sum(const std::vector<Rank>& cop
   if (ranks.size() < 2) return nullptr;  // nothing travels
   Tag first = tag;
   first.number = 0;
-  if (tag.is_squares() && !groups_.contains({first, NcclGroup::kAll, ranks})) return nullptr;
+  if (tag.is_norms() && !groups_.contains({first, NcclGroup::kAll, ranks})) return nullptr;
   const auto lane = [&](int link, std::vector<Rank> members) {
     const auto found = groups_.find({first, link, std::move(members)});
     STAGECRAFT_CHECK(found != groups_.end(), fmt::format("rank {}: nobody opened a communicator for {}",
@@ -205,7 +205,7 @@ std::unique_ptr<ReplicaSum> NcclTransport::make_sum(const std::vector<Rank>& cop
   SumLanes lanes{.all = lane(NcclGroup::kAll, ranks), .chain = {}, .last = 0};
   lanes.last = static_cast<int>(std::find(ranks.begin(), ranks.end(), copies.back()) - ranks.begin());
   const std::size_t chained =
-      by_chain(tag.is_squares() ? SumOrder::nccl : order_, copies) ? copies.size() : 0;
+      by_chain(tag.is_norms() ? SumOrder::nccl : order_, copies) ? copies.size() : 0;
   for (std::size_t k = 0; k < chained; ++k) {
     if (copies[k] != rank()) continue;
     const auto before = static_cast<int>(k) - 1;

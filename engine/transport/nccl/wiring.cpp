@@ -3,8 +3,8 @@
 namespace stagecraft::transport {
 
 NcclWiring nccl_wiring(const std::vector<const LoweredProgram*>& programs, const TransportRules& rules,
-                       SumOrder order, bool squares) {
-  return {rules, channels_of(programs, rules), groups_of(programs, order, squares), order};
+                       SumOrder order, bool norms) {
+  return {rules, channels_of(programs, rules), groups_of(programs, order, norms), order};
 }
 
 }  // namespace stagecraft::transport

@@ -16,8 +16,8 @@ struct NcclWiring {
   SumOrder order = SumOrder::ordered;
 };
 
-/// `rules`: those that the programs are proved under (schedules/checker/nccl_rules.h). `squares`: groups_of.
+/// `rules`: those that the programs are proved under (schedules/checker/nccl_rules.h). `norms`: groups_of.
 [[nodiscard]] NcclWiring nccl_wiring(const std::vector<const LoweredProgram*>& programs,
-                                     const TransportRules& rules, SumOrder order, bool squares = false);
+                                     const TransportRules& rules, SumOrder order, bool norms = false);
 
 }  // namespace stagecraft::transport

@@ -105,6 +105,7 @@ struct Manifest {
   std::map<std::string, std::string> weights, untrained, same_as;
   std::string prefix;
   std::map<std::string, std::vector<std::int64_t>> memory_orders;
+  std::vector<std::string> parameter_order;
   bool weights_stored = true;
   std::vector<std::int64_t> shorter;
   std::optional<Checked> checked;
@@ -126,6 +127,8 @@ void describe(V& v, Manifest& m) {
   v.optional("prefix", m.prefix, "of all names but the head's, which files without a head leave out");
   v.optional("memory_orders", m.memory_orders,
              "dimensions of weights that lie otherwise in PyTorch than files hold them, outermost first");
+  v.optional("parameter_order", m.parameter_order,
+             "all parameters as PyTorch's parameters() has them, where that is not the order of layers");
   v.optional("weights_stored", m.weights_stored, "false: it was captured without weights");
   v.optional("shorter", m.shorter, "lengths that samples may be cut to, each with a manifest.LENGTH.json");
   v.optional("checked", m.checked, "what the capture saw; absent or null: it was not checked");
