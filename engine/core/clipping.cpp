@@ -5,6 +5,7 @@
 
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
@@ -57,9 +58,14 @@ at::Tensor norm_of(const at::Tensor& norms, const at::Tensor& order) {
 
 double norm_of(const std::vector<double>& norms, const std::vector<std::int64_t>& order,
                const at::TensorOptions& kind) {
-  std::vector<double> ordered;
-  for (const std::int64_t place : order) ordered.push_back(norms[static_cast<std::size_t>(place)]);
-  return at::linalg_vector_norm(at::tensor(ordered).to(kind), 2).item<double>();
+  std::vector<double> numbers;
+  for (const std::int64_t place : order) numbers.push_back(norms[static_cast<std::size_t>(place)]);
+  // From pageable memory the copy would be waited for.
+  const at::Tensor ordered =
+      at::empty({static_cast<std::int64_t>(numbers.size())},
+                kind.device(at::kCPU).pinned_memory(kind.device().is_cuda()));
+  ordered.copy_(at::tensor(numbers));
+  return at::linalg_vector_norm(ordered.to(kind, /*non_blocking=*/true), 2).item<double>();
 }
 
 at::Tensor clip_factor(const at::Tensor& norm, double max_norm) {

@@ -251,6 +251,13 @@ TEST_CASE("manifests and weights that are refused", "[captured_refusals]") {
   check("/layers/0/parameters/1", "2.bias", "expected f32[16], but \"2.bias\" is f32[4]");
   check("/weights/0.bias", "f32[b]", "depends on b");
   check("/weights/more", "f32[1]", "no layer names it");
+  check("/memory_orders", {{"2.bias", {1}}}, "/memory_orders/2.bias: expected 0 in some order");
+  const auto order = [&](std::vector<std::string> names, const char* says) {
+    check("/parameter_order", std::move(names), says);
+  };
+  order({"2.bias", "2.weight", "0.weight"}, R"(/parameter_order: "0.bias" is missing)");
+  order({"2.bias", "2.weight", "2.bias"}, R"(/parameter_order/2: "2.bias" is there twice)");
+  order({"2.bais"}, R"(/parameter_order/0: no layer trains "2.bais")");
   check("/weights/0.weight", "f64[16,8]", "expected f32[16,8], but \"0.weight\" is f64[16,8]");
   CHECK_THAT(
       refusal("tiny",
