@@ -114,6 +114,7 @@ std::string kind_of_folder(const std::string& path) {
   }
   if (is_model_folder(path)) return "a model folder that stagecraft-capture made";
   if (has("manifest.json")) return "a checkpoint";
+  if (has("stagecraft_export.json") && !has("config.json")) return "an export that `stagecraft export` made";
   if (has("config.json")) return "a Hugging Face model";
   return "a folder";
 }

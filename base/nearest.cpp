@@ -47,7 +47,7 @@ constexpr std::array kOtherNames{
     OtherNames{"tokens", " megatron bin mmap indexed tokenized "},
     OtherNames{"text", " txt corpus "},
     OtherNames{"synthetic", " random dummy fake "},
-    OtherNames{"captured", " huggingface hf transformers torch pytorch "},
+    OtherNames{"captured", " huggingface hf transformers torch pytorch llama gpt2 bert resnet vit qwen mistral "},
     OtherNames{"onednn", " mkldnn "},
     OtherNames{"blas", " mkl openblas "},
     OtherNames{"mpi", " openmpi ompi "},
@@ -106,8 +106,11 @@ std::size_t distance_to(std::string_view word, const std::string& remembered_wor
       (std::min(name.size(), remembered_word.size()) >= kShortestPart && part)) {
     return kClass + edits;
   }
-  // Beyond a third of the word it is no longer a slip of the finger.
-  return edits <= std::max<std::size_t>(2, word.size() / 3) ? 2 * kClass + edits : std::string::npos;
+  // Beyond a third of the word it is no longer a slip of the finger, but for two letters that changed places.
+  constexpr std::size_t kShort = 5;
+  const bool slip = edits <= (word.size() < kShort ? 1 : std::max<std::size_t>(2, word.size() / 3)) ||
+                    (edits == 2 && std::ranges::is_permutation(remembered_word, name));
+  return slip ? 2 * kClass + edits : std::string::npos;
 }
 
 }  // namespace

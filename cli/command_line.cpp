@@ -23,6 +23,7 @@ int run_verb(int argc, char** argv) {
   add_verbs(app);
   try {
     check_verb(app, argc, argv);
+    check_words(argc, argv);
     app.parse(argc, argv);
     finish_output();
     return 0;

@@ -56,6 +56,18 @@ std::string describe_extras(const CLI::App& verb, const CLI::ParseError& error) 
 
 }  // namespace
 
+void check_words(int argc, const char* const* argv) {
+  for (int i = 2; i < argc; ++i) {
+    const std::string word = argv[i];
+    const bool names = word.starts_with("--") && word.find('=') == word.size() - 1;
+    if (!word.empty() && !names) continue;
+    const std::string before = word.empty() ? argv[i - 1] : word.substr(0, word.size() - 1);
+    if (detect_launch().rank > 0) throw InputError("");  // as below
+    throw InputError(fmt::format("{}: {}expected something, found an empty text", argv[1],
+                                 before.starts_with("-") ? before + ": " : ""));
+  }
+}
+
 void check_verb(const CLI::App& app, int argc, const char* const* argv) {
   if (argc < 2 || argv[1][0] == '-') return;
   const std::string word = argv[1];

@@ -14,6 +14,9 @@ class ParseError;
 
 namespace stagecraft::cli {
 
+/// Throws InputError for a value that is empty: no option and no argument takes one.
+void check_words(int argc, const char* const* argv);
+
 /// Throws InputError when the first argument is a word but no verb of `app`, naming the nearest; CLI11 would
 /// only say that a subcommand is required.
 void check_verb(const CLI::App& app, int argc, const char* const* argv);

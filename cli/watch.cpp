@@ -136,12 +136,17 @@ void add_watch(CLI::App& app) {
                    "directories of runs; one that is not there yet is waited for")
       ->type_name("DIR")
       ->required();
-  verb->add_option("--port", options->port, "of 127.0.0.1 (default: any that is free)")
-      ->type_name("N")
-      ->check(from_to(0, 65535));
-  verb->add_flag("--json", options->json, "print what the page is told, once, and end")->group("Output");
+  CLI::Option* const port =
+      verb->add_option("--port", options->port, "of 127.0.0.1 (default: any that is free)")
+          ->type_name("N")
+          ->check(from_to(0, 65535));
+  CLI::Option* const json =
+      verb->add_flag("--json", options->json, "print what the page is told, once, and end")->group("Output");
   verb->add_flag("--tui", options->tui, "the essentials in this terminal, drawn anew every second")
-      ->group("Output");
+      ->group("Output")
+      ->excludes(port)
+      ->excludes(json);
+  json->excludes(port);
   verb->callback([options] {
     if (options->json) return print_once(*options);
     options->tui ? draw(*options) : serve(*options);

@@ -17,6 +17,8 @@ if(STAGECRAFT_ENGINE)
   set(_library_folders ${_torch_lib} ${_wheel_libs})
 endif()
 install(TARGETS stagecraft RUNTIME_DEPENDENCY_SET stagecraft_libraries)
+# All that is installed, which is less than all.
+add_custom_target(installed DEPENDS stagecraft)
 install(RUNTIME_DEPENDENCY_SET stagecraft_libraries
   DIRECTORIES ${_library_folders}
   # What belongs to the machine it runs on: libc and its family, the driver, and MPI, which must match the launcher.
@@ -47,6 +49,7 @@ function(stagecraft_component name)
     set_target_properties(stagecraft_${room} PROPERTIES EXPORT_NAME room_${room})
     target_link_libraries(stagecraft_component_${name} INTERFACE stagecraft_${room})
     list(APPEND targets stagecraft_${room})
+    add_dependencies(installed stagecraft_${room})
   endforeach()
   install(TARGETS ${targets} EXPORT stagecraft_${name}
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/stagecraft INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

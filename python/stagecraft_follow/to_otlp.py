@@ -5,6 +5,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from stagecraft_tools.refusal import Refused
+
 from .figures import Point
 from .run_directory import End
 from .target import About, Target
@@ -23,6 +25,8 @@ class Otlp(Target):
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
         self.export = export
+        if about.at and not about.at.startswith(("http://", "https://")):
+            raise Refused(f"--at {about.at}: expected the collector's address, as in http://127.0.0.1:4318")
         endpoint = f"{about.at.rstrip('/')}/v1/metrics" if about.at else None
         self.exporter = OTLPMetricExporter(endpoint=endpoint)
         self.resource = Resource.create(

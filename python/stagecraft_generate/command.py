@@ -61,6 +61,11 @@ def as_exported(run: Path, model: str | None) -> Iterator[Path]:
     if (run / "config.json").is_file() and "model_type" in object_in(run / "config.json"):
         yield run
         return
+    if (run / "stagecraft_export.json").is_file():
+        raise Refused(
+            f"{run}: is an export without a Hugging Face config: what generates text is a causal language model of"
+            " transformers, captured with --hf"
+        )
     with tempfile.TemporaryDirectory(prefix="stagecraft-generate-") as folder:
         made = Path(folder) / "export"
         export(run, made, model)

@@ -61,7 +61,7 @@ TEST_CASE("a schedule's settings stand behind its name", "[plan]") {
            {"zb_h1:warmup_extra=1", "zb_h1 takes no settings"},
            {"pipedream:vertical_sync=no", "expected true or false"},
            {"1f1:warmup_extra=1", "did you mean \"1f1b\"?"},
-           {"", "expected one of"}}) {
+           {"", "--schedule: expected something, found an empty text"}}) {
     const CommandResult wrong = made("plan", {"--micro-batch-size", "8", "--schedule", asked});
     INFO(asked << ": " << wrong.err);
     CHECK(wrong.code == 2);

@@ -2,8 +2,8 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/near_path.h"
+#include "engine/records/metrics/metrics_tally.h"
 #include "engine/records/metrics/run_paths.h"
-#include "engine/records/metrics/step_times.h"
 #include "engine/records/report/rank_record.h"
 #include "engine/records/report/report.h"
 #include "schedules/interchange/chrome_trace.h"
@@ -24,28 +24,17 @@ constexpr const char* kMissing =
 
 /// Of a run that goes on, or was killed: what metrics.jsonl and the ranks' last records tell.
 void take_what_is_there(RunFiles& run, const RunPaths& paths) {
-  StepTimeSample times;
-  RunSummary& summary = run.summary;
-  double samples_per_step = 0;
-  for (const MetricsRecord& record : run.metrics) {
-    (record.validation ? summary.last_validation : summary.last_step) = record;
-    if (record.validation) continue;
-    times.add(Seconds{record.ms / 1e3});
-    summary.steps = record.step;
-    samples_per_step = record.samples_per_second * record.ms / 1e3;
-  }
-  if (times.steps() == 0) {
+  MetricsTally tally;
+  for (const MetricsRecord& record : run.metrics) tally.add(record);
+  if (tally.steps() == 0) {
     const bool saved = is_folder(paths.checkpoints()) && !names_in(paths.checkpoints()).empty();
     throw InputError({paths.root, ""},
                      saved ? "has checkpoints and no measured step: there is nothing to report. Those of "
                              "Pipeline.save in Python have none; its steps say themselves what they took"
                            : "its run has made no step yet: there is nothing to report");
   }
-  summary.measured_steps = times.steps();
-  summary.step = times.times();
-  if (summary.step.median.value > 0)
-    summary.samples_per_second = samples_per_step / summary.step.median.value;
-  if (run.plan.predicted) summary.proved_peak = run.plan.predicted->memory;
+  tally.tell(run.summary);
+  if (run.plan.predicted) run.summary.proved_peak = run.plan.predicted->memory;
   take_live_records(run, paths);
 }
 

@@ -36,24 +36,30 @@ void RunMarks::take(std::string_view line) {
   if (info == std::string_view::npos) return;
   line.remove_prefix(info + kInfo.size());
   constexpr std::string_view kWritten = " written", kState = "state of step ", kRank = "rank 0";
+  if (begins_again_) {
+    restarts_.push_back(0);
+    begins_again_ = false;
+    forget_oldest(restarts_);
+    if (line.starts_with(kState)) {
+      line.remove_prefix(kState.size());
+      (void)std::from_chars(line.data(), line.data() + line.size(), restarts_.back());
+      return;
+    }
+  }
   if (line.ends_with(kWritten)) {
     line.remove_suffix(kWritten.size());
     if (const auto step = step_of(line.substr(line.rfind('/') + 1))) written_.push_back(*step);
     forget_oldest(written_);
   } else if (line.starts_with(kRank) && line.find(" over ") != std::string_view::npos) {
-    if (begun_) restarts_.push_back(0);
+    begins_again_ = begun_;
     begun_ = true;
-    forget_oldest(restarts_);
-  } else if (line.starts_with(kState) && !restarts_.empty()) {
-    line.remove_prefix(kState.size());
-    (void)std::from_chars(line.data(), line.data() + line.size(), restarts_.back());
   }
 }
 
 void RunMarks::follow(std::size_t most_bytes) {
   const auto line = [this](std::string_view text) { take(text); };
   if (log_.read(most_bytes, line) == TailedFile::Found::other) {
-    begun_ = false;
+    begun_ = begins_again_ = false;
     restarts_.clear();
     written_.clear();
     (void)log_.read(most_bytes, line);

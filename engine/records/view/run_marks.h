@@ -34,7 +34,8 @@ class RunMarks {
 
   RunPaths paths_;
   TailedFile log_;
-  bool begun_ = false;  ///< the first session has
+  bool begun_ = false;         ///< the first session has
+  bool begins_again_ = false;  ///< the next line says from where
   std::vector<std::int64_t> restarts_, written_, kept_;
 };
 

@@ -65,17 +65,21 @@ bool RunView::follow(std::size_t most_bytes) {
   const auto line = [this](std::string_view text) {
     if (const auto record = read_metrics_line(text)) {
       history_.add(*record);
+      tally_.add(*record);
     } else {
       ++broken_lines_;
     }
   };
+  const std::int64_t lines = history_.lines();
   TailedFile::Found found = metrics_.read(most_bytes, line);
   if (found == TailedFile::Found::other) {
     history_ = RunHistory();
+    tally_ = MetricsTally();
     broken_lines_ = 0;
     found = metrics_.read(most_bytes, line);
   }
   all_read_ = found != TailedFile::Found::part;
+  came_ = history_.lines() != lines;
   marks_.follow(most_bytes);
   follow_results();
   return all_read_;
@@ -120,9 +124,11 @@ void RunView::show_measured() {
   shares_ = rank_shares(files_.timeline);
   shares_left_out_.clear();
   over_time_ = shares_over_time(paths_, files_.plan.placement().world(), kMostShares, shares_left_out_);
+  if (!files_.ended) tally_.tell(files_.summary);
+  told_steps_ = tally_.steps();
   const RunReport report = make_report(files_);
   report_ = json::write(report);
-  notes_ = files_.ended ? remarks_of(report) : "";
+  notes_ = told_steps_ > 0 ? remarks_of(report) : "";
 }
 
 void RunView::read_results() {
@@ -149,7 +155,14 @@ void RunView::follow_live() {
   for (Rank rank{0}; rank.value < files_.plan.placement().world(); ++rank.value) {
     seen.push_back(look(paths_.live(rank)));
   }
-  if (seen == live_seen_) return;
+  if (seen == live_seen_) {
+    // Steps that came behind the last records: of a run that was killed nothing else tells.
+    if (!came_ && all_read_ && told_steps_ != tally_.steps()) {
+      ++version_;
+      with_remark([this] { show_measured(); });
+    }
+    return;
+  }
   RunFiles now = files_;
   now.summary.peak.clear();
   take_live_records(now, paths_);

@@ -5,6 +5,7 @@
 // changed.
 
 #include "base/json.h"
+#include "engine/records/metrics/metrics_tally.h"
 #include "engine/records/report/report.h"
 #include "engine/records/view/run_condition.h"
 #include "engine/records/view/run_history.h"
@@ -56,6 +57,9 @@ class RunView {
   RunMarks marks_;
   std::int64_t broken_lines_ = 0;
   bool all_read_ = false;
+  bool came_ = false;  ///< lines of metrics, by the last follow()
+  MetricsTally tally_;
+  std::int64_t told_steps_ = 0;  ///< of it, in the report
   std::int64_t version_ = 0;  ///< of what follows from the files below
   std::vector<Seen> results_seen_, live_seen_;
   RunFiles files_;                ///< but for the metrics, which are in history_

@@ -1,7 +1,9 @@
 #include "engine/records/watch/screen_text.h"
 
 #include "base/table.h"
+#include "base/text.h"
 #include "base/utf8.h"
+#include "base/wrapped.h"
 
 #include <fmt/format.h>
 
@@ -124,8 +126,9 @@ std::string text_of(const Json& document, const Json& run, int columns, bool alo
   if (step["predicted_ms"].is_number())
     text += fmt::format("  {} predicted\n", time_of(step["predicted_ms"]));
   const Json& marks = run["marks"];
-  text += fmt::format("  {} skipped steps, {} restarts, newest checkpoint: {}\n",
-                      marks["skipped_steps"].get<std::int64_t>(), marks["restarts"].size(),
+  text += fmt::format("  {}, {}, newest checkpoint: {}\n",
+                      plural(marks["skipped_steps"].get<std::int64_t>(), "skipped step"),
+                      plural(static_cast<std::int64_t>(marks["restarts"].size()), "restart"),
                       marks["checkpoints"].empty()
                           ? "none"
                           : fmt::format("step {}", marks["checkpoints"].back()[0].get<std::int64_t>()));
@@ -168,7 +171,7 @@ std::string screen_text(const Json& document, int columns) {
     if (!text.empty()) text += '\n';
     text += text_of(document, run, columns, runs.size() == 1);
   }
-  return cut_lines(text, static_cast<std::size_t>(std::max(columns, 20)));
+  return cut_lines(wrapped(text, columns), static_cast<std::size_t>(std::max(columns, 20)));
 }
 
 }  // namespace stagecraft
