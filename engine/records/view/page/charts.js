@@ -154,7 +154,8 @@ class Chart {
     if (!run) return;
     ctx.save();
     ctx.beginPath();
-    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+    const beside = 6 * unit;  // a mark of the first or last step is whole
+    ctx.rect(bbox.left - beside, bbox.top, bbox.width + 2 * beside, bbox.height);
     ctx.clip();
     const at = (step) => plot.valToPos(step, "x", true), bottom = bbox.top + bbox.height;
     ctx.lineWidth = 1.5 * unit;
