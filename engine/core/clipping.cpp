@@ -61,9 +61,8 @@ double norm_of(const std::vector<double>& norms, const std::vector<std::int64_t>
   std::vector<double> numbers;
   for (const std::int64_t place : order) numbers.push_back(norms[static_cast<std::size_t>(place)]);
   // From pageable memory the copy would be waited for.
-  const at::Tensor ordered =
-      at::empty({static_cast<std::int64_t>(numbers.size())},
-                kind.device(at::kCPU).pinned_memory(kind.device().is_cuda()));
+  const at::Tensor ordered = at::empty({static_cast<std::int64_t>(numbers.size())},
+                                       kind.device(at::kCPU).pinned_memory(kind.device().is_cuda()));
   ordered.copy_(at::tensor(numbers));
   return at::linalg_vector_norm(ordered.to(kind, /*non_blocking=*/true), 2).item<double>();
 }

@@ -20,8 +20,7 @@ namespace {
 /// Every parameter's, of all stages in order. `mine`: of the stages that this rank is the first replica of,
 /// which every rank has in ascending order. Collective.
 std::vector<double> gather_norms(Transport& transport, const Placement& placement,
-                                   const std::vector<int>& parameter_counts,
-                                   const std::vector<double>& mine) {
+                                 const std::vector<int>& parameter_counts, const std::vector<double>& mine) {
   const std::vector<std::vector<double>> all = transport.all_gather(mine);
   std::vector<double> norms;
   std::vector<std::size_t> next(all.size(), 0);
@@ -151,7 +150,7 @@ void StepGate::agree(Group group, std::int64_t step) {
       return launch_norm(group, step, counted, exchange.get());
   }
   const std::vector<double> norms = gather_norms(transport_, *placement_, model_.parameter_counts,
-                                                     norms_of(counted, [this] { progress(); }));
+                                                 norms_of(counted, [this] { progress(); }));
   const double scale = scale_ ? scale_->value() : 1;
   const at::ScalarType type = model_.model.precision.full;
   const double norm =
@@ -174,8 +173,8 @@ void StepGate::launch_norm(Group group, std::int64_t step, const Tensors& counte
   const bool some_count = std::any_of(counted.begin(), counted.end(),
                                       [](const at::Tensor& gradient) { return gradient.defined(); });
   const at::ScalarType type = model_.model.precision.full;
-  at::Tensor norms = some_count ? norms_on_device(counted)
-                                : at::zeros({static_cast<std::int64_t>(counted.size())}, type);
+  at::Tensor norms =
+      some_count ? norms_on_device(counted) : at::zeros({static_cast<std::int64_t>(counted.size())}, type);
   if (exchange != nullptr) {
     norms = among_all(norms);
     exchange->add(norms);
@@ -194,12 +193,12 @@ void StepGate::launch_norm(Group group, std::int64_t step, const Tensors& counte
     return;
   }
   const at::Tensor norm = norm_of(norms, norm_order_);
-  late_norms_.add(at::cat({norms, norm.view({1})}), [heard, &transport = transport_, &model = model_,
-                                                     step](std::vector<double> known) {
-    *heard = known.back();
-    known.pop_back();
-    end_if_not_finite(transport, model, step, **heard, known);
-  });
+  late_norms_.add(at::cat({norms, norm.view({1})}),
+                  [heard, &transport = transport_, &model = model_, step](std::vector<double> known) {
+                    *heard = known.back();
+                    known.pop_back();
+                    end_if_not_finite(transport, model, step, **heard, known);
+                  });
   const double limit = options_.gradient_clipping;
   if (limit > 0) multiply(all_gradients(group), clip_factor(norm, limit));
 }

@@ -99,7 +99,7 @@ class StepGate {
   const Placement* placement_ = nullptr;  ///< of the segment's program
   std::vector<GateOutcome> outcomes_;     ///< by group of the segment
   std::vector<Look> looks_;               ///< by stage of this rank
-  at::Tensor norm_order_;                 ///< of the model, on a device; undefined: norms are added as they lie
+  at::Tensor norm_order_;  ///< of the model, on a device; undefined: norms are added as they lie
 };
 
 }  // namespace stagecraft

@@ -221,7 +221,9 @@ def _captured(
     first_look(wrapped, dict(two), "the loss")
     printed = io.StringIO()
     with OutputFolder("stagecraft-capture", path) as output, contextlib.redirect_stdout(printed):
-        into_folder.capture_loaded(output, arguments, wrapped, Batch(described, samples), True, time.monotonic())
+        into_folder.capture_loaded(
+            output, arguments, wrapped, Batch(described, samples), True, time.monotonic()
+        )
     return printed.getvalue()
 
 

@@ -30,7 +30,7 @@ enum class Op : std::uint8_t {
   /// stages' replicas: waits for the sum, as a reduce does. Once on each rank that holds such a layer.
   tie,
   agree_norm,  ///< all ranks exchange the norms of the gradients of accumulation `group`: the global one for clipping
-  step,        ///< optimizer update from accumulation `group`: writes `version` + 1
+  step,  ///< optimizer update from accumulation `group`: writes `version` + 1
   /// The loss of accumulation `group` goes to stage 0's first replica, ranks[0][0], which prints it: there
   /// it stands after the step and gathers the parts, on every other rank it sends that rank's part, right
   /// after the group's last forward. Where the only part is the printing rank's own there is but one.
@@ -121,7 +121,7 @@ struct Tag {
 
  private:
   static constexpr std::int32_t kTiedPhases = 2;  ///< behind those of reductions
-  static constexpr std::int32_t kNorms = 4;     ///< behind those of ties
+  static constexpr std::int32_t kNorms = 4;       ///< behind those of ties
   [[nodiscard]] constexpr bool crosses() const { return !is_loss() && !is_reduction(); }
   [[nodiscard]] constexpr std::int32_t of(bool has, std::int32_t value) const {
     if (!has) refuse();

@@ -276,8 +276,8 @@ TEST_CASE("a stage's replicas share a communicator, three and more in order thei
   // Of all ranks where devices clip by a norm that the program agrees on.
   const Setting clipped(PipelineCase{.schedule = "1f1b", .stages = 3, .clipping = 0.05});
   const std::vector<NcclGroup> norms = groups_of(programs_of(clipped), SumOrder::ordered, /*norms=*/true);
-  CHECK((norms ==
-         std::vector{NcclGroup{Tag::norms(Group{0}), NcclGroup::kAll, {Rank{0}, Rank{1}, Rank{2}}}}));
+  CHECK(
+      (norms == std::vector{NcclGroup{Tag::norms(Group{0}), NcclGroup::kAll, {Rank{0}, Rank{1}, Rank{2}}}}));
   const Setting asynchronous(PipelineCase{.schedule = "pipedream", .stages = 3});
   CHECK(groups_of(programs_of(asynchronous), SumOrder::ordered, /*norms=*/true).empty());
 }

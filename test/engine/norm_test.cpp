@@ -62,8 +62,9 @@ std::string compare(const Setting& setting) {
 
 }  // namespace
 
-TEST_CASE("norm and factor are those of clip_grad_norm_, and a device makes them with few operators and no wait",
-          "[norm]") {
+TEST_CASE(
+    "norm and factor are those of clip_grad_norm_, and a device makes them with few operators and no wait",
+    "[norm]") {
   const c10::InferenceMode no_autograd;
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     for (const int count : {1, 2, 7, 50}) {
@@ -137,8 +138,8 @@ TEST_CASE("norms are added in the order that is asked for, by the host and by th
     const double turned = norm_of(numbers, backwards, at::kFloat);
     CHECK(as_they_lie == at::linalg_vector_norm(norms, 2).item<double>());
     CHECK(turned == at::linalg_vector_norm(norms.flip(0), 2).item<double>());
-    CHECK(turned == norm_of(norms.to(fake_accelerator()), at::tensor(backwards).to(fake_accelerator()))
-                        .item<double>());
+    CHECK(turned ==
+          norm_of(norms.to(fake_accelerator()), at::tensor(backwards).to(fake_accelerator())).item<double>());
     order_shows |= as_they_lie != turned;
   }
   CHECK(order_shows);

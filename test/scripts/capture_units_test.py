@@ -70,7 +70,9 @@ def test_choices_are_those_that_are_known(option, known):
 
 
 def test_wrong_words_are_told_before_torch_is_imported():
-    code = "import sys; from stagecraft_capture.command import command; print(command(), 'torch' in sys.modules)"
+    code = (
+        "import sys; from stagecraft_capture.command import command; print(command(), 'torch' in sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, "x.py:x", "--keep", "no"], capture_output=True, text=True, timeout=60
     )

@@ -11,8 +11,9 @@ from places import MEASURED_ONCE, require_package
 
 require_package()
 
-import stagecraft as sc
 from torch.nn.functional import cross_entropy
+
+import stagecraft as sc
 
 torch.set_num_threads(1)
 DRAWN = torch.Generator().manual_seed(1)

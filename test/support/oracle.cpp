@@ -359,8 +359,9 @@ class Oracle {
     }
     if (run_.norm && !now.skipped) now.gradient_norm = norm;
     const double factor =
-        now.skipped ? 1
-                    : (run_.gradient_clipping > 0 ? clip_factor(norm, run_.gradient_clipping, type) : 1) / scale;
+        now.skipped
+            ? 1
+            : (run_.gradient_clipping > 0 ? clip_factor(norm, run_.gradient_clipping, type) : 1) / scale;
     for (std::size_t layer = 0; layer < model_.layers.size(); ++layer) {
       Tensors copies;
       for (const at::Tensor& gradient : sums_[layer].front().gradients()) {

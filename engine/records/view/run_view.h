@@ -60,7 +60,7 @@ class RunView {
   bool came_ = false;  ///< lines of metrics, by the last follow()
   MetricsTally tally_;
   std::int64_t told_steps_ = 0;  ///< of it, in the report
-  std::int64_t version_ = 0;  ///< of what follows from the files below
+  std::int64_t version_ = 0;     ///< of what follows from the files below
   std::vector<Seen> results_seen_, live_seen_;
   RunFiles files_;                ///< but for the metrics, which are in history_
   std::int64_t total_steps_ = 0;  ///< 0: not known

@@ -204,8 +204,7 @@ std::unique_ptr<ReplicaSum> NcclTransport::make_sum(const std::vector<Rank>& cop
   };
   SumLanes lanes{.all = lane(NcclGroup::kAll, ranks), .chain = {}, .last = 0};
   lanes.last = static_cast<int>(std::find(ranks.begin(), ranks.end(), copies.back()) - ranks.begin());
-  const std::size_t chained =
-      by_chain(tag.is_norms() ? SumOrder::nccl : order_, copies) ? copies.size() : 0;
+  const std::size_t chained = by_chain(tag.is_norms() ? SumOrder::nccl : order_, copies) ? copies.size() : 0;
   for (std::size_t k = 0; k < chained; ++k) {
     if (copies[k] != rank()) continue;
     const auto before = static_cast<int>(k) - 1;
