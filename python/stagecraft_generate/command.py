@@ -63,8 +63,8 @@ def as_exported(run: Path, model: str | None) -> Iterator[Path]:
         return
     if (run / "stagecraft_export.json").is_file():
         raise Refused(
-            f"{run}: is an export without a Hugging Face config: what generates text is a causal language model of"
-            " transformers, captured with --hf"
+            f"{run}: is an export without a Hugging Face config: what generates text is a causal"
+            " language model of transformers, captured with --hf"
         )
     with tempfile.TemporaryDirectory(prefix="stagecraft-generate-") as folder:
         made = Path(folder) / "export"

@@ -74,7 +74,11 @@ def test_wrong_words_are_told_before_torch_is_imported():
         "import sys; from stagecraft_capture.command import command; print(command(), 'torch' in sys.modules)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "x.py:x", "--keep", "no"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code, "x.py:x", "--keep", "no"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.stdout == "2 False\n"
     assert '--keep: "no" is not one of' in done.stderr
