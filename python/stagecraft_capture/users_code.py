@@ -75,8 +75,8 @@ def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def uncompiled() -> AbstractContextManager[None]:
-    """In it functions and methods that the user compiled (torch.compile as a decorator, module.compile()) run as
-    they were written: a graph is made of their operators, and eager mode is what it is compared with."""
+    """In it what the user compiled (torch.compile as a decorator, module.compile()) runs as it was written: a
+    graph is made of its operators, and eager mode is what it is compared with."""
     return torch.compiler.set_stance("force_eager")  # type: ignore[no-any-return,no-untyped-call]
 
 
