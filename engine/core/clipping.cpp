@@ -3,13 +3,13 @@
 #include "base/error.h"
 #include "engine/core/loss_sum.h"
 
+#include <ATen/Dispatch.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -58,12 +58,14 @@ at::Tensor norm_of(const at::Tensor& norms, const at::Tensor& order) {
 
 double norm_of(const std::vector<double>& norms, const std::vector<std::int64_t>& order,
                const at::TensorOptions& kind) {
-  std::vector<double> numbers;
-  for (const std::int64_t place : order) numbers.push_back(norms[static_cast<std::size_t>(place)]);
   // From pageable memory the copy would be waited for.
-  const at::Tensor ordered = at::empty({static_cast<std::int64_t>(numbers.size())},
+  const at::Tensor ordered = at::empty({static_cast<std::int64_t>(order.size())},
                                        kind.device(at::kCPU).pinned_memory(kind.device().is_cuda()));
-  ordered.copy_(at::tensor(numbers));
+  AT_DISPATCH_FLOATING_TYPES(ordered.scalar_type(), "norm_of", [&] {
+    auto* next = ordered.mutable_data_ptr<scalar_t>();
+    for (const std::int64_t place : order)
+      *next++ = static_cast<scalar_t>(norms[static_cast<std::size_t>(place)]);
+  });
   return at::linalg_vector_norm(ordered.to(kind, /*non_blocking=*/true), 2).item<double>();
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "partitioner/plan/compare_costs.h"
+#include "partitioner/search/nearby_cuts.h"
 #include "partitioner/search/order_search.h"
 #include "partitioner/search/planning_run.h"
 #include "partitioner/search/request_checks.h"
@@ -31,6 +32,8 @@ constexpr std::int64_t kMostOfPipeline = 100'000;
 constexpr int kMostSearchedStages = 4;
 /// Rounds of widths, each without what the proof refused before.
 constexpr int kMostWidths = 32;
+/// Micro-batches on stages, of the programs made for cuts near those of smallest bottleneck.
+constexpr std::int64_t kNearby = 16'000;
 /// Layouts with replicas that are all tried.
 constexpr std::size_t kMostTried = 300;
 
@@ -63,6 +66,10 @@ class Planner {
     if (run_.candidates.empty()) refuse(NoPlanFits::Proof::of_this_chain);
     // Stable: of equal steps the one with fewer stages stays first.
     std::ranges::stable_sort(run_.candidates, {}, &PlanCandidate::step);
+    if (!run_.schedule.synchronous && run_.request.cuts.empty() && !run_.request.search.first_that_fits) {
+      look_nearby();
+      std::ranges::stable_sort(run_.candidates, {}, &PlanCandidate::step);
+    }
     // Of steps that are as short the one that needs least.
     const auto longer = std::ranges::find_if(run_.candidates, [&](const PlanCandidate& candidate) {
       return clearly_less(run_.candidates.front().step().value, candidate.step().value);
@@ -359,6 +366,25 @@ class Planner {
     } catch (const InputError&) {  // not with so many micro-batches per group: take() has said so
     }
     return refused;
+  }
+
+  /// The best first, as far as there is time.
+  void look_nearby() {
+    const std::vector<Layout> wide = run_.request.replicate ? wide_layouts().list : std::vector<Layout>();
+    std::int64_t left = kNearby;
+    for (PlanCandidate& candidate : run_.candidates) {
+      const Placement placement = candidate.plan.placement();
+      std::vector<int> widths;
+      for (const auto& ranks : placement.ranks) widths.push_back(static_cast<int>(ranks.size()));
+      const auto is_its = [&](const Layout& layout) { return layout.placement() == placement; };
+      Layout plain{run_.schedule.placement, 1, widths, 1};
+      const auto found = is_its(plain) ? wide.end() : std::ranges::find_if(wide, is_its);
+      if (is_its(plain)) {
+        candidate = with_nearby_cuts(run_, plain, std::move(candidate), left);
+      } else if (found != wide.end()) {
+        candidate = with_nearby_cuts(run_, *found, std::move(candidate), left);
+      }
+    }
   }
 
   /// With cuts that fit, if there are any.
