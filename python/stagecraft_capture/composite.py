@@ -20,6 +20,7 @@ from .assignments import data_as_detached, returned, written_back
 from .conversions import without_conversions
 from .ctc import ctc_by_samples
 from .custom_functions import as_operators
+from .diagonals import by_views
 from .differences import Listed
 from .eager_kernels import eager_kernels
 from .errors import CaptureError, place_of
@@ -212,6 +213,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
             grus_by_layers(),
             ctc_by_samples(),
             of_given_sizes(),
+            by_views(),
             without_number_checks(),
             without_conversions(),
             without_derivatives(),

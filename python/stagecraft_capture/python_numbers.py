@@ -43,29 +43,46 @@ class PythonNumbers(torch.overrides.TorchFunctionMode):
             args, kwargs = (*args[: name in SIZED], *as_numbers(args[name in SIZED :])), as_numbers(kwargs)
         elif name == "__getitem__" and len(args) == 2:
             args = (args[0], as_places(args[1]))
+        given = pytree.tree_map(lambda leaf: leaf, (args, kwargs))  # in lists of their own
+        makers = None if name in UNKNOWN else makers_of(given, name)
         made = function(*args, **kwargs)
         if name in OTHER_MEMORY:
             if maker_of(args[0]):
                 del args[0]._of_python
-        elif name not in UNKNOWN:
-            remember(made, name, function, pytree.tree_map(lambda leaf: leaf, (args, kwargs)))
+        elif makers is not None:
+            written = name == "__setitem__"
+            remember(args[0] if written else made, put if written else function, given, makers)
         return made
 
 
-def remember(made: Any, name: str, function: Any, given: Any) -> None:
-    """`given`: positional and named arguments, in lists of their own."""
-    parts = [made] if isinstance(made, torch.Tensor) else made if isinstance(made, (tuple, list)) else []
+def put(tensor: torch.Tensor, at: Any, value: Any) -> torch.Tensor:
+    tensor[at] = value
+    return tensor
+
+
+def is_plain(leaf: Any) -> bool:
+    if isinstance(leaf, slice):
+        return all(isinstance(part, (int, type(None))) for part in (leaf.start, leaf.stop, leaf.step))
+    return isinstance(leaf, (*PLAIN, range)) or leaf is ...
+
+
+def makers_of(given: Any, name: str) -> dict[int, Maker] | None:
+    """By id, of all tensors of the arguments `given`; None where something else than Python decides one."""
     leaves = pytree.tree_leaves(given)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     makers = {id(t): maker for t in tensors if (maker := maker_of(t)) is not None}
-    if not all(isinstance(leaf, PLAIN) or id(leaf) in makers for leaf in leaves):
-        return
-    if not tensors and name not in MAKERS:
-        return
+    if not all(id(leaf) in makers if isinstance(leaf, torch.Tensor) else is_plain(leaf) for leaf in leaves):
+        return None
+    return makers if tensors or name in MAKERS else None
+
+
+def remember(made: Any, function: Any, given: Any, makers: dict[int, Maker]) -> None:
+    """Also of what was written to, whose maker makes it anew and writes."""
+    parts = [made] if isinstance(made, torch.Tensor) else made if isinstance(made, (tuple, list)) else []
     for index, part in enumerate(parts):
         if not isinstance(part, torch.Tensor) or part.requires_grad or part.is_inference():
             continue
-        if part.numel() > MOST or id(part) in makers:  # it was written to
+        if part.numel() > MOST or maker_of(part) is not None:
             continue
         maker = partial(again, function, given, makers, None if part is made else index)
         part._of_python = (part._version, maker)  # type: ignore[attr-defined]

@@ -7,7 +7,23 @@ torch = pytest.importorskip("torch")
 
 from capture_cases import equal, nn, numbers, refused
 
+
+def write(flags, value=1):
+    flags[0] = value
+    return flags
+
+
+def off_diagonal(x):
+    mask = torch.ones(3, 3).bool()
+    mask.fill_diagonal_(False)
+    mask[2:, 0] = False
+    return x + (x[:, :3, None] * x[:, None, 3:])[:, mask].sum(1, keepdim=True)
+
+
 ASKED = {
+    "a write": lambda x: x * 2 if write(torch.zeros(3))[0] > 0 else x,
+    "two writes": lambda x: x * 2 if write(torch.zeros(3)).add_(torch.ones(3)).mul_(2)[0] > 3 else x,
+    "a mask that is written": off_diagonal,
     "axes of a mean": lambda x: x.mean(torch.arange(1, x.dim()).tolist(), keepdim=True) + x,
     "a product of sizes": lambda x: x.view(-1, int(torch.tensor(x.shape[1:]).prod())),
     "windows by tensors of sizes": lambda x: torch.cat(
@@ -27,11 +43,6 @@ ASKED = {
 }
 
 
-def write(flags):
-    flags[0] = 1
-    return flags
-
-
 def set_data(flags, other=None):
     if other is None:
         flags.data[0] = 1
@@ -41,7 +52,9 @@ def set_data(flags, other=None):
 
 
 NOT_KNOWN = {
-    "a write": lambda x: x * 2 if write(torch.zeros(3))[0] > 0 else x,
+    "a write of a sample's": lambda x: x * 2 if write(torch.zeros(3), x[0, 0].detach())[0] > 0 else x,
+    "a write behind it": lambda x: x * 2 if write(torch.zeros(3), x[0, 0].detach()).add_(1)[1] > 0 else x,
+    "a draw into it": lambda x: x * 2 if torch.zeros(3).normal_()[0] > 0 else x,
     "a write to a view": lambda x: x * 2 if (write((a := torch.zeros(3)).view(3)), a)[1].sum() > 0 else x,
     "a mask by samples": lambda x: x + x[:, x[0] > 0].sum(1, keepdim=True),
     "a sample's number": lambda x: x * 2 if torch.arange(6).mul(x[0]).sum() > 0 else x,
