@@ -19,7 +19,7 @@ from .as_eager import as_eager
 from .assignments import data_as_detached, returned, written_back
 from .conversions import without_conversions
 from .ctc import ctc_by_samples
-from .custom_functions import as_operators
+from .custom_functions import as_operators, refuse_read_again
 from .diagonals import by_views
 from .differences import Listed
 from .eager_kernels import eager_kernels
@@ -234,6 +234,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
     graph = program.graph
     refuse_branches(graph)
     refuse_foreign(graph)
+    refuse_read_again(graph)
     without_out(graph)
     by_name = {spec.target: spec.arg.name for spec in program.graph_signature.input_specs}
     written_back(

@@ -1,7 +1,8 @@
 """Numbers that Python reads of tensors which it made itself, of its own numbers: axes by
 torch.arange(2, x.dim()).tolist(), sizes of windows by torch.tensor(shapes).prod(1), rates by torch.linspace.
 No sample decides them, so a trace may know them, and torch.export does not. Nor does a sample decide how many
-numbers such a mask picks, x[:, ~torch.eye(8).bool()]: it is a list of places.
+numbers such a mask picks, x[:, ~torch.eye(8).bool()]: it is a list of places. Nor does a draw decide whether
+a layer is dropped whose probability is 0, torch.rand(1) > 0.0.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ SIZED = frozenset("split split_with_sizes view reshape expand repeat tile narrow
 SIZED |= frozenset("new_zeros new_ones new_full".split())
 UNKNOWN = frozenset("empty_like new_empty new_empty_strided".split())  # memory as it was
 OTHER_MEMORY = frozenset("__set__ set_".split())  # without a word of the tensor's version
+ABOVE = {"gt": True, "ge": True, "lt": False, "le": False}
 PLAIN = (bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
 MOST = 2**16  # numbers of a tensor
 
@@ -45,14 +47,31 @@ class PythonNumbers(torch.overrides.TorchFunctionMode):
             args = (args[0], as_places(args[1]))
         given = pytree.tree_map(lambda leaf: leaf, (args, kwargs))  # in lists of their own
         makers = None if name in UNKNOWN else makers_of(given, name)
+        answer = answer_of(name, args)
         made = function(*args, **kwargs)
-        if name in OTHER_MEMORY:
+        if name in ("rand", "rand_like") and made.dtype in (torch.float32, torch.float64):
+            made._from_0_to_1 = made._version
+        if answer is not None:
+            made._of_python = (made._version, partial(torch.full, made.shape, answer))
+        elif name in OTHER_MEMORY:
             if maker_of(args[0]):
                 del args[0]._of_python
         elif makers is not None:
             written = name == "__setitem__"
             remember(args[0] if written else made, put if written else function, given, makers)
         return made
+
+
+def answer_of(name: str, given: tuple[Any, ...]) -> bool | None:
+    """Of a comparison of numbers that torch.rand drew with a probability that none of them is beyond, as
+    those of layers that are never dropped are. That one is 0 itself, once among 16777216, is left out."""
+    above = ABOVE.get(name.strip("_"))
+    if above is None or len(given) != 2 or not isinstance(given[1], (int, float)):
+        return None
+    drawn, number = given
+    if getattr(drawn, "_from_0_to_1", None) != getattr(drawn, "_version", -1):
+        return None
+    return above if number <= 0 else not above if number >= 1 else None
 
 
 def put(tensor: torch.Tensor, at: Any, value: Any) -> torch.Tensor:

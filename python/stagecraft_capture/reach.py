@@ -37,7 +37,8 @@ def is_users(file: str | None) -> bool:
         file
         and os.path.isfile(file)
         and not is_installed(file)
-        and not os.path.realpath(file).startswith((TORCH, OURS))
+        # a build folder has links to ours
+        and not any(of(file).startswith((TORCH, OURS)) for of in (os.path.abspath, os.path.realpath))
     )
 
 

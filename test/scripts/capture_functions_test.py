@@ -49,6 +49,20 @@ class Doubled(torch.autograd.Function):
         return gradient * 2
 
 
+class Shifted(torch.autograd.Function):
+    """Writes to its argument and says nothing of it, as TabNet's sparsemax."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x -= x.max(1, keepdim=True)[0]
+        ctx.save_for_backward(made := x.exp())
+        return made
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0]
+
+
 class RoundedToo(Rounded):
     """Has forward and backward from another function."""
 
@@ -136,18 +150,30 @@ def test_custom_functions():
         ("one within another", Nested.apply),
         ("a class made by the call", made_inside),
         ("tensors made in Python", WithNumbers.apply),
+        ("an argument written to", lambda x: Doubled.apply(x + 1)),
+        ("an argument written to and read again", lambda x: Doubled.apply(y := x + 1) + y.sin()),
+        ("an argument written to in silence", lambda x: Shifted.apply(x * 2)),
     ):
         layers = equal(f"autograd.Function: {name}", blocks(function), numbers(8, name="input"), 4)
         assert layers[1].graph == layers[2].graph, "equal blocks share one graph"
     assert "forward" not in RoundedToo.__dict__ and isinstance(Rounded.__dict__["forward"], staticmethod), (
         "functions are left as they were"
     )
-    refused(
-        "a function that writes to its argument",
-        blocks(lambda x: Doubled.apply(x + 1)),
-        numbers(8, name="input"),
-        "Doubled, a torch.autograd.Function, writes to its arguments",
-    )
+    for name, function, line in (
+        ("by who called it", lambda x: Shifted.apply(y := x + 1) + y, "capture_functions_test.py"),
+        (
+            "by a view of it",
+            lambda x: (y := x + 1).t().add(Shifted.apply(y).t()).t() + y.t()[0, 0],
+            "Shifted",
+        ),
+    ):
+        refused(
+            f"an argument written to and read again {name}",
+            blocks(function),
+            numbers(8, name="input"),
+            "a torch.autograd.Function, writes to its argument, which is read again",
+            line,
+        )
 
 
 class Parts(nn.Module):

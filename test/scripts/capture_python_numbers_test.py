@@ -39,6 +39,8 @@ ASKED = {
     "a range": lambda x: sum(x * i for i in range(torch.tensor(3))),
     "all but a diagonal": lambda x: x[:, [*range(6), 1, 2, 3]].view(-1, 3, 3)[:, ~torch.eye(3).bool()],
     "a mask first": lambda x: x.repeat(1, 2).T[torch.arange(12) % 2 > 0].T.contiguous(),
+    "a layer that is never dropped": lambda x: x * 2 if torch.rand(1) > 0.0 else x,
+    "one that always is": lambda x: x if torch.rand([]) < 1 else x * 2,
     "a size of a new tensor": lambda x: x + torch.ones(torch.tensor([2, 3]).prod()),
 }
 
@@ -59,6 +61,8 @@ NOT_KNOWN = {
     "a mask by samples": lambda x: x + x[:, x[0] > 0].sum(1, keepdim=True),
     "a sample's number": lambda x: x * 2 if torch.arange(6).mul(x[0]).sum() > 0 else x,
     "drawn numbers": lambda x: x * 2 if torch.poisson(torch.ones(3)).sum() > 1 else x,
+    "a layer that may be dropped": lambda x: x * 2 if torch.rand(1) > 0.5 else x,
+    "what a draw became": lambda x: x * 2 if torch.rand(1).mul_(-1) > 0.0 else x,
     "drawn in Python": lambda x: x * 2 if nn.functional.gumbel_softmax(torch.ones(3))[0] > 0.5 else x,
     "other memory": lambda x: x * 2 if set_data(torch.zeros(3), x[0, :3]).sum() > 0 else x,
     "a write to its data": lambda x: x * 2 if set_data(torch.zeros(3)).sum() > 0 else x,

@@ -35,6 +35,14 @@ class LossAlone(Net):
         return {"loss": torch.nn.functional.cross_entropy(super().forward(x), labels)}
 
 
+class Hooked(Net):
+    def forward(self, x):
+        hidden = self.body(x)
+        if hidden.requires_grad:
+            hidden.register_hook(lambda gradient: gradient * 2)
+        return self.head(hidden)
+
+
 def net():
     torch.manual_seed(0)
     return Net()
@@ -83,6 +91,10 @@ TOLD = {
         r'"x" is torch.uint8, which runs do not have: hand over x.long\(\) or',
     ),
     "a module of inference mode": (in_inference_mode, "was made in inference mode, which nothing trains"),
+    "a hook of a gradient": (
+        lambda: pipeline(module=Hooked()),
+        r'File ".*strangers_test.py", line \d+, in forward .*registers a hook of a gradient',
+    ),
     "a module that returns its loss alone": (
         lambda: pipeline(module=LossAlone(), batch={"x": X, "labels": Y}, loss=None),
         "the loss reads no tensor of each sample of what LossAlone.forward returns",
