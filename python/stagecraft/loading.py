@@ -61,6 +61,8 @@ def load(
     for second, first in run.same_as.items():
         if first in made._aliases:
             made._aliases.setdefault(second, made._aliases[first])
+        elif first in made._others:
+            made._others.setdefault(second, made._others[first])
     return made
 
 

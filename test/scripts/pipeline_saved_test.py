@@ -225,6 +225,7 @@ class Placed(Net):
     def __init__(self):
         super().__init__()
         self.register_buffer("places", torch.arange(16).flip(0))
+        self.body.register_buffer("shared", self.places)
 
     def forward(self, x):
         return super().forward(x[:, self.places.view(4, 4).t().flatten()])
@@ -238,3 +239,4 @@ def test_what_was_loaded_has_the_buffers_that_constants_were_made_of(scratch):
     again = sc.load(scratch / "run").state_dict()
     assert again.keys() == module.state_dict().keys()
     assert torch.equal(again["places"], module.places)
+    assert torch.equal(again["body.shared"], module.places)
