@@ -77,6 +77,7 @@ class Model:
     # in which the output goes to the loss, of layouts.py; None: that of its dimensions
     order: list[int] | None = None
     columns: tuple[int, list[int]] | None = None  # of composite.py
+    unchecked: list[str] = field(default_factory=list)  # of composite.py
 
     @property
     def parts(self) -> list[Layer]:
@@ -176,6 +177,7 @@ def cut_and_fitted(
         any(moved),
         to_loss,
         exported[True][RUN].columns,
+        list(dict.fromkeys(line for mode in exported.values() for line in mode[RUN].unchecked)),
     )
 
 

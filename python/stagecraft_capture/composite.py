@@ -67,6 +67,8 @@ class Composite:
     changing: set = field(default_factory=set)  # names of buffers that a forward in training changes
     # of an output that joined.py made: so many columns are the module's own output, and its shape
     columns: tuple[int, list[int]] | None = None
+    # places of lines of Python that look at numbers to refuse some, of refusing_lines.py
+    unchecked: list[str] = field(default_factory=list)
     inner: set = field(default_factory=set)  # of the loss, what is computed where it arises, of joined.py
 
     def listed(self) -> Listed:
@@ -201,6 +203,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
     logging.disable(logging.ERROR)  # what torch.export logs, the error below says in a line
     before = Snapshot(module, values=False)
     assigned: list[str] = []
+    python_numbers = PythonNumbers()
     try:
         with (
             returned(module, assigned),
@@ -219,7 +222,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
             without_derivatives(),
             with_users_frames(),
             quick(),
-            PythonNumbers(),
+            python_numbers,
             contextlib.redirect_stderr(io.StringIO()),
         ):
             program = torch.export.export(module, (), inputs, strict=False)
@@ -299,6 +302,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
     composite.nodes = wanted(composite)
     composite.changing = changed_by(composite)
     composite.drawing = drawing
+    composite.unchecked = list(python_numbers.unchecked)
     refuse_dependent(composite.nodes)
     return composite
 

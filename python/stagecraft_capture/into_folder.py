@@ -288,6 +288,8 @@ def capture_loaded(
     if left_out := model.changes.left_out:
         names = sorted({re.split(r"[\[]", path.removeprefix(prefix))[0] for path in left_out})
         print(f"left out, since no forward reads it before it sets it: {some(names)}")
+    if model.unchecked:
+        print(f"lines that refuse some numbers, which no run looks for: {some(model.unchecked)}")
     if narrow := narrow_statistics(module):
         print(
             f"running statistics of {narrow} batch norms are {arguments.dtype}: --full '*BatchNorm*' keeps"

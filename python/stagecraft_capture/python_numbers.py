@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from .refusing_lines import answer_here
 from .torch_private import disable_current_modes, pytree
 
 MAKERS = frozenset("arange linspace logspace tensor as_tensor scalar_tensor zeros ones full eye".split())
@@ -32,7 +33,11 @@ Maker = Callable[[], Any]
 
 class PythonNumbers(torch.overrides.TorchFunctionMode):
     """While a module is followed: remembers how each tensor is made of Python's numbers, and computes it
-    where Python asks."""
+    where Python asks. `unchecked`: places of lines that would refuse some numbers of the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unchecked: dict[str, None] = {}
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -41,6 +46,9 @@ class PythonNumbers(torch.overrides.TorchFunctionMode):
             found = outside_of_the_trace(lambda: function(known()))
             if found is not None:
                 return found
+        elif name == "__bool__" and (refusing := answer_here()):
+            self.unchecked[refusing[1]] = None
+            return refusing[0]
         if name in SIZED or name in MAKERS - OF_LISTS:
             args, kwargs = (*args[: name in SIZED], *as_numbers(args[name in SIZED :])), as_numbers(kwargs)
         elif name == "__getitem__" and len(args) == 2:

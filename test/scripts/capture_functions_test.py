@@ -225,6 +225,19 @@ class Slices(nn.Module):
         return y + z
 
 
+class Sized(nn.Module):
+    """What a layer made has a gradient of its own, and a later one reads its sizes alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.a(x.view(-1, 2, 4)).relu()
+        z = self.b((y * 2).flatten(0, 1)).tanh()
+        return self.c(z).view_as(y).flatten(1) + torch.zeros_like(y).flatten(1)
+
+
 class Half(nn.Linear):
     def forward(self, x):
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -239,6 +252,7 @@ def test_gradients_of_parts():
 
     equal("no_grad within a forward", around(Parts()), numbers(8, name="input"), 3)
     equal("spectral norm, first under no_grad", around(Iterated()), numbers(8, name="input"), 2)
+    equal("sizes of what a layer made", around(Sized()), numbers(8, name="input"), 4)
     equal("writes to slices", around(Slices()), numbers(8, name="input"), 3)
     frozen = around(nn.Linear(8, 8))
     frozen[1].weight.requires_grad_(False)

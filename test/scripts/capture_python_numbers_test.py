@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from capture_cases import equal, nn, numbers, refused
+from capture_cases import equal, equal_model, nn, numbers, refused
 
 
 def write(flags, value=1):
@@ -45,6 +45,14 @@ ASKED = {
 }
 
 
+def doubled_or_refused(x):
+    if x.max() > 0:
+        x = x * 2
+        if x.dim() > 2:
+            raise ValueError
+    return x
+
+
 def set_data(flags, other=None):
     if other is None:
         flags.data[0] = 1
@@ -59,6 +67,7 @@ NOT_KNOWN = {
     "a draw into it": lambda x: x * 2 if torch.zeros(3).normal_()[0] > 0 else x,
     "a write to a view": lambda x: x * 2 if (write((a := torch.zeros(3)).view(3)), a)[1].sum() > 0 else x,
     "a mask by samples": lambda x: x + x[:, x[0] > 0].sum(1, keepdim=True),
+    "a line that refuses and does more": doubled_or_refused,
     "a sample's number": lambda x: x * 2 if torch.arange(6).mul(x[0]).sum() > 0 else x,
     "drawn numbers": lambda x: x * 2 if torch.poisson(torch.ones(3)).sum() > 1 else x,
     "a layer that may be dropped": lambda x: x * 2 if torch.rand(1) > 0.5 else x,
@@ -97,3 +106,24 @@ def test_a_list_that_changes_later():
 @pytest.mark.parametrize("what", NOT_KNOWN)
 def test_others_are_refused(what):
     refused(what, Asks(NOT_KNOWN[what]), numbers(6), "_test.py", "depends on the batch's numbers")
+
+
+def refuses(x):
+    if x is not None and (x.isnan().any() or x.max() > 1e9):
+        said = f"numbers up to {x.max()}"
+        raise ValueError(said)
+    return x
+
+
+def asserts(x):
+    assert x is not None and not x.isnan().any(), "no numbers"
+    assert all((part < 1e9).all() for part in x.split(2, 1))
+    return x
+
+
+@pytest.mark.parametrize("what", [refuses, asserts])
+def test_lines_that_refuse_numbers_do_not_look(what):
+    model = equal_model(what.__name__, Asks(what), numbers(6), 1)
+    assert "_test.py" in model.unchecked[0] and what.__name__ in model.unchecked[0], model.unchecked
+    assert len(model.unchecked) == (1 if what is refuses else 2)
+    assert not equal_model("nothing", Asks(torch.tanh), numbers(6), 1).unchecked
