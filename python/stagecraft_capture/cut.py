@@ -199,7 +199,8 @@ def weight_in_the_loss(name: str) -> str:
         return f"the loss has parameters ({name}); make them the model's"
     return (
         f"the loss reads the weight {own!r}, and a loss has no weights: compute that number in the module's"
-        " forward and return it beside the output, as in return y, weight.abs().sum(); of a decay"
+        " forward and return it beside the output, as in return y, weight.abs().sum(); of a loss that the"
+        " module makes itself return the losses of all samples, and give their mean as the loss; of a decay"
         " weight_decay= of the optimizer is the usual form"
     )
 

@@ -8,6 +8,7 @@ import array
 import collections
 import functools
 import itertools
+import logging
 import os
 import random
 import types
@@ -219,6 +220,8 @@ class Snapshot:
                 types.ModuleType,
                 types.CodeType,
                 types.BuiltinFunctionType,
+                logging.Filterer,  # what is logged, and by whom, no forward reads
+                logging.Manager,
             ),
         ):
             return None

@@ -1,6 +1,7 @@
 """What strangers tried with a pipeline in Python: it has the bits of the loop, or is told in one line."""
 
 import copy
+import logging
 import pickle
 import subprocess
 
@@ -137,6 +138,23 @@ class Compiled(Net):
     @torch.compile
     def forward(self, x):
         return super().forward(x)
+
+
+class Logging(Net):
+    """Its first capture makes loggers, "stagecraft" among them, which all loggers reach."""
+
+    log = logging.getLogger(__name__)
+
+    def forward(self, x):
+        logging.getLogger(f"{__name__}.{id(x)}").debug("called")
+        self.log.debug("a batch")
+        return super().forward(x)
+
+
+def test_loggers_are_no_state():
+    torch.manual_seed(0)
+    step, plain = pipeline(Logging(), cache=False), pipeline()
+    assert step((X, Y)).loss == plain((X, Y)).loss
 
 
 def test_what_is_compiled_inside_runs_as_it_was_written():
