@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from .composite import Composite
 
 
+class WeightInTheLoss(CaptureError):
+    """A loss that reads one."""
+
+
 @dataclass
 class Piece:
     """One layer's part of a composite graph."""
@@ -183,7 +187,7 @@ def take_loss(composite: Composite, needs: Needs, order: list[fx.Node]) -> tuple
     for node in nodes:
         held = [composite.tensors[n] for n in node.all_input_nodes if n in composite.tensors]
         for name in (name for kind, name, _ in held if kind == "parameter"):
-            raise CaptureError(f"{place_of(node)}: {weight_in_the_loss(name)}")
+            raise WeightInTheLoss(f"{place_of(node)}: {weight_in_the_loss(name)}")
         if changing := sorted({name for _, name, _ in held} & composite.changing):
             raise CaptureError(
                 f"{place_of(node)}: the loss reads {changing[0].removeprefix('wrapped.')!r}, which the"

@@ -19,6 +19,7 @@ from . import adapters
 from .capture import capture
 from .check import all_equal, check, words_of
 from .compile import compile_graphs, write
+from .cut import WeightInTheLoss
 from .errors import CaptureError, NotEqualError
 from .folder import Captured, graph_name, write_folder
 from .keep import BUDGET
@@ -142,8 +143,16 @@ def captured_equal(
     module: torch.nn.Module, batch: Batch, has_loss: bool, captured: Callable[..., Any]
 ) -> tuple[Model, Json, list[int], list[str]]:
     """With gaps between the layers as eager has them (gaps.py), or with calls of a module where eager has
-    them (repeated.py), where that is needed to be equal."""
-    model = captured(module, batch, has_loss)
+    them (repeated.py), where that is needed to be equal. With the number of a loss of the module's own, where
+    that reads weights."""
+    try:
+        model = captured(module, batch, has_loss)
+    except WeightInTheLoss:
+        results = getattr(module, "results", None)
+        if results is None or results.instead is None:
+            raise
+        module.results = results.instead
+        model = captured(module, batch, has_loss)
     checked, sizes, lines = check_sizes(module, model, batch)
     for how in ({"gaps": True} if model.gaps else {}, {"together": False} if model.moved else {}):
         if how and not all_equal(checked):

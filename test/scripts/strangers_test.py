@@ -151,6 +151,39 @@ class Logging(Net):
         return super().forward(x)
 
 
+class Proxies(torch.nn.Module):
+    """Returns features, and a loss that reads weights of its own, as heads of metric learning do."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.proxies = Net().body, torch.nn.Parameter(torch.eye(8)[:3])
+
+    def forward(self, x, labels):
+        features = self.body(x)
+        alike = torch.nn.functional.normalize(features, dim=1) @ self.proxies.t()
+        return {"loss": torch.nn.functional.cross_entropy(alike, labels), "features": features}
+
+
+def test_a_loss_of_the_modules_own_may_read_weights():
+    torch.manual_seed(0)
+    module = Proxies()
+    theirs = copy.deepcopy(module)
+    optimizer = torch.optim.AdamW(theirs.parameters(), lr=1e-2, fused=True)
+    batch = {"x": X, "labels": Y}
+    step = pipeline(
+        module, batch, loss=lambda output, _: output["loss"], optimizer=sc.AdamW(lr=1e-2), cache=False
+    )
+    for _ in range(2):
+        optimizer.zero_grad()
+        losses = [theirs(X[i : i + 4], Y[i : i + 4])["loss"] / 4 for i in range(0, 16, 4)]
+        for loss in losses:
+            loss.backward()
+        optimizer.step()
+        assert step(batch).loss == sum(float(loss.detach().double() * 4) * 0.25 for loss in losses)
+    weights = theirs.state_dict()
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in step.state_dict().items())
+
+
 def test_loggers_are_no_state():
     torch.manual_seed(0)
     step, plain = pipeline(Logging(), cache=False), pipeline()
