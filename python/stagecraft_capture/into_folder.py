@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from .weights import State
 
 
+ONE_LAYER = "all is one layer:"  # what a pipeline says of it begins so
+
+
 def some(names: list[str]) -> str:
     """The first five, and how many more."""
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if names[5:] else "")
@@ -287,6 +290,12 @@ def capture_loaded(
     table(layers)
     if arguments.layers == "auto" and (hint := lopsided(layers)):
         print(hint)
+    if model.apart and len(layers) < 2:
+        read = some([name.removeprefix(prefix) for name in model.apart])
+        print(
+            f"{ONE_LAYER} {read} is read again behind other weights; --layers PATTERN makes layers of modules"
+            " all the same, and its gradient is added up as a tied weight's"
+        )
     if joined := model.joined:
         held = some([name.removeprefix(prefix) for name in joined])
         print(

@@ -46,7 +46,7 @@ class PythonNumbers(torch.overrides.TorchFunctionMode):
             found = outside_of_the_trace(lambda: function(known()))
             if found is not None:
                 return found
-        elif name == "__bool__" and (refusing := answer_here()):
+        elif asks_for_truth(name, args) and (refusing := answer_here()):
             self.unchecked[refusing[1]] = None
             return refusing[0]
         if name in SIZED or name in MAKERS - OF_LISTS:
@@ -68,6 +68,10 @@ class PythonNumbers(torch.overrides.TorchFunctionMode):
             written = name == "__setitem__"
             remember(args[0] if written else made, put if written else function, given, makers)
         return made
+
+
+def asks_for_truth(name: str, given: tuple[Any, ...]) -> bool:
+    return name == "__bool__" or (name == "item" and given[0].dtype == torch.bool)
 
 
 def answer_of(name: str, given: tuple[Any, ...]) -> bool | None:

@@ -118,6 +118,7 @@ def refuses(x):
 def asserts(x):
     assert x is not None and not x.isnan().any(), "no numbers"
     assert all((part < 1e9).all() for part in x.split(2, 1))
+    assert torch.all(x < 1e9).item(), "large"
     return x
 
 
@@ -125,5 +126,5 @@ def asserts(x):
 def test_lines_that_refuse_numbers_do_not_look(what):
     model = equal_model(what.__name__, Asks(what), numbers(6), 1)
     assert "_test.py" in model.unchecked[0] and what.__name__ in model.unchecked[0], model.unchecked
-    assert len(model.unchecked) == (1 if what is refuses else 2)
+    assert len(model.unchecked) == (1 if what is refuses else 3)
     assert not equal_model("nothing", Asks(torch.tanh), numbers(6), 1).unchecked

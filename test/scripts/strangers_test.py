@@ -31,6 +31,17 @@ class Net(torch.nn.Module):
         return self.head(self.body(x))
 
 
+class Scaled(Net):
+    """As forecasters that turn the scale of their input back at the end."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return super().forward(x * self.scale) / self.scale
+
+
 class LossAlone(Net):
     def forward(self, x, labels):
         return {"loss": torch.nn.functional.cross_entropy(super().forward(x), labels)}
@@ -92,6 +103,10 @@ TOLD = {
         r'"x" is torch.uint8, which runs do not have: hand over x.long\(\) or',
     ),
     "a module of inference mode": (in_inference_mode, "was made in inference mode, which nothing trains"),
+    "a weight that is read at both ends": (
+        lambda: pipeline(module=Scaled()),
+        "the model has 1 layer.*; all is one layer: scale is read again behind other weights; layers=PATTERN",
+    ),
     "a hook of a gradient": (
         lambda: pipeline(module=Hooked()),
         r'File ".*strangers_test.py", line \d+, in forward .*registers a hook of a gradient',
