@@ -155,6 +155,36 @@ class Compiled(Net):
         return super().forward(x)
 
 
+class Codebook(Net):
+    """Returns two things, and writes to a frozen parameter, as MONAI's VQVAE does."""
+
+    def __init__(self):
+        super().__init__()
+        self.codes = torch.nn.Embedding(4, 8)
+        self.codes.weight.requires_grad = False
+
+    def forward(self, x):
+        hidden = self.body(x)
+        near = self.codes((hidden @ self.codes.weight.t()).argmax(1))
+        if self.training:
+            with torch.no_grad():
+                self.codes.weight.data.copy_(self.codes.weight * 0.5 + hidden.mean())
+        return self.head(hidden + (near - hidden).detach()), (near.detach() - hidden).square().mean()
+
+
+def test_frozen_parameters_that_a_forward_writes_are_left_as_they_were():
+    torch.manual_seed(0)
+    module = Codebook()
+    before = copy.deepcopy(module.state_dict())
+    step = pipeline(
+        module,
+        loss=lambda output, batch: torch.nn.functional.cross_entropy(output[0], batch["targets"]) + output[1],
+        cache=False,
+    )
+    for state in (module.state_dict(), step.state_dict()):
+        assert all(torch.equal(tensor, before[name]) for name, tensor in state.items())
+
+
 class Logging(Net):
     """Its first capture makes loggers, "stagecraft" among them, which all loggers reach."""
 
