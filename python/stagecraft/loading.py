@@ -61,6 +61,8 @@ def load(
     for second, first in run.same_as.items():
         if first in made._aliases:
             made._aliases.setdefault(second, made._aliases[first])
+        elif first in made._others:
+            made._others.setdefault(second, made._others[first])
     return made
 
 
@@ -181,11 +183,14 @@ def _field(name: str, type_text: str) -> dict[str, Any]:
 
 
 def _untrained(folder: str, manifest: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """What the module has and no layer holds."""
-    names = list(manifest.get("untrained", {}))
+    """What the module has and no layer holds, buffers that constants were made of among it."""
+    names = set(manifest.get("untrained", {}))
     if not names:
         return {}
-    from safetensors.torch import load_file
+    from safetensors import safe_open
 
-    stored = load_file(f"{folder}/weights.safetensors")
-    return {name: stored[name] for name in names if name in stored}
+    found: dict[str, torch.Tensor] = {}
+    for file in Path(folder).glob("*.safetensors"):  # constants.safetensors has those buffers
+        with safe_open(file, framework="pt") as stored:
+            found |= {name: stored.get_tensor(name) for name in names.intersection(stored.keys())}
+    return found

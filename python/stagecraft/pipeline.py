@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -476,7 +477,15 @@ def _begun(
     ranks: Ranks,
 ) -> Pipeline:
     """With the module's weights, which a folder from the cache has not."""
-    step = Pipeline(prepared.config, prepared.reader, prepared.fields, prepared.folder, ranks, rates=rates)
+    try:
+        step = Pipeline(
+            prepared.config, prepared.reader, prepared.fields, prepared.folder, ranks, rates=rates
+        )
+    except InputError as error:
+        why = re.search(r"^all is one layer: .*", prepared.folder.said, re.MULTILINE)
+        if why is None or "but the model has" not in str(error):
+            raise
+        raise InputError(f"{error}; {why[0].replace('--layers PATTERN', 'layers=PATTERN')}") from error
     step._compare_processes(prepared.config, module)
     held = set(step._session.state_names())
     state, inner = module.state_dict(keep_vars=True), inside(module)

@@ -26,7 +26,7 @@ from .losses import reduction_of, units_of
 from .memory import refuse_shared_with_parameters
 from .multiply_adds import multiply_adds
 from .no_weights import mode_of
-from .repeated import put_together
+from .repeated import put_together, read_apart
 from .seams import cut_alike, values_between
 from .sizes import RUN, exported_at_sizes
 from .small_twin import structure
@@ -77,6 +77,8 @@ class Model:
     # in which the output goes to the loss, of layouts.py; None: that of its dimensions
     order: list[int] | None = None
     columns: tuple[int, list[int]] | None = None  # of composite.py
+    unchecked: list[str] = field(default_factory=list)  # of composite.py
+    apart: list[str] = field(default_factory=list)  # of read_apart(), of repeated.py
 
     @property
     def parts(self) -> list[Layer]:
@@ -176,6 +178,8 @@ def cut_and_fitted(
         any(moved),
         to_loss,
         exported[True][RUN].columns,
+        list(dict.fromkeys(line for mode in exported.values() for line in mode[RUN].unchecked)),
+        read_apart(exported[True][RUN]),
     )
 
 

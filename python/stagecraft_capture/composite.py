@@ -19,7 +19,8 @@ from .as_eager import as_eager
 from .assignments import data_as_detached, returned, written_back
 from .conversions import without_conversions
 from .ctc import ctc_by_samples
-from .custom_functions import as_operators
+from .custom_functions import as_operators, refuse_read_again
+from .diagonals import by_views
 from .differences import Listed
 from .eager_kernels import eager_kernels
 from .errors import CaptureError, place_of
@@ -66,6 +67,8 @@ class Composite:
     changing: set = field(default_factory=set)  # names of buffers that a forward in training changes
     # of an output that joined.py made: so many columns are the module's own output, and its shape
     columns: tuple[int, list[int]] | None = None
+    # places of lines of Python that look at numbers to refuse some, of refusing_lines.py
+    unchecked: list[str] = field(default_factory=list)
     inner: set = field(default_factory=set)  # of the loss, what is computed where it arises, of joined.py
 
     def listed(self) -> Listed:
@@ -200,6 +203,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
     logging.disable(logging.ERROR)  # what torch.export logs, the error below says in a line
     before = Snapshot(module, values=False)
     assigned: list[str] = []
+    python_numbers = PythonNumbers()
     try:
         with (
             returned(module, assigned),
@@ -212,12 +216,13 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
             grus_by_layers(),
             ctc_by_samples(),
             of_given_sizes(),
+            by_views(),
             without_number_checks(),
             without_conversions(),
             without_derivatives(),
             with_users_frames(),
             quick(),
-            PythonNumbers(),
+            python_numbers,
             contextlib.redirect_stderr(io.StringIO()),
         ):
             program = torch.export.export(module, (), inputs, strict=False)
@@ -232,6 +237,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
     graph = program.graph
     refuse_branches(graph)
     refuse_foreign(graph)
+    refuse_read_again(graph)
     without_out(graph)
     by_name = {spec.target: spec.arg.name for spec in program.graph_signature.input_specs}
     written_back(
@@ -296,6 +302,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
     composite.nodes = wanted(composite)
     composite.changing = changed_by(composite)
     composite.drawing = drawing
+    composite.unchecked = list(python_numbers.unchecked)
     refuse_dependent(composite.nodes)
     return composite
 

@@ -6,13 +6,16 @@ estimator would then train otherwise than it does in PyTorch. As one operator th
 when its layer is differentiated, and its own backward is traced.
 """
 
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .errors import CaptureError
+from .errors import CaptureError, place_of
+from .in_place import storage
 from .torch_private import (
     DispatchKey,
     DispatchKeySet,
@@ -28,7 +31,14 @@ from .torch_private import (
     track_tensor_tree,
 )
 
+if TYPE_CHECKING:
+    from torch import fx
+
+
 PLAIN = (int, float, str, bool, type(None), torch.dtype, torch.device, torch.Tensor)
+
+
+WRITES = "stagecraft_writes_to_copies"  # in a node's meta, with the function's name
 
 
 KNOWN: list[Any] = []
@@ -67,16 +77,15 @@ def call(function: Any, forward: Callable[[], Any], arguments: tuple[Any, ...]) 
     excluded = excluded_keys() | DispatchKeySet(key)
     with ForceDispatchKeyGuard(included.remove(key), excluded), called(function):
         made = forward()
-        # An argument that is handed on is told from the argument, as autograd does it.
-        made = pytree.tree_map_only(
-            torch.Tensor, lambda t: t.view_as(t) if any(t is a for a in tensors) else t, made
-        )
-    if [t._version for t in tensors] != versions:
-        raise CaptureError(
-            f"{function.__qualname__}, a torch.autograd.Function, writes to its arguments; let its forward"
-            " return a new tensor"
-        )
+        written = {id(t) for t, version in zip(tensors, versions) if t._version != version}
+        # An argument that is handed on is told from the argument, as autograd does it. One that is written to
+        # and handed on stays itself (mark_dirty).
+        handed_on = {id(t) for t in tensors} - written
+        made = pytree.tree_map_only(torch.Tensor, lambda t: t.view_as(t) if id(t) in handed_on else t, made)
     flat, about = pytree.tree_flatten(arguments)
+    places = [i for i, a in enumerate(flat) if id(a) in written]
+    for i in places:
+        flat[i] = flat[i].clone()
     _, proxies, _ = fetch_proxies(flat, mode.tracer)
     proxy = mode.tracer.create_proxy(
         "call_function",
@@ -84,7 +93,29 @@ def call(function: Any, forward: Callable[[], Any], arguments: tuple[Any, ...]) 
         (name_of_class(function), *pytree.tree_unflatten(proxies, about)),
         {},
     )
+    if places:
+        proxy.node.meta["custom"] = {**proxy.node.meta.get("custom", {}), WRITES: function.__qualname__}
     return track_tensor_tree(made, proxy, constant=None, tracer=mode.tracer)
+
+
+def refuse_read_again(graph: fx.Graph) -> None:
+    """A function that writes to its argument, as TabNet's sparsemax, writes to a copy here. Nobody can tell,
+    unless the argument is read again, or is what the model was given."""
+    position = {node: i for i, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        name = node.meta.get("custom", {}).get(WRITES)
+        if name is None:
+            continue
+        for copy in (n for n in node.all_input_nodes if n.target == torch.ops.aten.clone.default):
+            before = [n for n in graph.nodes if position[n] < position[node]]
+            same = [n for n in before if storage(n) == storage(copy.args[0])]
+            if any(n.op == "placeholder" for n in same) or any(
+                position[user] > position[node] for n in same for user in n.users
+            ):
+                raise CaptureError(
+                    f"{place_of(node)}: {name}, a torch.autograd.Function, writes to its argument, which is"
+                    " read again; let its forward return a new tensor"
+                )
 
 
 @contextlib.contextmanager

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from .composite import Composite
 
 
+class WeightInTheLoss(CaptureError):
+    """A loss that reads one."""
+
+
 @dataclass
 class Piece:
     """One layer's part of a composite graph."""
@@ -183,7 +187,7 @@ def take_loss(composite: Composite, needs: Needs, order: list[fx.Node]) -> tuple
     for node in nodes:
         held = [composite.tensors[n] for n in node.all_input_nodes if n in composite.tensors]
         for name in (name for kind, name, _ in held if kind == "parameter"):
-            raise CaptureError(f"{place_of(node)}: {weight_in_the_loss(name)}")
+            raise WeightInTheLoss(f"{place_of(node)}: {weight_in_the_loss(name)}")
         if changing := sorted({name for _, name, _ in held} & composite.changing):
             raise CaptureError(
                 f"{place_of(node)}: the loss reads {changing[0].removeprefix('wrapped.')!r}, which the"
@@ -199,7 +203,8 @@ def weight_in_the_loss(name: str) -> str:
         return f"the loss has parameters ({name}); make them the model's"
     return (
         f"the loss reads the weight {own!r}, and a loss has no weights: compute that number in the module's"
-        " forward and return it beside the output, as in return y, weight.abs().sum(); of a decay"
+        " forward and return it beside the output, as in return y, weight.abs().sum(); of a loss that the"
+        " module makes itself return the losses of all samples, and give their mean as the loss; of a decay"
         " weight_decay= of the optimizer is the usual form"
     )
 

@@ -110,6 +110,9 @@ def of_sizes(found: tuple[fx.Node, list[int], str], when: str = "") -> Unlike:
         if re.search(r"\d\.\d", what) and "backward" in when
         else "; give torch.cdist a compute_mode, which else follows from how many rows there are"
         if "_euclidean_dist" in what
+        else "; what Python makes of the number of samples is a constant: take torch.arange(len(x)) for"
+        " lists, and fill where a mask would pick (x.masked_fill(~mask, float('-inf')) for x[mask])"
+        if "reads constant/" in what
         else ""
     )
     return Unlike(

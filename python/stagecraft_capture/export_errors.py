@@ -123,7 +123,7 @@ def explained(error: BaseException, module: torch.nn.Module, inputs: dict[str, t
     if isinstance(error, GuardOnDataDependentSymNode):
         return CaptureError(
             f"{at}torch.export cannot follow a branch or a number of Python that depends on the batch's"
-            f" numbers; {BY_TENSORS}"
+            f" numbers, or on drawn ones; {BY_TENSORS}"
         )
     if (
         type(error).__name__ == "UncapturedHigherOrderOpError"

@@ -19,6 +19,7 @@ from . import adapters
 from .capture import capture
 from .check import all_equal, check, words_of
 from .compile import compile_graphs, write
+from .cut import WeightInTheLoss
 from .errors import CaptureError, NotEqualError
 from .folder import Captured, graph_name, write_folder
 from .keep import BUDGET
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from .compile import Compiled
     from .losses import WithLoss
     from .weights import State
+
+
+ONE_LAYER = "all is one layer:"  # what a pipeline says of it begins so
 
 
 def some(names: list[str]) -> str:
@@ -142,8 +146,16 @@ def captured_equal(
     module: torch.nn.Module, batch: Batch, has_loss: bool, captured: Callable[..., Any]
 ) -> tuple[Model, Json, list[int], list[str]]:
     """With gaps between the layers as eager has them (gaps.py), or with calls of a module where eager has
-    them (repeated.py), where that is needed to be equal."""
-    model = captured(module, batch, has_loss)
+    them (repeated.py), where that is needed to be equal. With the number of a loss of the module's own, where
+    that reads weights."""
+    try:
+        model = captured(module, batch, has_loss)
+    except WeightInTheLoss:
+        results = getattr(module, "results", None)
+        if results is None or results.instead is None:
+            raise
+        module.results = results.instead
+        model = captured(module, batch, has_loss)
     checked, sizes, lines = check_sizes(module, model, batch)
     for how in ({"gaps": True} if model.gaps else {}, {"together": False} if model.moved else {}):
         if how and not all_equal(checked):
@@ -278,6 +290,12 @@ def capture_loaded(
     table(layers)
     if arguments.layers == "auto" and (hint := lopsided(layers)):
         print(hint)
+    if model.apart and len(layers) < 2:
+        read = some([name.removeprefix(prefix) for name in model.apart])
+        print(
+            f"{ONE_LAYER} {read} is read again behind other weights; --layers PATTERN makes layers of modules"
+            " all the same, and its gradient is added up as a tied weight's"
+        )
     if joined := model.joined:
         held = some([name.removeprefix(prefix) for name in joined])
         print(
@@ -288,6 +306,8 @@ def capture_loaded(
     if left_out := model.changes.left_out:
         names = sorted({re.split(r"[\[]", path.removeprefix(prefix))[0] for path in left_out})
         print(f"left out, since no forward reads it before it sets it: {some(names)}")
+    if model.unchecked:
+        print(f"lines that refuse some numbers, which no run looks for: {some(model.unchecked)}")
     if narrow := narrow_statistics(module):
         print(
             f"running statistics of {narrow} batch norms are {arguments.dtype}: --full '*BatchNorm*' keeps"

@@ -230,9 +230,21 @@ def gradients_between(
 
     values = {node: copy(*about) for node, about in composite.tensors.items()}
     values.update({node: inputs[name] for node, name in composite.fields.items()})
+    made_in = {node: maker for maker, _, node in values_made(pieces)}
+    piece_of = {node: i for i, piece in enumerate(pieces) for node in piece.nodes}
+    # what later pieces read: a gradient of the value itself may come from readers in its own piece
+    handed_on: dict[fx.Node, torch.Tensor] = {}
+
+    def read(value: fx.Node, reader: fx.Node) -> Any:
+        if value not in made_in or piece_of.get(reader, -1) <= made_in[value]:
+            return values[value]
+        if value not in handed_on:
+            handed_on[value] = torch.ops.aten.alias.default(values[value])
+        return handed_on[value]
+
     with torch.random.fork_rng(devices=[]):
         for node in composite.nodes:
-            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n, node=node: read(n, node))
             try:
                 values[node] = node.target(*args, **kwargs)
             except (RuntimeError, IndexError) as error:
@@ -244,7 +256,7 @@ def gradients_between(
         values[composite.loss or composite.output],
         [values[node] for _, _, node in values_made(pieces)],
     )
-    wanted = [value for value in crossing if value.requires_grad]
+    wanted = [value for value in (*crossing, *handed_on.values()) if value.requires_grad]
     try:
         made = (
             torch.autograd.grad(
@@ -263,7 +275,9 @@ def gradients_between(
             " a plain loop's loss.backward() fails alike: mend it there"
         ) from error
     gradients = dict(zip(map(id, wanted), made))
-    reached = {n for _, _, n in values_made(pieces) if gradients.get(id(values[n])) is not None}
+    reached = {
+        n for _, _, n in values_made(pieces) if gradients.get(id(handed_on.get(n, values[n]))) is not None
+    }
     ended = {n for _, _, n in values_made(pieces) if values[n].requires_grad} - reached
     return Gradients(
         [other_order(value, gradients.get(id(value))) for value in crossing],

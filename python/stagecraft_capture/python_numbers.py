@@ -1,7 +1,8 @@
 """Numbers that Python reads of tensors which it made itself, of its own numbers: axes by
 torch.arange(2, x.dim()).tolist(), sizes of windows by torch.tensor(shapes).prod(1), rates by torch.linspace.
 No sample decides them, so a trace may know them, and torch.export does not. Nor does a sample decide how many
-numbers such a mask picks, x[:, ~torch.eye(8).bool()]: it is a list of places.
+numbers such a mask picks, x[:, ~torch.eye(8).bool()]: it is a list of places. Nor does a draw decide whether
+a layer is dropped whose probability is 0, torch.rand(1) > 0.0.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 
+from .refusing_lines import answer_here
 from .torch_private import disable_current_modes, pytree
 
 MAKERS = frozenset("arange linspace logspace tensor as_tensor scalar_tensor zeros ones full eye".split())
@@ -22,6 +24,7 @@ SIZED = frozenset("split split_with_sizes view reshape expand repeat tile narrow
 SIZED |= frozenset("new_zeros new_ones new_full".split())
 UNKNOWN = frozenset("empty_like new_empty new_empty_strided".split())  # memory as it was
 OTHER_MEMORY = frozenset("__set__ set_".split())  # without a word of the tensor's version
+ABOVE = {"gt": True, "ge": True, "lt": False, "le": False}
 PLAIN = (bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
 MOST = 2**16  # numbers of a tensor
 
@@ -30,7 +33,11 @@ Maker = Callable[[], Any]
 
 class PythonNumbers(torch.overrides.TorchFunctionMode):
     """While a module is followed: remembers how each tensor is made of Python's numbers, and computes it
-    where Python asks."""
+    where Python asks. `unchecked`: places of lines that would refuse some numbers of the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unchecked: dict[str, None] = {}
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -39,33 +46,74 @@ class PythonNumbers(torch.overrides.TorchFunctionMode):
             found = outside_of_the_trace(lambda: function(known()))
             if found is not None:
                 return found
+        elif asks_for_truth(name, args) and (refusing := answer_here()):
+            self.unchecked[refusing[1]] = None
+            return refusing[0]
         if name in SIZED or name in MAKERS - OF_LISTS:
             args, kwargs = (*args[: name in SIZED], *as_numbers(args[name in SIZED :])), as_numbers(kwargs)
         elif name == "__getitem__" and len(args) == 2:
             args = (args[0], as_places(args[1]))
+        given = pytree.tree_map(lambda leaf: leaf, (args, kwargs))  # in lists of their own
+        makers = None if name in UNKNOWN else makers_of(given, name)
+        answer = answer_of(name, args)
         made = function(*args, **kwargs)
-        if name in OTHER_MEMORY:
+        if name in ("rand", "rand_like") and made.dtype in (torch.float32, torch.float64):
+            made._from_0_to_1 = made._version
+        if answer is not None:
+            made._of_python = (made._version, partial(torch.full, made.shape, answer))
+        elif name in OTHER_MEMORY:
             if maker_of(args[0]):
                 del args[0]._of_python
-        elif name not in UNKNOWN:
-            remember(made, name, function, pytree.tree_map(lambda leaf: leaf, (args, kwargs)))
+        elif makers is not None:
+            written = name == "__setitem__"
+            remember(args[0] if written else made, put if written else function, given, makers)
         return made
 
 
-def remember(made: Any, name: str, function: Any, given: Any) -> None:
-    """`given`: positional and named arguments, in lists of their own."""
-    parts = [made] if isinstance(made, torch.Tensor) else made if isinstance(made, (tuple, list)) else []
+def asks_for_truth(name: str, given: tuple[Any, ...]) -> bool:
+    return name == "__bool__" or (name == "item" and given[0].dtype == torch.bool)
+
+
+def answer_of(name: str, given: tuple[Any, ...]) -> bool | None:
+    """Of a comparison of numbers that torch.rand drew with a probability that none of them is beyond, as
+    those of layers that are never dropped are. That one is 0 itself, once among 16777216, is left out."""
+    above = ABOVE.get(name.strip("_"))
+    if above is None or len(given) != 2 or not isinstance(given[1], (int, float)):
+        return None
+    drawn, number = given
+    if getattr(drawn, "_from_0_to_1", None) != getattr(drawn, "_version", -1):
+        return None
+    return above if number <= 0 else not above if number >= 1 else None
+
+
+def put(tensor: torch.Tensor, at: Any, value: Any) -> torch.Tensor:
+    tensor[at] = value
+    return tensor
+
+
+def is_plain(leaf: Any) -> bool:
+    if isinstance(leaf, slice):
+        return all(isinstance(part, (int, type(None))) for part in (leaf.start, leaf.stop, leaf.step))
+    return isinstance(leaf, (*PLAIN, range)) or leaf is ...
+
+
+def makers_of(given: Any, name: str) -> dict[int, Maker] | None:
+    """By id, of all tensors of the arguments `given`; None where something else than Python decides one."""
     leaves = pytree.tree_leaves(given)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     makers = {id(t): maker for t in tensors if (maker := maker_of(t)) is not None}
-    if not all(isinstance(leaf, PLAIN) or id(leaf) in makers for leaf in leaves):
-        return
-    if not tensors and name not in MAKERS:
-        return
+    if not all(id(leaf) in makers if isinstance(leaf, torch.Tensor) else is_plain(leaf) for leaf in leaves):
+        return None
+    return makers if tensors or name in MAKERS else None
+
+
+def remember(made: Any, function: Any, given: Any, makers: dict[int, Maker]) -> None:
+    """Also of what was written to, whose maker makes it anew and writes."""
+    parts = [made] if isinstance(made, torch.Tensor) else made if isinstance(made, (tuple, list)) else []
     for index, part in enumerate(parts):
         if not isinstance(part, torch.Tensor) or part.requires_grad or part.is_inference():
             continue
-        if part.numel() > MOST or id(part) in makers:  # it was written to
+        if part.numel() > MOST or maker_of(part) is not None:
             continue
         maker = partial(again, function, given, makers, None if part is made else index)
         part._of_python = (part._version, maker)  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ import array
 import collections
 import functools
 import itertools
+import logging
 import os
 import random
 import types
@@ -37,7 +38,8 @@ def is_users(file: str | None) -> bool:
         file
         and os.path.isfile(file)
         and not is_installed(file)
-        and not os.path.realpath(file).startswith((TORCH, OURS))
+        # a build folder has links to ours
+        and not any(of(file).startswith((TORCH, OURS)) for of in (os.path.abspath, os.path.realpath))
     )
 
 
@@ -218,6 +220,8 @@ class Snapshot:
                 types.ModuleType,
                 types.CodeType,
                 types.BuiltinFunctionType,
+                logging.Filterer,  # what is logged, and by whom, no forward reads
+                logging.Manager,
             ),
         ):
             return None

@@ -57,6 +57,17 @@ def far_apart(calls: list[fx.Node], place: dict[fx.Node, int], weighty: list[int
     return any(min(own) < i < max(own) and i not in own for i in weighty)
 
 
+def read_apart(composite: Composite) -> list[str]:
+    """Names of parameters that a module reads again behind weights of others, so that all between is one
+    layer."""
+    place = {node: i for i, node in enumerate(composite.nodes)}
+    held = {n: name for n, (kind, name, _) in composite.tensors.items() if kind in HELD}
+    weighty = [i for node, i in place.items() if any(n in held for n in node.all_input_nodes)]
+    apart = [calls for calls in calls_of(composite) if far_apart(calls, place, weighty)]
+    shared = (set.intersection(*(set(node.all_input_nodes) for node in calls)) for calls in apart)
+    return sorted({held[n] for nodes in shared for n in nodes if n in held})
+
+
 def put_together(composite: Composite) -> bool:
     """Moves calls beside each other, in the order that they have. Whether any moved."""
     place = {node: i for i, node in enumerate(composite.nodes)}

@@ -82,6 +82,8 @@ class Results:
     in_training: Results | None = None  # where that is another than in evaluation
     # of `places` tensors of the whole batch, as weights are; a single number is one anyway
     shared: frozenset[int] = frozenset()
+    # where a loss of the module's own reads weights: its number goes to the loss as it is
+    instead: Results | None = None
 
     def of(self, training: bool) -> Results:
         return self.in_training if training and self.in_training is not None else self
@@ -218,7 +220,7 @@ def results_of(
             )
         wanted = list(rows)
     else:
-        wanted = _wanted(found, spec, numbers, rows, shared, loss)
+        wanted, of_rows = _wanted(found, spec, numbers, rows, shared, loss)
         detached = _without_gradient(found, spec, wanted, loss)
     if not any(i in rows for i in wanted):
         names = ", ".join(found[i][0] for i in wanted) or "none"
@@ -233,9 +235,14 @@ def results_of(
             f"the loss reads {', '.join(found[i][0] for i in wanted)}, which are {types}: return them in one"
             " type, with .float()"
         )
-    return Results(
+    made_of = Results(
         wanted, [found[i][0] for i in wanted], loss is not None, detached, shared=shared & set(wanted)
     )
+    if loss is not None and of_rows:
+        more = sorted({*wanted, *of_rows})
+        apart = _without_gradient(found, spec, more, loss, apart=True)
+        made_of.instead = Results(more, [found[i][0] for i in more], True, apart, shared=made_of.shared)
+    return made_of
 
 
 def _of_the_whole(
@@ -258,9 +265,9 @@ def _wanted(
     rows: dict[int, torch.Tensor],
     shared: Collection[int],
     loss: Callable[[Any], Any],
-) -> list[int]:
-    """Places of what the loss reads: tensors of samples, and numbers that do not come from these. `shared`:
-    those of the whole batch."""
+) -> tuple[list[int], set[int]]:
+    """Places of what the loss reads: tensors of samples, and numbers that do not come from these; and of
+    numbers that do. `shared`: those of the whole batch."""
     with Reads({i: leaf for i, (_, leaf) in enumerate(found) if isinstance(leaf, torch.Tensor)}) as reads:
         made = loss(pytree.tree_unflatten([leaf for _, leaf in found], spec))
     given = {id(leaf) for leaf in pytree.tree_leaves(made)}
@@ -275,13 +282,14 @@ def _wanted(
             )
     wanted = {i for i in read if i in rows}
     behind: set[int] = set()
+    made_of_rows: set[int] = set()
     for i in sorted(read - wanted):  # what comes from none of the rows is handed over
         of_rows = _read_directly(numbers[i], _behind(numbers[i], rows))
         behind |= of_rows
-        wanted |= set() if of_rows else {i}
+        (made_of_rows if of_rows else wanted).add(i)
     # a loss of the module's own is made again of what was made last; joined.py finds what else it reads
     wanted |= behind if wanted & rows.keys() else _made_last(behind, rows)
-    return sorted(wanted)
+    return sorted(wanted), made_of_rows
 
 
 def _behind(number: torch.Tensor, rows: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
@@ -321,10 +329,15 @@ def _read_directly(number: torch.Tensor, rows: Mapping[int, torch.Tensor]) -> se
 
 
 def _without_gradient(
-    found: list[tuple[str, Any]], spec: Any, wanted: list[int], loss: Callable[[Any], Any]
+    found: list[tuple[str, Any]],
+    spec: Any,
+    wanted: list[int],
+    loss: Callable[[Any], Any],
+    apart: bool = False,
 ) -> frozenset[int]:
     """Places of what terms alone read, or what the loss reads without a gradient (argmax, .detach()). Joined
-    to the others they would have a gradient of zeros, where eager has none."""
+    to the others they would have a gradient of zeros, where eager has none. `apart`: none comes to one of
+    them by way of another."""
     leaves = {i: found[i][1] for i in wanted if found[i][1].requires_grad}
 
     def gradients_of(leaves: dict[int, torch.Tensor]) -> Any:
@@ -334,6 +347,8 @@ def _without_gradient(
             return ()
         return torch.autograd.grad(total.sum(), list(leaves.values()), allow_unused=True, retain_graph=True)
 
+    if apart:
+        leaves = {i: leaf.detach().requires_grad_() for i, leaf in leaves.items()}
     try:
         gradients = gradients_of(leaves)
     except RuntimeError:  # an evaluation's forward may write to what its own gradient would need

@@ -14,7 +14,7 @@ from stagecraft_tools.console import first_line
 from .calls import names_by_place, takes_whole
 from .errors import CaptureError, place_in
 from .export_errors import place_of_error, with_place
-from .reach import Snapshot
+from .reach import Snapshot, is_fake
 
 DRAWN = "; integers are drawn below a bound: give --field NAME=i64[SIZES]<N, or --vocabulary"
 # Of what PyTorch says, where it does not say what to do.
@@ -127,12 +127,18 @@ def refuse_untrainable(module: torch.nn.Module) -> None:
 @contextlib.contextmanager
 def state_kept(module: torch.nn.Module) -> Iterator[None]:
     """A forward may change state in evaluation too. Lazy parts get their weights by it, and keep them."""
-    before = None if any(map(torch.nn.parameter.is_lazy, module.parameters())) else Snapshot(module)
-    try:
+    from .state import Lines
+
+    if any(map(torch.nn.parameter.is_lazy, module.parameters())):
         yield
+        return
+    before = Snapshot(module)
+    try:
+        # frozen parameters that it writes to, as codebooks, are remembered before it does
+        with contextlib.nullcontext() if any(map(is_fake, module.parameters())) else Lines(module, before):
+            yield
     finally:
-        if before:
-            before.restore()
+        before.restore()
 
 
 def as_field(tensor: torch.Tensor) -> str:

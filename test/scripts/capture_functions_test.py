@@ -49,6 +49,20 @@ class Doubled(torch.autograd.Function):
         return gradient * 2
 
 
+class Shifted(torch.autograd.Function):
+    """Writes to its argument and says nothing of it, as TabNet's sparsemax."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x -= x.max(1, keepdim=True)[0]
+        ctx.save_for_backward(made := x.exp())
+        return made
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0]
+
+
 class RoundedToo(Rounded):
     """Has forward and backward from another function."""
 
@@ -136,18 +150,30 @@ def test_custom_functions():
         ("one within another", Nested.apply),
         ("a class made by the call", made_inside),
         ("tensors made in Python", WithNumbers.apply),
+        ("an argument written to", lambda x: Doubled.apply(x + 1)),
+        ("an argument written to and read again", lambda x: Doubled.apply(y := x + 1) + y.sin()),
+        ("an argument written to in silence", lambda x: Shifted.apply(x * 2)),
     ):
         layers = equal(f"autograd.Function: {name}", blocks(function), numbers(8, name="input"), 4)
         assert layers[1].graph == layers[2].graph, "equal blocks share one graph"
     assert "forward" not in RoundedToo.__dict__ and isinstance(Rounded.__dict__["forward"], staticmethod), (
         "functions are left as they were"
     )
-    refused(
-        "a function that writes to its argument",
-        blocks(lambda x: Doubled.apply(x + 1)),
-        numbers(8, name="input"),
-        "Doubled, a torch.autograd.Function, writes to its arguments",
-    )
+    for name, function, line in (
+        ("by who called it", lambda x: Shifted.apply(y := x + 1) + y, "capture_functions_test.py"),
+        (
+            "by a view of it",
+            lambda x: (y := x + 1).t().add(Shifted.apply(y).t()).t() + y.t()[0, 0],
+            "Shifted",
+        ),
+    ):
+        refused(
+            f"an argument written to and read again {name}",
+            blocks(function),
+            numbers(8, name="input"),
+            "a torch.autograd.Function, writes to its argument, which is read again",
+            line,
+        )
 
 
 class Parts(nn.Module):
@@ -199,6 +225,19 @@ class Slices(nn.Module):
         return y + z
 
 
+class Sized(nn.Module):
+    """What a layer made has a gradient of its own, and a later one reads its sizes alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.a(x.view(-1, 2, 4)).relu()
+        z = self.b((y * 2).flatten(0, 1)).tanh()
+        return self.c(z).view_as(y).flatten(1) + torch.zeros_like(y).flatten(1)
+
+
 class Half(nn.Linear):
     def forward(self, x):
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -213,6 +252,7 @@ def test_gradients_of_parts():
 
     equal("no_grad within a forward", around(Parts()), numbers(8, name="input"), 3)
     equal("spectral norm, first under no_grad", around(Iterated()), numbers(8, name="input"), 2)
+    equal("sizes of what a layer made", around(Sized()), numbers(8, name="input"), 4)
     equal("writes to slices", around(Slices()), numbers(8, name="input"), 3)
     frozen = around(nn.Linear(8, 8))
     frozen[1].weight.requires_grad_(False)

@@ -87,8 +87,35 @@ class Written(nn.Module):
         return self.b(self.what(self.a(x) + 1))
 
 
-# Whose overloads in place have other names than those that return a new tensor.
+def diagonal_of(fill):
+    """Of a matrix of all samples."""
+
+    def made(h):
+        square = (h.t() @ h) * 0.5
+        fill(square)
+        return h + square.exp().sum()
+
+    return made
+
+
+def wrapped(h):
+    tall = h[0].view(6, 1) * torch.ones(2)
+    return h + tall.fill_diagonal_(0.5, wrap=True).sin().sum()
+
+
+def of_a_cube(h):
+    return h + (h[0, :3].expand(3, 3, 3) * 2).fill_diagonal_(0.5).sin().sum()
+
+
 WRITTEN = {
+    "diagonal, filled": diagonal_of(lambda m: m.fill_diagonal_(-9.0)),
+    "diagonal, by a view": diagonal_of(lambda m: torch.diagonal(m).fill_(0.25)),
+    "diagonal, by an index": diagonal_of(lambda m: m.index_put_([torch.arange(6)] * 2, torch.tensor(2.0))),
+    "diagonal, by a mask": diagonal_of(lambda m: m.masked_fill_(torch.eye(6).bool(), -9.0)),
+    "diagonal, scattered": lambda h: (h.t() @ h).diagonal_scatter(h[0].sin()).exp().sum() + h,
+    "diagonal, around": wrapped,
+    "diagonal of a cube": of_a_cube,
+    # overloads in place have other names than those that return a new tensor
     "a power": lambda h: h.pow_(2),
     "powers": lambda h: h.pow_(torch.arange(6.0)),
     "turned": lambda h: h.unflatten(1, (2, 3)).transpose_(1, 2).flatten(1),
@@ -99,3 +126,17 @@ WRITTEN = {
 def test_written_in_place(what):
     torch.manual_seed(0)
     equal(what, Written(WRITTEN[what]), numbers(6), 2)
+
+
+def contrasted(output, batch):
+    """SimCLR's, of samples that follow each other."""
+    z = F.normalize(output, dim=1)
+    alike = (z @ z.t()).fill_diagonal_(float("-inf"))
+    others = torch.ones_like(alike).fill_diagonal_(0)
+    return alike.logsumexp(1).mean() + (alike.detach().exp() * others).mean()
+
+
+def test_a_loss_that_compares_no_sample_with_itself():
+    torch.manual_seed(0)
+    module = WithLoss(Written(torch.tanh), contrasted)
+    equal("contrasted", module, numbers(6), 2, has_loss=True)

@@ -31,7 +31,7 @@ MODULES = {
     "while_large": (*BY_NUMBERS, "while x.norm() > 1:"),
     "as_a_list": IN_TENSORS,
     "as_an_int": BY_NUMBERS,
-    "asserted": (*BY_NUMBERS, "in checked"),
+    "elsewhere": (*BY_NUMBERS, "in checked"),
     "by_mask": IN_TENSORS,
     "CountsUp": ("self.calls += 1", "changes 'calls' from 0 to 1", "register_buffer"),
     "Appends": ("self.history.append(x.mean())", "'history[0]', which is no buffer", "register_buffer"),
@@ -102,7 +102,7 @@ def place(name):
     return ("mistakes.py", *([line_of(f"{name} = doing(")] if of_its_own else ()))
 
 
-ELSEWHERE = {"unequal_types", "transposed", "while_large", "asserted", "too_few_gradients"}
+ELSEWHERE = {"unequal_types", "transposed", "while_large", "elsewhere", "too_few_gradients"}
 REFUSED = [
     *((name, f"{MISTAKES}:{name}", NUMBERS, *place(name), *words) for name, words in MODULES.items()),
     *(

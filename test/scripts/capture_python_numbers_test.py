@@ -5,9 +5,25 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from capture_cases import equal, nn, numbers, refused
+from capture_cases import equal, equal_model, nn, numbers, refused
+
+
+def write(flags, value=1):
+    flags[0] = value
+    return flags
+
+
+def off_diagonal(x):
+    mask = torch.ones(3, 3).bool()
+    mask.fill_diagonal_(False)
+    mask[2:, 0] = False
+    return x + (x[:, :3, None] * x[:, None, 3:])[:, mask].sum(1, keepdim=True)
+
 
 ASKED = {
+    "a write": lambda x: x * 2 if write(torch.zeros(3))[0] > 0 else x,
+    "two writes": lambda x: x * 2 if write(torch.zeros(3)).add_(torch.ones(3)).mul_(2)[0] > 3 else x,
+    "a mask that is written": off_diagonal,
     "axes of a mean": lambda x: x.mean(torch.arange(1, x.dim()).tolist(), keepdim=True) + x,
     "a product of sizes": lambda x: x.view(-1, int(torch.tensor(x.shape[1:]).prod())),
     "windows by tensors of sizes": lambda x: torch.cat(
@@ -23,13 +39,18 @@ ASKED = {
     "a range": lambda x: sum(x * i for i in range(torch.tensor(3))),
     "all but a diagonal": lambda x: x[:, [*range(6), 1, 2, 3]].view(-1, 3, 3)[:, ~torch.eye(3).bool()],
     "a mask first": lambda x: x.repeat(1, 2).T[torch.arange(12) % 2 > 0].T.contiguous(),
+    "a layer that is never dropped": lambda x: x * 2 if torch.rand(1) > 0.0 else x,
+    "one that always is": lambda x: x if torch.rand([]) < 1 else x * 2,
     "a size of a new tensor": lambda x: x + torch.ones(torch.tensor([2, 3]).prod()),
 }
 
 
-def write(flags):
-    flags[0] = 1
-    return flags
+def doubled_or_refused(x):
+    if x.max() > 0:
+        x = x * 2
+        if x.dim() > 2:
+            raise ValueError
+    return x
 
 
 def set_data(flags, other=None):
@@ -41,11 +62,16 @@ def set_data(flags, other=None):
 
 
 NOT_KNOWN = {
-    "a write": lambda x: x * 2 if write(torch.zeros(3))[0] > 0 else x,
+    "a write of a sample's": lambda x: x * 2 if write(torch.zeros(3), x[0, 0].detach())[0] > 0 else x,
+    "a write behind it": lambda x: x * 2 if write(torch.zeros(3), x[0, 0].detach()).add_(1)[1] > 0 else x,
+    "a draw into it": lambda x: x * 2 if torch.zeros(3).normal_()[0] > 0 else x,
     "a write to a view": lambda x: x * 2 if (write((a := torch.zeros(3)).view(3)), a)[1].sum() > 0 else x,
     "a mask by samples": lambda x: x + x[:, x[0] > 0].sum(1, keepdim=True),
+    "a line that refuses and does more": doubled_or_refused,
     "a sample's number": lambda x: x * 2 if torch.arange(6).mul(x[0]).sum() > 0 else x,
     "drawn numbers": lambda x: x * 2 if torch.poisson(torch.ones(3)).sum() > 1 else x,
+    "a layer that may be dropped": lambda x: x * 2 if torch.rand(1) > 0.5 else x,
+    "what a draw became": lambda x: x * 2 if torch.rand(1).mul_(-1) > 0.0 else x,
     "drawn in Python": lambda x: x * 2 if nn.functional.gumbel_softmax(torch.ones(3))[0] > 0.5 else x,
     "other memory": lambda x: x * 2 if set_data(torch.zeros(3), x[0, :3]).sum() > 0 else x,
     "a write to its data": lambda x: x * 2 if set_data(torch.zeros(3)).sum() > 0 else x,
@@ -80,3 +106,25 @@ def test_a_list_that_changes_later():
 @pytest.mark.parametrize("what", NOT_KNOWN)
 def test_others_are_refused(what):
     refused(what, Asks(NOT_KNOWN[what]), numbers(6), "_test.py", "depends on the batch's numbers")
+
+
+def refuses(x):
+    if x is not None and (x.isnan().any() or x.max() > 1e9):
+        said = f"numbers up to {x.max()}"
+        raise ValueError(said)
+    return x
+
+
+def asserts(x):
+    assert x is not None and not x.isnan().any(), "no numbers"
+    assert all((part < 1e9).all() for part in x.split(2, 1))
+    assert torch.all(x < 1e9).item(), "large"
+    return x
+
+
+@pytest.mark.parametrize("what", [refuses, asserts])
+def test_lines_that_refuse_numbers_do_not_look(what):
+    model = equal_model(what.__name__, Asks(what), numbers(6), 1)
+    assert "_test.py" in model.unchecked[0] and what.__name__ in model.unchecked[0], model.unchecked
+    assert len(model.unchecked) == (1 if what is refuses else 3)
+    assert not equal_model("nothing", Asks(torch.tanh), numbers(6), 1).unchecked

@@ -217,3 +217,26 @@ def test_a_disk_that_is_full_is_told_in_one_line(scratch, monkeypatch):
     assert "kept beside the checkpoint: [Errno 28] No space left" in str(told.value)
     assert len(str(told.value)) < 300
     assert not [name for name in os.listdir(scratch / "run") if name.startswith("model")]
+
+
+class Placed(Net):
+    """Its first layer reads a constant that is made of a buffer, as the tables of places in Swin are."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("places", torch.arange(16).flip(0))
+        self.body.register_buffer("shared", self.places)
+
+    def forward(self, x):
+        return super().forward(x[:, self.places.view(4, 4).t().flatten()])
+
+
+def test_what_was_loaded_has_the_buffers_that_constants_were_made_of(scratch):
+    torch.manual_seed(0)
+    module = Placed()
+    step = pipeline(module)
+    step.save(scratch / "run")
+    again = sc.load(scratch / "run").state_dict()
+    assert again.keys() == module.state_dict().keys()
+    assert torch.equal(again["places"], module.places)
+    assert torch.equal(again["body.shared"], module.places)

@@ -1,6 +1,7 @@
 """What strangers tried with a pipeline in Python: it has the bits of the loop, or is told in one line."""
 
 import copy
+import logging
 import pickle
 import subprocess
 
@@ -30,9 +31,28 @@ class Net(torch.nn.Module):
         return self.head(self.body(x))
 
 
+class Scaled(Net):
+    """As forecasters that turn the scale of their input back at the end."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return super().forward(x * self.scale) / self.scale
+
+
 class LossAlone(Net):
     def forward(self, x, labels):
         return {"loss": torch.nn.functional.cross_entropy(super().forward(x), labels)}
+
+
+class Hooked(Net):
+    def forward(self, x):
+        hidden = self.body(x)
+        if hidden.requires_grad:
+            hidden.register_hook(lambda gradient: gradient * 2)
+        return self.head(hidden)
 
 
 def net():
@@ -83,6 +103,14 @@ TOLD = {
         r'"x" is torch.uint8, which runs do not have: hand over x.long\(\) or',
     ),
     "a module of inference mode": (in_inference_mode, "was made in inference mode, which nothing trains"),
+    "a weight that is read at both ends": (
+        lambda: pipeline(module=Scaled()),
+        "the model has 1 layer.*; all is one layer: scale is read again behind other weights; layers=PATTERN",
+    ),
+    "a hook of a gradient": (
+        lambda: pipeline(module=Hooked()),
+        r'File ".*strangers_test.py", line \d+, in forward .*registers a hook of a gradient',
+    ),
     "a module that returns its loss alone": (
         lambda: pipeline(module=LossAlone(), batch={"x": X, "labels": Y}, loss=None),
         "the loss reads no tensor of each sample of what LossAlone.forward returns",
@@ -125,6 +153,86 @@ class Compiled(Net):
     @torch.compile
     def forward(self, x):
         return super().forward(x)
+
+
+class Codebook(Net):
+    """Returns two things, and writes to a frozen parameter, as MONAI's VQVAE does."""
+
+    def __init__(self):
+        super().__init__()
+        self.codes = torch.nn.Embedding(4, 8)
+        self.codes.weight.requires_grad = False
+
+    def forward(self, x):
+        hidden = self.body(x)
+        near = self.codes((hidden @ self.codes.weight.t()).argmax(1))
+        if self.training:
+            with torch.no_grad():
+                self.codes.weight.data.copy_(self.codes.weight * 0.5 + hidden.mean())
+        return self.head(hidden + (near - hidden).detach()), (near.detach() - hidden).square().mean()
+
+
+def test_frozen_parameters_that_a_forward_writes_are_left_as_they_were():
+    torch.manual_seed(0)
+    module = Codebook()
+    before = copy.deepcopy(module.state_dict())
+    step = pipeline(
+        module,
+        loss=lambda output, batch: torch.nn.functional.cross_entropy(output[0], batch["targets"]) + output[1],
+        cache=False,
+    )
+    for state in (module.state_dict(), step.state_dict()):
+        assert all(torch.equal(tensor, before[name]) for name, tensor in state.items())
+
+
+class Logging(Net):
+    """Its first capture makes loggers, "stagecraft" among them, which all loggers reach."""
+
+    log = logging.getLogger(__name__)
+
+    def forward(self, x):
+        logging.getLogger(f"{__name__}.{id(x)}").debug("called")
+        self.log.debug("a batch")
+        return super().forward(x)
+
+
+class Proxies(torch.nn.Module):
+    """Returns features, and a loss that reads weights of its own, as heads of metric learning do."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.proxies = Net().body, torch.nn.Parameter(torch.eye(8)[:3])
+
+    def forward(self, x, labels):
+        features = self.body(x)
+        alike = torch.nn.functional.normalize(features, dim=1) @ self.proxies.t()
+        return {"loss": torch.nn.functional.cross_entropy(alike, labels), "features": features}
+
+
+def test_a_loss_of_the_modules_own_may_read_weights():
+    torch.manual_seed(0)
+    module = Proxies()
+    theirs = copy.deepcopy(module)
+    optimizer = torch.optim.AdamW(theirs.parameters(), lr=1e-2, fused=True)
+    batch = {"x": X, "labels": Y}
+    step = pipeline(
+        module, batch, loss=lambda output, _: output["loss"], optimizer=sc.AdamW(lr=1e-2), cache=False
+    )
+    for _ in range(2):
+        optimizer.zero_grad()
+        losses = [theirs(X[i : i + 4], Y[i : i + 4])["loss"] / 4 for i in range(0, 16, 4)]
+        for loss in losses:
+            loss.backward()
+        optimizer.step()
+        assert step(batch).loss == sum(float(loss.detach().double() * 4) * 0.25 for loss in losses)
+    weights = theirs.state_dict()
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in step.state_dict().items())
+
+
+def test_loggers_are_no_state():
+    torch.manual_seed(0)
+    step, plain = pipeline(Logging(), cache=False), pipeline()
+    assert step((X, Y)).loss == plain((X, Y)).loss
 
 
 def test_what_is_compiled_inside_runs_as_it_was_written():

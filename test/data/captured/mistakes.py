@@ -41,11 +41,12 @@ def while_it(x):
 
 as_a_list = doing(lambda self, x: x * torch.tensor(x.mean(1).tolist()).mean())
 as_an_int = doing(lambda self, x: x[:, : int(x.abs().max()) + 1].sum(1, keepdim=True) + x)
-asserted = doing(lambda self, x: checked(x))
+elsewhere = doing(lambda self, x: checked(x))
 
 
 def checked(x):
-    assert not torch.isnan(x).any(), "no numbers"
+    if torch.isnan(x).any():
+        return x.nan_to_num()
     return x
 
 
