@@ -22,7 +22,7 @@ constexpr std::int64_t kAskAfter = 1'000'000;
 constexpr double kMargin = 0.002;
 /// Single moves for which programs are made at a time, and of how many cuts moved about for how many.
 constexpr std::size_t kMostMoves = 16, kMostShaken = 4;
-constexpr int kShaken = 64, kScattered = 256, kPairs = 2048;
+constexpr int kShaken = 64, kScattered = 256;
 /// Where nothing better was found for so many times what it took until then, nothing is hoped for; of a budget it
 /// takes at least a part for that.
 constexpr std::int64_t kDescentPatience = 4, kLeastOfBudget = 32;
@@ -333,26 +333,7 @@ void CutDescent::polish() {
     price(best_.cuts);
     for (int i = 0; i < kShaken; ++i) all.push_back(shaken(best_.cuts, 2));
     again = try_best(std::move(all), kMostShaken);
-    // Of stages that share ranks there are too many.
-    const Placement& placement = problem_.costs.placement();
-    const bool alone = placement.world() >= placement.stages();
-    if (!again && alone && !out_of_budget()) again = try_best(pairs(), kMostMoves);
   }
-}
-
-/// Two runs of the best cuts, each shifted by a layer: drawn, since there are many.
-std::vector<CutDescent::Cuts> CutDescent::pairs() {
-  price(best_.cuts);
-  std::vector<Move> single = moves(1);
-  std::erase_if(single, [](const Move& move) { return move.timed; });
-  std::set<Cuts> drawn;
-  for (int i = 0; i < kPairs; ++i) {
-    const auto once = moved(best_.cuts, single[to_size(random_below(static_cast<int>(single.size())))]);
-    if (!once) continue;
-    if (auto twice = moved(*once, single[to_size(random_below(static_cast<int>(single.size())))]))
-      drawn.insert(std::move(*twice));
-  }
-  return {drawn.begin(), drawn.end()};
 }
 
 CutDescent::Cuts CutDescent::shaken(Cuts cuts, int most_stride) {

@@ -92,7 +92,6 @@ class CutDescent {
   State price(const Cuts& cuts);
   void climb(const Cuts& from);
   void polish();
-  [[nodiscard]] std::vector<Cuts> pairs();
   [[nodiscard]] bool try_best(std::vector<Cuts> all, std::size_t most);
   [[nodiscard]] Cuts shaken(Cuts cuts, int most_stride);
   [[nodiscard]] std::vector<Cuts> even_cuts();
