@@ -64,7 +64,7 @@ void check_words(int argc, const char* const* argv) {
     const std::string before = word.empty() ? argv[i - 1] : word.substr(0, word.size() - 1);
     if (detect_launch().rank > 0) throw InputError("");  // as below
     throw InputError(fmt::format("{}: {}expected something, found an empty text", argv[1],
-                                 before.starts_with("-") ? before + ": " : ""));
+                                 before.starts_with('-') ? before + ": " : ""));
   }
 }
 
