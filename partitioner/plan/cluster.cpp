@@ -41,6 +41,11 @@ void validate(const Cluster& cluster, const std::string& file) {
                        fmt::format("expected at least {}, found {}", kLeastSpeed, cluster.speed[i]));
     }
   }
+  if (!cluster.memory && cluster.memory_reserve > Bytes{}) {
+    throw InputError({file, "/memory_reserve_bytes"},
+                     fmt::format("{} bytes of a memory that is not given; expected memory_bytes beside it",
+                                 cluster.memory_reserve.value));
+  }
   if (cluster.memory && cluster.memory_reserve >= *cluster.memory) {
     throw InputError({file, "/memory_reserve_bytes"},
                      fmt::format("the reserve of {} leaves nothing of the memory of {}",

@@ -157,13 +157,19 @@ void validate(const Profile& profile, const std::string& file) {
                                                              measurement.layers.size(), reference.size()));
     }
     validate_totals(measurement, profile.optimizer_bytes_per_parameter_byte, {file, here + "/layers"});
-    std::set<std::string> names;
+    std::set<std::string> all, names;
+    for (const LayerProfile& layer : measurement.layers) all.insert(layer.name);
     for (std::size_t i = 0; i < reference.size(); ++i) {
       const LayerProfile& layer = measurement.layers[i];
       const std::string at = fmt::format("{}/layers/{}", here, i);
       if (layer.frozen.value_or(false)) validate_frozen(measurement, i, {file, at});
       if (!names.insert(layer.name).second) {
-        throw InputError({file, at + "/name"}, fmt::format("\"{}\" is there twice", layer.name));
+        throw InputError({file, at + "/name"},
+                         fmt::format("\"{}\" is there twice; expected a name for each layer", layer.name));
+      }
+      if (layer.measured_as && !all.contains(*layer.measured_as)) {
+        throw InputError({file, at + "/measured_as"},
+                         fmt::format("expected another layer's name, found \"{}\"", *layer.measured_as));
       }
       if (layer.name != reference[i].name) {
         throw InputError({file, at + "/name"}, fmt::format("\"{}\", but \"{}\" in the first measurement",

@@ -122,7 +122,14 @@ class Layers:
         found: dict[str, torch.Tensor | None] = {}
         gradients = {self.model.layers[-1].makes[0]: g}
         for layer, run in reversed(list(zip(self.model.layers, self.replayed))):
-            of_inputs, of_parameters = run.backward([gradients.pop(n, None) for n in layer.makes])
+            sent = [gradients.pop(n, None) for n in layer.makes]
+            try:
+                of_inputs, of_parameters = run.backward(sent)
+            except KeyError as error:
+                raise CaptureError(
+                    f"module {layer.name.removeprefix('wrapped.')!r}: its backward waits for a gradient that"
+                    " no layer behind it sends: cut between other modules (--layers PATTERN)"
+                ) from error
             gradients.update((n, g) for n, g in zip(layer.reads, of_inputs) if g is not None)
             for name, gradient in zip(layer.tensors.names["p"], of_parameters):
                 if gradient is not None:  # of a tied weight the last layer's comes first, as eager adds them

@@ -222,12 +222,25 @@ TEST_CASE("sessions and checkpoints come from the log of rank 0", "[view]") {
   const std::string who = "[2026-11-28 20:34:50.740] [rank 0: stage 0] [info] ";
   run.write("logs/rank-0.log", who + "rank 0: stage 0 of 2 over local, 1 threads\n" + who +
                                    "/a/checkpoints/step-00000020 written\n" + who +
-                                   "rank 0: stage 0 of 2 over local, 1 threads\n" + who +
-                                   "state of step 20 from /a/checkpoints/step-00000020\n");
+                                   "rank 0: stage 0 of 2 over local, 1 threads\n");
+  CHECK(run.look()["marks"]["restarts"].empty());  // the next line says from where
+  run.append("logs/rank-0.log", who + "state of step 20 from /a/checkpoints/step-00000020\n");
   std::filesystem::create_directories(run.root + "/checkpoints/step-00000040");
   const Json marks = run.look()["marks"];
   CHECK(marks["restarts"] == Json({20}));
   CHECK(marks["checkpoints"] == Json::array({Json::array({20, false}), Json::array({40, true})}));
+}
+
+TEST_CASE("a run without a summary has the figures of its lines", "[view]") {
+  Made run;
+  run.copy_plan();
+  run.write("metrics.jsonl", lines(1, 3));
+  CHECK(run.look()["report"]["steps"] == 3);
+  run.append("metrics.jsonl", lines(4, 9, 20));
+  (void)run.look();  // more may come, as long as it goes
+  const Json report = run.look()["report"];
+  CHECK(report["steps"] == 9);
+  CHECK(report["step_p99_ms"] == 20);
 }
 
 TEST_CASE("a process that has ended is gone, though its parent has not asked how", "[view]") {

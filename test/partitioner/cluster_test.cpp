@@ -99,6 +99,12 @@ TEST_CASE("impossible clusters are refused", "[cluster]") {
   CHECK(cluster_refusal([](Cluster& c) { c.memory_reserve = Bytes{1000}; }) ==
         "c.json: /memory_reserve_bytes: the reserve of 1000 leaves nothing of the memory of 1000");
   CHECK(cluster_refusal([](Cluster& c) {
+          c.memory.reset();
+          c.memory_reserve = Bytes{1000};
+        }) ==
+        "c.json: /memory_reserve_bytes: 1000 bytes of a memory that is not given; expected memory_bytes "
+        "beside it");
+  CHECK(cluster_refusal([](Cluster& c) {
           c.levels.push_back({1 << 30, Link{}});
         }).find("c.json: /levels/1/count: the counts multiply to") == 0);
   const Json slow = json::parse_text(

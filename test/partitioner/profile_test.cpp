@@ -97,7 +97,9 @@ TEST_CASE("profiles that contradict themselves are refused", "[profile]") {
   CHECK(refused([](Profile& p) { p.measurements[1].layers.pop_back(); }) ==
         "p.json: /measurements/1/layers: 1 layers, but 2 in the first measurement");
   CHECK(refused([](Profile& p) { p.measurements[0].layers[1].name = "layer0"; }) ==
-        "p.json: /measurements/0/layers/1/name: \"layer0\" is there twice");
+        "p.json: /measurements/0/layers/1/name: \"layer0\" is there twice; expected a name for each layer");
+  CHECK(refused([](Profile& p) { p.measurements[0].layers[1].measured_as = "other"; }) ==
+        "p.json: /measurements/0/layers/1/measured_as: expected another layer's name, found \"other\"");
   CHECK(refused([](Profile& p) { p.measurements[1].layers[1].name = "other"; }) ==
         "p.json: /measurements/1/layers/1/name: \"other\", but \"layer1\" in the first measurement");
   CHECK(refused([](Profile& p) {

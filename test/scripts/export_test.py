@@ -279,7 +279,14 @@ def test_generate(folder):
         "a" * 5000,
         fails="has 5000 tokens, and the model takes",
     )
-    sh(STAGECRAFT, "generate", f"{folder}/llama", "--prompt", "", fails="--prompt: has no token")
+    sh(
+        STAGECRAFT,
+        "generate",
+        f"{folder}/llama",
+        "--prompt",
+        "",
+        fails="--prompt: expected something, found an empty text",
+    )
     sh(STAGECRAFT, "generate", f"{folder}/tuned", *greedy, fails="has no tokenizer beside its model")
     sh(STAGECRAFT, "generate", f"{folder}/llama.model", *greedy, fails="stagecraft-generate: ")
 
