@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors", reason="scripts/setup.sh --models installs it")
 
+from places import ENVIRONMENT
 from stagecraft_capture.arguments import number_from, parse, positive_numbers
 from stagecraft_capture.batch import parse_field, sizes_in
 from stagecraft_capture.cut import common_path
@@ -79,6 +80,7 @@ def test_wrong_words_are_told_before_torch_is_imported():
         text=True,
         timeout=60,
         check=False,
+        env=ENVIRONMENT,
     )
     assert done.stdout == "2 False\n"
     assert '--keep: "no" is not one of' in done.stderr
