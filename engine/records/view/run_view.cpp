@@ -151,18 +151,16 @@ void RunView::read_results() {
 /// Of a run that goes: ranks write their last steps one after another, and until all have, the old ones stay.
 void RunView::follow_live() {
   if (plan_.is_null() || files_.ended) return;
+  // Steps that came behind the last records: of a run that was killed nothing else tells.
+  if (!came_ && all_read_ && told_steps_ != tally_.steps()) {
+    ++version_;
+    with_remark([this] { show_measured(); });
+  }
   std::vector<Seen> seen;
   for (Rank rank{0}; rank.value < files_.plan.placement().world(); ++rank.value) {
     seen.push_back(look(paths_.live(rank)));
   }
-  if (seen == live_seen_) {
-    // Steps that came behind the last records: of a run that was killed nothing else tells.
-    if (!came_ && all_read_ && told_steps_ != tally_.steps()) {
-      ++version_;
-      with_remark([this] { show_measured(); });
-    }
-    return;
-  }
+  if (seen == live_seen_) return;
   RunFiles now = files_;
   now.summary.peak.clear();
   take_live_records(now, paths_);
