@@ -377,13 +377,10 @@ class Planner {
       std::vector<int> widths;
       for (const auto& ranks : placement.ranks) widths.push_back(static_cast<int>(ranks.size()));
       const auto is_its = [&](const Layout& layout) { return layout.placement() == placement; };
-      Layout plain{run_.schedule.placement, 1, widths, 1};
+      const Layout plain{run_.schedule.placement, 1, widths, 1};
       const auto found = is_its(plain) ? wide.end() : std::ranges::find_if(wide, is_its);
-      if (is_its(plain)) {
-        candidate = with_nearby_cuts(run_, plain, std::move(candidate), left);
-      } else if (found != wide.end()) {
-        candidate = with_nearby_cuts(run_, *found, std::move(candidate), left);
-      }
+      const Layout& its = found == wide.end() ? plain : *found;
+      if (its.placement() == placement) candidate = with_nearby_cuts(run_, its, std::move(candidate), left);
     }
   }
 

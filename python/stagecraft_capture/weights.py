@@ -88,4 +88,4 @@ def state_of(module: torch.nn.Module, layers: list[Layer], prefix: str) -> State
 def _as_parameters_has_them(module: torch.nn.Module, trained: dict[str, torch.Tensor]) -> list[str]:
     names = {id(tensor): name for name, tensor in trained.items()}
     found = [names[id(tensor)] for tensor in module.parameters() if id(tensor) in names]
-    return [*found, *(name for name in trained if name not in found)]
+    return list(dict.fromkeys([*found, *trained]))
