@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 namespace stagecraft {
 
@@ -189,6 +190,14 @@ ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes) {
   request.costs = plan.costs ? &*plan.costs : nullptr;
   request.capacity = plan.capacity;
   return find_schedule(plan.schedule.name).generate(request);
+}
+
+bool same_program(const Plan& a, const Plan& b) {
+  const auto asked = [](const Plan& plan) {
+    return std::tuple(plan.placement(), plan.recompute(), plan.also_load(), plan.ties, plan.skips,
+                      plan.gradient_from);
+  };
+  return asked(a) == asked(b);
 }
 
 }  // namespace stagecraft

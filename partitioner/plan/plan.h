@@ -168,6 +168,9 @@ void validate(const Plan& plan, const std::string& file);
 /// The plan's program of one segment, `group_sizes` micro-batches per group: the plan's own for a step of its
 /// size, otherwise (the shorter last step of an epoch) what the schedule generates.
 [[nodiscard]] ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes);
+/// Whether two plans of the same schedule and micro-batches run the same program, where that does not follow the costs
+/// and the plans carry none.
+[[nodiscard]] bool same_program(const Plan& a, const Plan& b);
 
 /// What a schedule is asked for under a plan's choice; costs and capacity are left to the caller.
 [[nodiscard]] ScheduleRequest schedule_request(const ScheduleChoice& choice, Placement placement,

@@ -136,6 +136,12 @@ void PlanPricer::make() {
   programs_.emplace_back(lower(plan_program(plan_, groups)));
 }
 
+void PlanPricer::turn_to(const Plan& plan) {
+  const bool same = !made_anew_ && !plan.program && !plan_.program && same_program(plan, plan_);
+  plan_ = plan;
+  if (!same) make();
+}
+
 void PlanPricer::take(const CostTable& costs) {
   if (!made_anew_) return;
   plan_.costs = costs;

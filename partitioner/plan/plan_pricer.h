@@ -52,6 +52,9 @@ class PlanPricer {
   /// Requires costs and that the checker accepts the plan, memory apart.
   explicit PlanPricer(const Plan& plan);
 
+  /// To another plan of the same schedule and micro-batches, whose program is made if it is another.
+  void turn_to(const Plan& plan);
+
   [[nodiscard]] Prediction prediction();  ///< with the plan's own costs: predict()
   /// From one step to the next, once steady, as predict() has it.
   [[nodiscard]] Seconds step(const CostTable& costs);

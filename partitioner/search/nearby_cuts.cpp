@@ -1,7 +1,8 @@
 #include "partitioner/search/nearby_cuts.h"
 
 #include "base/error.h"
-#include "partitioner/plan/compare_costs.h"
+#include "partitioner/plan/plan_pricer.h"
+#include "partitioner/search/program_pricer.h"
 
 #include <algorithm>
 #include <functional>
@@ -23,18 +24,15 @@ std::optional<std::vector<int>> shifted(std::vector<int> cuts, std::size_t low, 
 
 }  // namespace
 
-PlanCandidate with_nearby_cuts(PlanningRun& run, const Layout& layout, PlanCandidate candidate,
-                               std::int64_t& left) {
+PlanCandidate with_nearby_cuts(const PlanningRun& run, const Layout& layout, PlanCandidate candidate,
+                               PlanPricer& pricer, std::int64_t& left) {
   const auto try_cuts = [&](const std::vector<int>& cuts) {
-    left -= std::int64_t{run.request.micro_batches} * layout.stages();
-    run.budget.take_program(run.request.micro_batches, layout.stages());
+    left -= static_cast<std::int64_t>(PlanMaker::price_of_cuts(pricer));
     try {
-      PlanCandidate other =
-          run.maker.priced(layout, run.maker.plan_of(layout, cuts, candidate.plan.recompute()));
-      if (!clearly_less(other.step().value, candidate.step().value) ||
-          !run.maker.over_cap(other.plan).empty())
-        return false;
-      candidate = std::move(other);
+      auto better = run.maker.better_with(cuts, layout, candidate, pricer);
+      if (!better) return false;
+      left -= kProved * static_cast<std::int64_t>(pricer.actions());
+      candidate = std::move(*better);
       return true;
     } catch (const InputError&) {  // not such stages, says the schedule
       return false;
@@ -45,7 +43,7 @@ PlanCandidate with_nearby_cuts(PlanningRun& run, const Layout& layout, PlanCandi
     const std::size_t count = candidate.plan.cuts().size();
     for (std::size_t low = 0; low < count; ++low) {
       for (std::size_t high = low; high < count; ++high) {
-        for (const int by : {1, -1}) {
+        for (const int by : {2, -2, 1, -1}) {
           if (left <= 0 || run.budget.over()) return candidate;
           const auto cuts = shifted(candidate.plan.cuts(), low, high, by, run.maker.cuttable());
           if (cuts && try_cuts(*cuts)) again = true;

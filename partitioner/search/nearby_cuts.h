@@ -11,10 +11,10 @@
 
 namespace stagecraft::planning {
 
-/// The candidate, or one of the same layout whose step is shorter: runs of its cuts shift by a layer, one after
-/// another, while that helps and the budget lasts. `left` counts down: so many micro-batches on stages may be in the
-/// programs made.
-[[nodiscard]] PlanCandidate with_nearby_cuts(PlanningRun& run, const Layout& layout, PlanCandidate candidate,
-                                             std::int64_t& left);
+/// The candidate, or one of the same layout whose step is shorter, or as short with less memory: runs of its cuts shift
+/// by a layer, one after another, while that helps and the budget lasts. `left` counts down: nanoseconds, about.
+/// `pricer` may be of any plan.
+[[nodiscard]] PlanCandidate with_nearby_cuts(const PlanningRun& run, const Layout& layout,
+                                             PlanCandidate candidate, PlanPricer& pricer, std::int64_t& left);
 
 }  // namespace stagecraft::planning

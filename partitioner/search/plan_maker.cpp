@@ -229,13 +229,14 @@ PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
     const bool possible = setting.has_value();
     while (setting) {
       Plan plan = plan_of(layout, *cuts, *setting);
-      PlanPricer pricer(plan);
-      candidate = priced(layout, std::move(plan), pricer);
+      auto pricer = std::make_shared<PlanPricer>(plan);
+      candidate = priced(layout, std::move(plan), *pricer);
       const std::vector<Rank> over = over_cap(candidate.plan);
       if (over.empty()) {
-        if (!chosen && !schedule_.synchronous)
-          candidate = best_of_ties(layout, settings, std::move(candidate), pricer);
-        return {std::move(candidate), {}};
+        if (chosen || schedule_.synchronous) return {std::move(candidate), {}};
+        return {.candidate = best_of_ties(layout, settings, std::move(candidate), *pricer),
+                .reason = {},
+                .pricer = std::move(pricer)};
       }
       setting = settings.after_refusal(*cuts, *setting, over);
     }
@@ -252,26 +253,32 @@ PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
 
 PlanCandidate PlanMaker::best_of_ties(const Layout& layout, StageSettings& settings, PlanCandidate first,
                                       PlanPricer& pricer) const {
-  const double price = kTieSimulated * static_cast<double>(pricer.actions()) + kTieMade;
   const double work = request_.stages ? kTieWork : std::max(kTieWork / cluster_.devices(), kLeastTieWork);
-  const auto most = static_cast<std::size_t>(std::clamp(work / price, 1.0, kMostTies));
+  const auto most = static_cast<std::size_t>(std::clamp(work / price_of_cuts(pricer), 1.0, kMostTies));
   PlanCandidate best = std::move(first);
-  const RecomputeSettings own = best.plan.recompute();
   for (const std::vector<int>& cuts : min_max_ties(measurement_, network_, layout.placement(), cluster_.speed,
                                                    settings, request_.micro_batches, most)) {
-    // The program is the same for all that repeat the same.
     const auto least = settings.least(cuts);
-    if (!least || *least != own) continue;
-    Plan plan = plan_of(layout, cuts, own);
-    const Seconds step = pricer.step(*plan.costs);
-    if (clearly_less(best.step().value, step.value)) continue;
-    const std::vector<Bytes> memory = pricer.memory(*plan.costs);
-    if (capacity_ && std::ranges::max(memory) > *capacity_) continue;
-    if (!clearly_less(step.value, best.step().value) && std::ranges::max(memory) >= best.memory()) continue;
-    PlanCandidate other = priced(layout, std::move(plan));
-    if (over_cap(other.plan).empty()) best = std::move(other);
+    if (!least || *least != best.plan.recompute()) continue;  // what else they repeat is another program
+    if (auto better = better_with(cuts, layout, best, pricer)) best = std::move(*better);
   }
   return best;
+}
+
+std::optional<PlanCandidate> PlanMaker::better_with(const std::vector<int>& cuts, const Layout& layout,
+                                                    const PlanCandidate& than, PlanPricer& pricer) const {
+  Plan plan = plan_of(layout, cuts, than.plan.recompute());
+  pricer.turn_to(plan);
+  const Seconds step = pricer.step(*plan.costs);
+  if (clearly_less(than.step().value, step.value)) return std::nullopt;
+  const Bytes memory = std::ranges::max(pricer.memory(*plan.costs));
+  if (capacity_ && memory > *capacity_) return std::nullopt;
+  if (!clearly_less(step.value, than.step().value) && memory >= than.memory()) return std::nullopt;
+  return priced(layout, std::move(plan), pricer);
+}
+
+double PlanMaker::price_of_cuts(const PlanPricer& pricer) {
+  return kTieSimulated * static_cast<double>(pricer.actions()) + kTieMade;
 }
 
 std::string PlanMaker::bound_by(const Plan& plan) const {

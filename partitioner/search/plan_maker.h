@@ -9,6 +9,7 @@
 #include "partitioner/search/stage_settings.h"
 #include "partitioner/search/stage_table.h"
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -80,9 +81,17 @@ class PlanMaker {
   struct Balanced {
     std::optional<PlanCandidate> candidate;
     std::string reason;
-    bool proved = true;  ///< where there is no candidate: none fits
+    bool proved = true;                    ///< where there is no candidate: none fits
+    std::shared_ptr<PlanPricer> pricer{};  ///< without a flush: has the candidate's program
   };
   [[nodiscard]] Balanced balanced(const Layout& layout) const;
+
+  /// `than` with other cuts, where its step is shorter so, or as short and it needs less, and it fits; `pricer` is of a
+  /// plan of the layout. Throws InputError where the schedule does not take such stages.
+  [[nodiscard]] std::optional<PlanCandidate> better_with(const std::vector<int>& cuts, const Layout& layout,
+                                                         const PlanCandidate& than, PlanPricer& pricer) const;
+  /// What that takes, in nanoseconds, about.
+  [[nodiscard]] static double price_of_cuts(const PlanPricer& pricer);
 
   /// "3 stages: cut evenly (2,4), stage 1 (a .. b) needs 3 MiB, 1 MiB more than the 2 MiB a device has".
   [[nodiscard]] std::string misses(const Plan& plan, const std::string& which) const;

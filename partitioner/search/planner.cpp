@@ -5,6 +5,7 @@
 #include "partitioner/search/nearby_cuts.h"
 #include "partitioner/search/order_search.h"
 #include "partitioner/search/planning_run.h"
+#include "partitioner/search/program_pricer.h"
 #include "partitioner/search/request_checks.h"
 #include "partitioner/search/width_partition.h"
 
@@ -13,6 +14,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -32,8 +34,8 @@ constexpr std::int64_t kMostOfPipeline = 100'000;
 constexpr int kMostSearchedStages = 4;
 /// Rounds of widths, each without what the proof refused before.
 constexpr int kMostWidths = 32;
-/// Micro-batches on stages, of the programs made for cuts near those of smallest bottleneck.
-constexpr std::int64_t kNearby = 16'000;
+/// For cuts near those of smallest bottleneck, in nanoseconds, about.
+constexpr std::int64_t kNearby = 400'000'000;
 /// Layouts with replicas that are all tried.
 constexpr std::size_t kMostTried = 300;
 
@@ -380,7 +382,13 @@ class Planner {
       const Layout plain{run_.schedule.placement, 1, widths, 1};
       const auto found = is_its(plain) ? wide.end() : std::ranges::find_if(wide, is_its);
       const Layout& its = found == wide.end() ? plain : *found;
-      if (its.placement() == placement) candidate = with_nearby_cuts(run_, its, std::move(candidate), left);
+      if (its.placement() != placement || left <= 0) continue;
+      std::shared_ptr<PlanPricer> pricer = std::move(run_.pricer_of_best);
+      if (!pricer) {
+        pricer = std::make_shared<PlanPricer>(candidate.plan);
+        left -= kMade * static_cast<std::int64_t>(pricer->actions());
+      }
+      candidate = with_nearby_cuts(run_, its, std::move(candidate), *pricer, left);
     }
   }
 

@@ -48,6 +48,7 @@ void PlanningRun::keep(PlanCandidate candidate) {
 bool PlanningRun::keep(const Layout& layout, PlanMaker::Balanced balanced) {
   if (balanced.candidate) {
     std::erase_if(refusals, [&](const Refusal& refusal) { return refusal.layout == layout; });
+    if (balanced.candidate->step() < progress.best) pricer_of_best = std::move(balanced.pricer);
     keep(std::move(*balanced.candidate));
     return true;
   }

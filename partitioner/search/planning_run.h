@@ -36,6 +36,7 @@ struct PlanningRun {
   };
 
   std::vector<PlanCandidate> candidates;
+  std::shared_ptr<PlanPricer> pricer_of_best{};  ///< without a flush: has the program of the fastest of them
   std::vector<Refusal> refusals;
   /// The best cuts of a layout for another schedule than the one asked for, in searches that did not end.
   struct OfAnother {

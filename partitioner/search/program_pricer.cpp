@@ -11,11 +11,9 @@
 namespace stagecraft::planning {
 namespace {
 
-// Nanoseconds per action, about: simulated, with the critical path, proved, and generated, lowered and made ready to be simulated.
+// Nanoseconds per action, about: simulated, and with the critical path.
 constexpr std::int64_t kSimulated = 3;
 constexpr std::int64_t kFollowed = 12;
-constexpr std::int64_t kProved = 300;
-constexpr std::int64_t kMade = 2'000;
 /// And where a pipeline is ordered by its costs to stand for all; with recomputes its order is made several times.
 constexpr std::int64_t kOrdered = 3'000, kOrderedAgain = 12'000;
 /// Of any call.

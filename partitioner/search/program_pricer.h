@@ -19,6 +19,8 @@ namespace stagecraft::planning {
 
 /// Nanoseconds, about, of a rank's peak by its forms.
 inline constexpr std::int64_t kPeakWork = 600;
+/// And per action: proved, and generated, lowered and made ready to be simulated.
+inline constexpr std::int64_t kProved = 300, kMade = 2'000;
 
 class ProgramPricer {
  public:

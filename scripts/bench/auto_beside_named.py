@@ -3,10 +3,12 @@
 budget: random chains on 4 to 16 devices. Markdown.
 
   ninja -C build stagecraft
-  scripts/bench/auto_beside_named.py [--cases 12] [--first 0] [--replicate] [--binary build/stagecraft]
+  scripts/bench/auto_beside_named.py [--cases 12] [--first 0] [--replicate] [--hosts]
+    [--binary build/stagecraft]
 
 A ratio is the step of `auto` by that of the best other: never above 1. Seconds are processor time, of `auto`
-and of all others together. Exits with 1 where a plan of `auto` is slower.
+and of all others together. `--hosts`: of 2 devices or more each, joined by a slower link. Exits
+with 1 where a plan of `auto` is slower.
 """
 
 import argparse
@@ -59,7 +61,16 @@ def layer(draw, family, index, layers):
     }
 
 
-def case(seed, folder):
+def levels(draw, devices, hosts):
+    link = {"latency_ms": 0.02, "bytes_per_second": draw.choice([2e9, 2e10])}
+    if not hosts:
+        return [{"count": devices, "link": link}]
+    each = draw.choice([n for n in (2, 3, 4, 6, 8) if devices % n == 0 and n < devices])
+    slow = {"latency_ms": 0.05, "bytes_per_second": link["bytes_per_second"] / draw.choice([4, 10, 20])}
+    return [{"count": each, "link": link}, {"count": devices // each, "link": slow}]
+
+
+def case(seed, folder, hosts=False):
     """Writes profile and cluster; devices, micro-batches, layers and family."""
     draw = random.Random(seed)
     devices = draw.choice([4, 4, 6, 8, 8, 12, 16])
@@ -76,8 +87,7 @@ def case(seed, folder):
             {"micro_batch": 1, "input_bytes": 4_000_000, "targets_bytes": 4, "layers": measured}
         ],
     }
-    link = {"latency_ms": 0.02, "bytes_per_second": draw.choice([2e9, 2e10])}
-    cluster = {"name": "devices", "levels": [{"count": devices, "link": link}]}
+    cluster = {"name": "devices", "levels": levels(draw, devices, hosts)}
     (folder / "profile.json").write_text(json.dumps(profile))
     (folder / "cluster.json").write_text(json.dumps(cluster))
     return devices, micro_batches, layers, FAMILIES[family]
@@ -103,6 +113,7 @@ def main():
     parser.add_argument("--cases", type=int, default=12)
     parser.add_argument("--first", type=int, default=0, help="seed of the first case")
     parser.add_argument("--replicate", action="store_true", help="stages may have replicas")
+    parser.add_argument("--hosts", action="store_true", help="several, joined by a slower link")
     parser.add_argument("--binary", default="build/stagecraft")
     args = parser.parse_args()
     print("| seed | chain | layers | devices | micro-batches | auto by the best | best | s | others' s |")
@@ -111,7 +122,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for seed in range(args.first, args.first + args.cases):
-            devices, micro_batches, layers, family = case(seed, folder)
+            devices, micro_batches, layers, family = case(seed, folder, args.hosts)
             named = {one: plan(args.binary, one, micro_batches, folder, args.replicate) for one in SCHEDULES}
             auto, seconds = plan(args.binary, "auto", micro_batches, folder, args.replicate)
             best = min(named, key=lambda one: named[one][0])

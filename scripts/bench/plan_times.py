@@ -2,7 +2,7 @@
 """Two builds of the planner on the same requests: steps and processor time.
 
   python3 scripts/bench/plan_times.py BEFORE AFTER [--plans 200] [--right N] [--schedules a,b] [--repeats 3]
-  [--seed 1]
+  [--seed 1] [--replicate]
 
 Random chains of 10 to 60 layers on 2 to 8 devices, every schedule in turn, half of them under a cap. A plan
 was right before if AFTER finds none that is faster; of those the times are compared: user time, less what the
@@ -58,7 +58,7 @@ def chain(draw):
     }
 
 
-def request(number, seed, schedules):
+def request(number, seed, schedules, replicate=False):
     draw = random.Random(1000 * seed + number)
     schedule = schedules[number % len(schedules)]
     profile = chain(draw)
@@ -73,8 +73,9 @@ def request(number, seed, schedules):
         standing = sum(4 * layer["parameter_bytes"] for layer in layers)
         kept = sum(layer["kept_for_input_bytes"] for layer in layers)
         cluster["memory_bytes"] = int((standing / devices + kept) * draw.uniform(1.0, 3.0))
-    options = ["--schedule", schedule, "--micro-batches", str(devices * draw.randint(1, 4)), "--no-replicate"]
-    if draw.random() < 0.5:
+    options = ["--schedule", schedule, "--micro-batches", str(devices * draw.randint(1, 4))]
+    options.append("--replicate" if replicate else "--no-replicate")
+    if not replicate and draw.random() < 0.5:
         per_rank = (
             2
             if schedule in ("interleaved_1f1b", "looped_bfs", "interleaved_zb", "zb_v", "v_half", "v_min")
@@ -133,6 +134,7 @@ def main():
     parser.add_argument("--schedules", default=",".join(SCHEDULES))
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--replicate", action="store_true", help="stages may have replicas")
     args = parser.parse_args()
     totals = {}
     singles = []
@@ -144,7 +146,9 @@ def main():
         for number in range(args.plans):
             if args.right and sum(row["right"] for row in totals.values()) >= args.right:
                 break
-            schedule, profile, cluster, options = request(number, args.seed, args.schedules.split(","))
+            schedule, profile, cluster, options = request(
+                number, args.seed, args.schedules.split(","), args.replicate
+            )
             profile_path.write_text(json.dumps(profile))
             cluster_path.write_text(json.dumps(cluster))
             options = ["--profile", str(profile_path), "--cluster", str(cluster_path), *options]
