@@ -1,14 +1,15 @@
 #pragma once
 
-// How much of a core a thread got while it had work: its processor time over the time that passed. Less than
-// all of it means that others run there, of whom it may know nothing: ranks in containers and namespaces count
-// each the machine's cores as theirs.
+// How much of a core a thread got while it had work: its processor time over that and the time that it waited for a
+// core. Less than all of it means that others run there, of whom it may know nothing: ranks in containers and namespaces
+// count each the machine's cores as theirs. A thread that sleeps waits for nobody.
 
 #include "base/ids.h"
 
 #include <chrono>
 #include <ctime>
 #include <optional>
+#include <sys/types.h>
 
 namespace stagecraft {
 
@@ -28,16 +29,15 @@ class CoreShare {
   };
   [[nodiscard]] static Begin begin() { return {processor_time(), clock()}; }
 
-  /// Of the thread that made `begin`, which has worked since: it waited for nobody.
+  /// Of the thread that made `begin`, which has worked since. Always of the same thread.
   void add(const Begin& begin) {
+    if (thread_ == 0) take_note_of_thread();
     processor_ += processor_time() - begin.processor;
     clock_ += clock() - begin.clock;
   }
 
   /// None before there was enough.
-  [[nodiscard]] std::optional<double> share() const {
-    return clock_ < enough_ ? std::nullopt : std::optional(processor_ / clock_);
-  }
+  [[nodiscard]] std::optional<double> share() const;
 
  private:
   static Seconds processor_time() {
@@ -50,7 +50,10 @@ class CoreShare {
         std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count()};
   }
 
-  Seconds enough_, processor_, clock_;
+  void take_note_of_thread();
+
+  Seconds enough_, processor_, clock_, waited_before_;
+  pid_t thread_ = 0;  ///< whose work it is; 0: none's yet
 };
 
 }  // namespace stagecraft

@@ -2,6 +2,7 @@
 
 #include "base/json_syntax.h"
 #include "base/nearest.h"
+#include "base/utf8.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -43,9 +44,8 @@ std::string escaped(const std::string& key) {
   return out;
 }
 
-std::string shortened(std::string text) {
-  if (text.size() > 60) text = text.substr(0, 57) + "...";
-  return text;
+std::string shortened(const std::string& text, std::size_t most = 60) {
+  return text.size() <= most ? text : fmt::format("{}...", beginning_of(text, most - 3));
 }
 
 std::string quoted_list(const std::vector<std::string>& names) {
@@ -262,7 +262,7 @@ class Reader final : public Fields {
       const std::string hint = did_you_mean(key, known_);
       constexpr std::size_t kLongestShown = 200;
       const InputPlace place =
-          child(place_, key.size() <= kLongestShown ? key : key.substr(0, kLongestShown) + "...");
+          child(place_, shortened(key, kLongestShown));
       const InputError unknown(
           place, fmt::format("unknown key{}", hint.empty() ? "; known here: " + quoted_list(known_) : hint));
       throw UnknownKeyError(hint.empty() && unmet_ ? *unmet_ : unknown, place, key);

@@ -100,10 +100,7 @@ class Syntax {
       shown = text_.substr(at_, point.bytes);
     }
     const char* more = shown.size() > kLongestShown ? "..." : "";
-    std::size_t bytes = std::min(shown.size(), kLongestShown);
-    // A cut leaves no half of a character.
-    while (bytes < shown.size() && !begins_character(shown[bytes])) --bytes;
-    shown = shown.substr(0, bytes);
+    shown = beginning_of(shown, kLongestShown);
     return here() == '"' ? fmt::format("{}{}", shown, more) : fmt::format("\"{}{}\"", shown, more);
   }
 

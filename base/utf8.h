@@ -22,6 +22,13 @@ struct CodePoint {
   return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
 }
 
+/// Its beginning, of so many bytes at most; no character is cut.
+[[nodiscard]] inline std::string_view beginning_of(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return text;
+  while (most > 0 && !begins_character(text[most])) --most;
+  return text.substr(0, most);
+}
+
 /// Columns that a text takes: its characters, so that "µ" counts as one.
 [[nodiscard]] inline std::size_t width_of(std::string_view text) {
   return static_cast<std::size_t>(std::ranges::count_if(text, begins_character));

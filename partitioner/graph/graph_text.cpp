@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/nearest.h"
+#include "base/utf8.h"
 #include "schedules/costs/costs.h"
 
 #include <fmt/format.h>
@@ -40,7 +41,7 @@ std::vector<std::string_view> split(std::string_view text, std::string_view by, 
 /// As shown in messages.
 std::string shortened(std::string_view text) {
   constexpr std::size_t kMost = 60;
-  return fmt::format("\"{}{}\"", text.substr(0, kMost), text.size() > kMost ? "..." : "");
+  return fmt::format("\"{}{}\"", beginning_of(text, kMost), text.size() > kMost ? "..." : "");
 }
 
 class GraphReader {

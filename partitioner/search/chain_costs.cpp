@@ -10,6 +10,7 @@ ChainCosts::ChainCosts(const Measurement& measurement) : loss_report_(measuremen
   for (const LayerProfile& layer : measurement.layers) {
     Until sum = until_.back();
     sum.forward += layer.forward.median.value;
+    if (!layer.frozen.value_or(false)) sum.trained_forward += layer.forward.median.value;
     sum.backward_input += layer.backward_input.median.value;
     sum.backward_weight += layer.backward_weight.median.value;
     sum.step += layer.step.median.value;

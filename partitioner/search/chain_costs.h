@@ -18,6 +18,10 @@ class ChainCosts {
 
   /// Seconds of one micro-batch on a device of speed 1, of layers [first, last).
   [[nodiscard]] double forward(int first, int last) const { return at(last).forward - at(first).forward; }
+  /// Of those that are not frozen.
+  [[nodiscard]] double trained_forward(int first, int last) const {
+    return at(last).trained_forward - at(first).trained_forward;
+  }
   [[nodiscard]] double backward_input(int first, int last) const {
     return at(last).backward_input - at(first).backward_input;
   }
@@ -39,7 +43,7 @@ class ChainCosts {
 
  private:
   struct Until {
-    double forward = 0, backward_input = 0, backward_weight = 0, step = 0;
+    double forward = 0, trained_forward = 0, backward_input = 0, backward_weight = 0, step = 0;
     Bytes parameters;
   };
   [[nodiscard]] const Until& at(int layer) const { return until_[to_size(layer)]; }

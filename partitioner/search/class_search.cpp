@@ -47,6 +47,7 @@ class ClassSearch {
                  .micro_batches = run.request.micro_batches,
                  .split = run.maker.splits_backwards(),
                  .repeated = allowed_settings(run.request.recompute).front(),
+                 .frozen = run.gradient_from() > 0,
                  .goes_on = !run.request.schedule.agree_norm}),
         least_memory_(allowed_settings(run.request.recompute).back()) {
     double fixed = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 namespace stagecraft::planning {
@@ -400,6 +401,24 @@ std::vector<CutDescent::Cuts> CutDescent::even_cuts() {
   return all;
 }
 
+/// With so many stages that are frozen, for each number: these even among themselves, and the others. How many are best
+/// depends on the schedule, and is another program each.
+std::vector<CutDescent::Cuts> CutDescent::cuts_at_frozen() const {
+  std::vector<Cuts> all;
+  const ChainCosts& chain = problem_.costs.chain();
+  const int from = problem_.gradient_from;
+  const double frozen = chain.compute(0, from), trained = chain.compute(from, layers_);
+  for (int k = 1; k < stages_; ++k) {
+    if (from < k || problem_.cuttable - from < stages_ - k || !(frozen > 0 && trained > 0)) continue;
+    const double share = k * trained / ((stages_ - k) * frozen);
+    Cuts cuts = even_by([&](int i) { return chain.compute(i, i + 1) * (i < from ? share : 1); });
+    cuts[to_size(k - 1)] = from;
+    const bool rising = std::ranges::adjacent_find(cuts, std::greater_equal{}) == cuts.end();
+    if (rising) all.push_back(std::move(cuts));
+  }
+  return all;
+}
+
 /// Even by some mixture, every cut moved by up to a few layers.
 CutDescent::Cuts CutDescent::scattered() {
   const double time = 0.25 * random_below(5);
@@ -446,6 +465,7 @@ CutDescent::Result CutDescent::run(double to_beat, const CutSearchBudget& budget
     };
     for (const Cuts& cuts : seeds) start(cuts);
     for (const Cuts& cuts : even_cuts()) start(cuts);
+    for (const Cuts& cuts : cuts_at_frozen()) start(cuts);
     std::ranges::stable_sort(starts, [](const State& a, const State& b) { return a.better_than(b); });
     for (std::size_t i = 0; i < std::min(starts.size(), kStarts) && !out_of_budget(); ++i)
       climb(starts[i].cuts);

@@ -37,6 +37,7 @@ struct CutDescentProblem {
   std::optional<Bytes> capacity{};  ///< absent: no cap
   bool orders_by_time = false;
   bool first_that_fits = false;  ///< ends with it
+  int gradient_from = 0;         ///< the first layer that is not frozen
 };
 
 class CutDescent {
@@ -95,6 +96,7 @@ class CutDescent {
   [[nodiscard]] bool try_best(std::vector<Cuts> all, std::size_t most);
   [[nodiscard]] Cuts shaken(Cuts cuts, int most_stride);
   [[nodiscard]] std::vector<Cuts> even_cuts();
+  [[nodiscard]] std::vector<Cuts> cuts_at_frozen() const;
   template <class Weight>
   [[nodiscard]] Cuts even_by(const Weight& weight) const;
   [[nodiscard]] Cuts mixed(double time, double kept, double weights);

@@ -102,6 +102,8 @@ double EqualStages::bound(const Shape& shape, int stage, int first, int last, do
     backward += weight;
     back += chain.backward_weight(0, first) / speed;
   }
+  // Nothing need come back to a stage that is frozen, and none of them waits for it.
+  if (problem_.frozen) return count * own;
   const double head = chain.forward(0, first) / speed + stage * link_ / 2;
   const double tail = stage > 0 ? back + stage * link_ / 2 + end : 0;
   const double way = whole_ + (shape.stages - 1) * link_;

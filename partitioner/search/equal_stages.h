@@ -33,6 +33,7 @@ struct EqualStagesProblem {
   bool split = true;  ///< whether a backward may be in two parts
   /// What every stage repeats at least, each directly before its backward.
   Recompute repeated = Recompute::none;
+  bool frozen = false;   ///< some first layers are
   bool goes_on = false;  ///< as in order_free_bounds(): the time from one step to the next is bounded
 };
 

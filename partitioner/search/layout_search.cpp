@@ -49,6 +49,7 @@ class LayoutSearch {
       }
       run_.budget.next_phase(kForReplicas);
       by_time_ = true;
+      sort(wide_tasks);  // the first searches have raised some bounds
       tasks = std::move(wide_tasks);
     } else {
       std::ranges::move(wide_tasks, std::back_inserter(tasks));
@@ -124,7 +125,7 @@ class LayoutSearch {
 
   /// Whether a layout's cuts are found by descent, which goes on for as long as it is let.
   [[nodiscard]] bool descends(const Layout& layout) const {
-    return run_.schedule.orders_by_time || layout.stages_per_rank > 1;
+    return run_.schedule.orders_by_time || layout.stages_per_rank > 1 || run_.gradient_from() > 0;
   }
 
   /// Whether the best of its cuts are so far behind the best plan that they will hardly be before it.

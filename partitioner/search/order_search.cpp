@@ -27,6 +27,8 @@ constexpr double kWithinReach = 1.03, kWithinFarReach = 1.1;
 /// What a search for cuts and an order gains over even cuts and another schedule, hardly ever more; and of the many
 /// layouts with replicas those that are near.
 constexpr double kMostGained = 1.5, kMostGainedOfMany = 1.25;
+/// Of what other schedules' cuts get, a part comes first, to see which are worth the rest.
+constexpr int kPartAtFirst = 4;
 /// Of the work on cuts, for each of these searches.
 constexpr std::int64_t kCarriedShare = 16;
 
@@ -193,8 +195,10 @@ class OrderSearch {
     for (const Schedule* schedule : others) {
       try {
         const std::size_t searches = (run_.progress.placements - run_.progress.tried) * count;
+        CutSearchBudget share = run_.share(kPartAtFirst * 2 * searches, kPartAtFirst * kParts);
+        share.goes_on = true;
         CutSearchResult found =
-            run_.search_cuts(layout_, *schedule, least, run_.share(2 * searches), seeds, true, by_replica);
+            run_.search_cuts(layout_, *schedule, least, share, seeds, true, by_replica);
         run_.budget.take(found.work);
         if (auto met = found.best_met(); !found.complete && met.seconds < kInfinite)
           run_.of_others.push_back({layout_, schedule, std::move(met), {1, found.descended}});
@@ -346,6 +350,11 @@ void search_orders_of_replicas(PlanningRun& run, std::vector<Layout> layouts) {
     }
     ++run.progress.tried;
   }
+}
+
+void with_order(PlanningRun& run, const Layout& layout, std::vector<int> cuts, RecomputeSettings repeats) {
+  PlanMaker::Balanced made = OrderSearch(run, layout).with(std::move(cuts), std::move(repeats));
+  if (made.candidate) run.keep(std::move(*made.candidate));
 }
 
 void search_others_further(PlanningRun& run) {

@@ -17,6 +17,9 @@ void search_orders(PlanningRun& run, const std::vector<Layout>& layouts);
 /// them, the likeliest first. What is found goes to `run`.
 void search_orders_of_replicas(PlanningRun& run, std::vector<Layout> layouts);
 
+/// An order for these cuts, and cuts for it, while that helps; what is found goes to `run`.
+void with_order(PlanningRun& run, const Layout& layout, std::vector<int> cuts, RecomputeSettings repeats);
+
 /// Behind all layouts: with the work that is left, cuts for the schedules that came nearest to the best plan, or made it.
 void search_others_further(PlanningRun& run);
 

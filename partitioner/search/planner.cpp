@@ -36,13 +36,17 @@ constexpr int kMostSearchedStages = 4;
 constexpr int kMostWidths = 32;
 /// For cuts near those of smallest bottleneck, in nanoseconds, about.
 constexpr std::int64_t kNearby = 400'000'000;
+/// Of a search over orders, for the schedules that came nearest, each planned by name; how many these are, and how near.
+constexpr double kForNamed = 2.0 / 3;
+constexpr std::size_t kMostNamed = 2;
+constexpr double kNear = 1.1;
 /// Layouts with replicas that are all tried.
 constexpr std::size_t kMostTried = 300;
 
 class Planner {
  public:
   Planner(const Profile& profile, const Cluster& cluster, const PlanRequest& request)
-      : run_(profile, cluster, request), scope_{request, cluster, run_.schedule, run_.maker.cuttable()} {}
+      : profile_(profile), run_(profile, cluster, request), scope_{request, cluster, run_.schedule, run_.maker.cuttable()} {}
 
   PlanResult run() {
     const std::vector<Layout> plain = plain_layouts();
@@ -57,8 +61,10 @@ class Planner {
       if (searches_steps()) {
         proof_ = search_layouts(run_, plain, wide_layouts());
       } else if (run_.schedule.searched) {
+        run_.budget.keep_back(kForNamed);
         search_orders(run_, plain);
-        search_others_further(run_);
+        run_.budget.release();
+        plan_nearest_by_name(plain);
         if (run_.request.replicate) run_.budget.next_phase(kForReplicas);
         search_replicas();
       } else {
@@ -280,6 +286,45 @@ class Planner {
     run_.finish(*proof_);
   }
 
+  /// The schedules that came nearest are planned as they would be by name, and their cuts get an order: a search over
+  /// orders is behind none of these.
+  void plan_nearest_by_name(const std::vector<Layout>& plain) {
+    std::vector<PlanningRun::OfAnother> others = std::exchange(run_.of_others, {});
+    if (run_.request.search.first_that_fits || !run_.request.cuts.empty()) return;
+    std::ranges::stable_sort(others, {}, [](const auto& other) { return other.nearest.seconds; });
+    std::vector<PlanRequest> requests;
+    for (const PlanningRun::OfAnother& other : others) {
+      if (requests.size() == kMostNamed || other.nearest.seconds > kNear * run_.best()) break;
+      PlanRequest by_name = run_.request;
+      by_name.schedule.name = other.schedule->name;
+      by_name.virtual_stages = other.layout.stages_per_rank;
+      by_name.replicate = false;
+      by_name.search.progress = [this](const SearchProgress&) { run_.tell_progress(); };
+      const bool known = std::ranges::any_of(requests, [&](const PlanRequest& request) {
+        return request.schedule.name == by_name.schedule.name &&
+               request.virtual_stages == by_name.virtual_stages;
+      });
+      if (!known) requests.push_back(std::move(by_name));
+    }
+    run_.progress.placements += requests.size();
+    for (std::size_t left = requests.size(); left > 0; --left) {
+      PlanRequest& request = requests[requests.size() - left];
+      if (run_.request.search.time_limit && run_.budget.over()) break;
+      run_.budget.give_whole(request.search, 2 * left);  // the order takes as long
+      plan_by_name(request, plain);
+      ++run_.progress.tried;
+    }
+  }
+
+  void plan_by_name(const PlanRequest& request, const std::vector<Layout>& plain) {
+    try {
+      const Plan plan = make_plan(profile_, run_.cluster, request).best.plan;
+      const auto layout = std::ranges::find(plain, plan.placement(), &Layout::placement);
+      if (layout != plain.end()) with_order(run_, *layout, plan.cuts(), plan.recompute());
+    } catch (const RefusedError&) {  // nothing fits
+    }
+  }
+
   /// With replicas, of the schedule's own shape.
   [[nodiscard]] Layouts wide_layouts() const {
     const Shape shape = shapes().front();
@@ -404,6 +449,7 @@ class Planner {
     }
   }
 
+  const Profile& profile_;
   PlanningRun run_;
   RequestScope scope_;
   std::optional<StepProof> proof_;

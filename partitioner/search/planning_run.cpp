@@ -152,8 +152,8 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
   CutSearch search(placed, bounds, maker.cuttable(), settings);
   const std::optional<Bytes> capacity = capped ? maker.capacity() : std::nullopt;
   const bool alone = placed.placement().world() >= placed.stages();
-  if (alone && !for_schedule.orders_by_time) return search.run(pricer, to_beat, share, seeds);
-  // Where ranks hold several stages or orders follow the costs, bounds are loose: what branch and bound does not end
+  if (alone && !for_schedule.orders_by_time && gradient_from() == 0) return search.run(pricer, to_beat, share, seeds);
+  // Where ranks hold several stages, orders follow the costs or layers are frozen, bounds are loose: what branch and bound does not end
   // soon, a descent begins.
   CutSearchBudget part = share;
   const auto look_ahead = [&](std::int64_t work, std::int64_t descended) {
@@ -175,7 +175,8 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
                       .cuttable = maker.cuttable(),
                       .capacity = capacity,
                       .orders_by_time = for_schedule.orders_by_time,
-                      .first_that_fits = request.search.first_that_fits},
+                      .first_that_fits = request.search.first_that_fits,
+                      .gradient_from = gradient_from()},
                      pricer);
   const std::int64_t eighth = share.work / 8;
   if (found.complete) {

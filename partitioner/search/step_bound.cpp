@@ -64,6 +64,7 @@ std::map<std::vector<StageId>, Rank> busiest_ranks(const PlacedCosts& costs, int
 
 void StepBound::Stage::add(const Stage& other, double weight) {
   forward += weight * other.forward;
+  trained_forward += weight * other.trained_forward;
   again += weight * other.again;
   last_again += weight * other.last_again;
   backward_input += weight * other.backward_input;
@@ -162,12 +163,12 @@ OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, b
     const double speed = fastest(costs, static_cast<int>(s));
     head[s + 1] = head[s];
     tail[s + 1] = tail[s];
-    head[s + 1].stages[s].forward += 1 / speed;
+    (frozen && goes_on ? head[s + 1].stages[s].trained_forward : head[s + 1].stages[s].forward) += 1 / speed;
     tail[s + 1].stages[s].backward_input += 1 / speed;
     if (!split) tail[s + 1].stages[s].backward_weight += 1 / speed;
     if (s + 1 < stages) {
       const Link link = fastest_link(costs, static_cast<int>(s) + 1);
-      add_transfers(head[s + 1].stages[s + 1], link, 1);
+      if (!frozen || !goes_on) add_transfers(head[s + 1].stages[s + 1], link, 1);
       if (!frozen) add_transfers(tail[s + 1].stages[s + 1], link, 1);
     }
   }

@@ -33,6 +33,7 @@ struct StepBound {
   struct Stage {
     // Times so often, each divided by a speed:
     double forward = 0, backward_input = 0, backward_weight = 0, step = 0;
+    double trained_forward = 0;  ///< of the layers that are not frozen alone
     // Forwards again, where the stage repeats them: those that any setting repeats, and those that only
     // Recompute::all does.
     double again = 0, last_again = 0;
@@ -73,11 +74,14 @@ class PlacedCosts {
   [[nodiscard]] double part(const StepBound& bound, int stage, int first, int last, Recompute setting) const {
     const StepBound::Stage& s = bound.stages[to_size(stage)];
     double seconds = s.forwards(setting) * chain_.forward(first, last) +
+                     s.trained_forward * chain_.trained_forward(first, last) +
                      s.backward_input * chain_.backward_input(first, last) +
                      s.backward_weight * chain_.backward_weight(first, last) +
                      s.step * chain_.step(first, last) + s.latency +
                      s.seconds_per_byte * static_cast<double>(chain_.boundary(first).value);
-    if (s.reductions > 0) seconds += s.reductions * reduction(stage, first, last);
+    // What is frozen is not reduced.
+    if (s.reductions > 0 && chain_.parameters(first, last) > Bytes{})
+      seconds += s.reductions * reduction(stage, first, last);
     return seconds;
   }
   [[nodiscard]] double value(const StepBound& bound, const std::vector<int>& cuts,
@@ -112,7 +116,8 @@ struct OrderFreeBounds {
   /// Of the ranks that hold a stage, the bound of the one with most forwards there; null: none has any to do.
   [[nodiscard]] const StepBound* busiest(std::size_t stage, StepBound Work::*bound) const;
 };
-/// `frozen`: some first layers are, so that no gradient need come back to the first stage.
+/// `frozen`: some first layers are, so that no gradient need come back to the first stage: it goes on with the next
+/// step's forwards, and what bounds the time from one step to the next begins at the first layer that is not.
 [[nodiscard]] OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, bool split,
                                                 bool goes_on, bool frozen = false);
 

@@ -51,6 +51,21 @@ class WorkBudget {
     if (asked_.time_limit) held_time_ = left() / parts;
     phase_ = left_;
   }
+  /// A share of what is left is for searches of their own: give_whole(), and of a time limit release() gives the
+  /// share back.
+  void keep_back(double share) {
+    const auto work = static_cast<std::int64_t>(static_cast<double>(left_) * share);
+    total_ -= work;
+    left_ -= work;
+    if (asked_.time_limit) kept_time_ = left() * share;
+    held_time_ += kept_time_;
+  }
+  void release() { held_time_ -= std::exchange(kept_time_, Seconds{}); }
+  /// What a search of its own gets: the work of a request, or one of so many parts of the time that is left.
+  void give_whole(SearchBudget& budget, std::size_t parts) const {
+    budget.cut_work = asked_.cut_work;
+    if (asked_.time_limit) budget.time_limit = left() / static_cast<double>(parts);
+  }
   /// What follows gets the rest, and at least one of so many parts of the whole.
   void next_phase(int parts) {
     const std::int64_t more = std::max<std::int64_t>(0, asked_.cut_work / parts - left_);
@@ -98,7 +113,7 @@ class WorkBudget {
   using Clock = std::chrono::steady_clock;
   const SearchBudget& asked_;
   std::int64_t total_, left_, phase_;  ///< of all phases; of the present one, at its beginning
-  Seconds held_time_{}, phase_begin_{};
+  Seconds held_time_{}, kept_time_{}, phase_begin_{};
   Clock::time_point begin_ = Clock::now();
 };
 

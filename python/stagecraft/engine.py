@@ -20,6 +20,11 @@ try:
         )
     from . import _engine
 except ImportError as error:
+    if not any(Path(__file__).parent.glob("_engine.*.so")):
+        raise InputError(
+            f"the engine for Python is not built in {Path(__file__).parent}: in a checkout `cmake --build"
+            " --preset release --target stagecraft_python` builds it, in about a minute"
+        ) from error
     raise InputError(f"the engine cannot be loaded beside torch {torch.__version__}: {error}") from error
 
 

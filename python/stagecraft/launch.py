@@ -88,7 +88,7 @@ def ranks_of_this_start() -> Ranks:
     if launch["world"] == 1:
         return Ranks()
     if not launch["torch"]:
-        _end_behind_all()
+        end_before_all()
         return Ranks("mpi")
     group = new_group()
     return Ranks(group.group_name, launch["machine_rank"], launch["machine_world"], group)
@@ -120,11 +120,11 @@ _open: weakref.WeakSet[Any] = weakref.WeakSet()
 def close_at_the_end(pipeline: Any) -> None:
     """While its transport can still say goodbye."""
     if not _open:
-        _end_behind_all()
+        end_before_all()
     _open.add(pipeline)
 
 
-def _end_behind_all() -> None:
+def end_before_all() -> None:
     """Before whatever was to happen at Python's end so far."""
     atexit.unregister(_end)
     atexit.register(_end)

@@ -20,7 +20,7 @@ from stagecraft_planner.nearest import keywords_checked
 from . import captured, checks
 from .errors import InputError, StagecraftError
 from .fields import Reader, is_micro_batches
-from .launch import Ranks, close_at_the_end, ranks_of_this_start
+from .launch import Ranks, close_at_the_end, end_before_all, ranks_of_this_start
 from .optimizers import Optimizer
 from .prepared import Prepared, inside, merged, prepared_of, rates_of
 from .steps import Step, begun, step_of, went_well
@@ -289,6 +289,7 @@ class Pipeline:
         except Refused as error:
             raise InputError(str(error)) from error
         self._logs.append(log)
+        end_before_all()  # a client ends itself when Python does, and has to have the last steps by then
 
     def save(self, path: str | os.PathLike[str]) -> str:
         """Writes a checkpoint into the run directory `path`, as `stagecraft train` does, and returns its

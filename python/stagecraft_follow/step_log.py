@@ -86,19 +86,21 @@ class StepLog:
         if time.monotonic() - self.sent >= EVERY:
             self.flush()
 
-    def flush(self) -> None:
+    def flush(self, *, goes_on: bool = True) -> None:
         points, self.points, self.sent = self.points, [], time.monotonic()
         try:
             if points:
                 self.target.send(points)
         except Exception as error:
             if not self.warned:
-                warnings.warn(f"{self.to}: {first_line(error)}; the training goes on", stacklevel=3)
+                lost = "the training goes on" if goes_on else f"it lacks the last {len(points)} points"
+                warnings.warn(f"{self.to}: {first_line(error)}; {lost}", stacklevel=3)
             self.warned = True
 
     def close(self) -> None:
-        self.flush()
+        self.flush(goes_on=False)
         try:
             self.target.close(End("finished", 0))
         except Exception as error:
-            warnings.warn(f"{self.to}: {first_line(error)}", stacklevel=3)
+            if not self.warned:
+                warnings.warn(f"{self.to}: {first_line(error)}", stacklevel=3)

@@ -5,18 +5,31 @@
 #include "base/nearest.h"
 #include "base/printable.h"
 #include "base/table.h"
+#include "base/utf8.h"
 #include "test/support/catch.h"
+
+#include <fmt/format.h>
 
 #include <ctime>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
 
 namespace stagecraft {
 namespace {
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t bytes = first_code_point(text).bytes;
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
+}
 
 struct Inner {
   int count = 3;
@@ -177,6 +190,21 @@ TEST_CASE("registries: built-in and added types, once each", "[base]") {
   CHECK_THROWS_AS(registry.add<Other>("", make), InternalError);
   CHECK_FALSE(registry.names_only());
   CHECK(registry.names() == std::vector<std::string>{"a"});
+}
+
+TEST_CASE("what is too long to be shown is cut between characters", "[base]") {
+  for (std::size_t before = 0; before < 4; ++before) {
+    std::string name(before, 'a');
+    for (int i = 0; i < 150; ++i) name += "\u20ac";  // three bytes
+    for (const std::string& text :
+         {fmt::format(R"({{"rate":1,"kind":"{}"}})", name), fmt::format(R"({{"rate":1,"kind":"inner","{}":2}})", name),
+          fmt::format(R"({{"rate":1,"{}":1e999}})", name), fmt::format(R"({{"rate":1 "{}"}})", name)}) {
+      const std::string said = message_of(text);
+      INFO(said);
+      CHECK(said.find("...") != std::string::npos);
+      CHECK(is_utf8(said));
+    }
+  }
 }
 
 TEST_CASE("bad input names the file, the pointer, the value and the nearest key", "[base]") {

@@ -298,11 +298,13 @@ TEST_CASE("with replicas the plan is the best of all layouts and cuts", "[planne
     profile.optimizer_bytes_per_parameter_byte = 1;
     const int layers = *rc::gen::inRange(2, 6);
     profile.measurements = {test::random_measurement(layers)};
+    const int frozen = *rc::gen::arbitrary<bool>() ? 0 : *rc::gen::inRange(0, layers);
+    for (int i = 0; i < frozen; ++i) test::freeze(profile.measurements.front().layers[to_size(i)]);
     PlanRequest request;
     request.micro_batches = *rc::gen::inRange(1, 9);
-    const Schedule schedule = *rc::gen::suchThat(rc::gen::elementOf(schedules()), [](const Schedule& s) {
-      return s.synchronous && !s.searched && !s.orders_by_time;
-    });
+    const Schedule schedule =
+        *rc::gen::suchThat(rc::gen::elementOf(schedules()),
+                           [](const Schedule& s) { return s.synchronous && !s.searched; });
     request.schedule.name = schedule.name;
     request.replicate = true;
     Cluster cluster = test::random_cluster();
@@ -340,10 +342,15 @@ TEST_CASE("with replicas the plan is the best of all layouts and cuts", "[planne
                        });
     }
     const PlanResult result = make_plan(profile, cluster, request);
-    RC_ASSERT(result.best.plan.predicted->step.value <= least.value * (1 + 1e-9));
     RC_ASSERT(result.proof);
-    RC_ASSERT(result.proof->optimal);
-    RC_ASSERT(result.proof->bound.value >= least.value * (1 - 1e-9));
+    RC_ASSERT(result.proof->bound.value <= least.value * (1 + 1e-9));
+    const bool best = result.best.plan.predicted->step.value <= least.value * (1 + 1e-9);
+    RC_ASSERT(best || !result.proof->optimal);
+    if (!schedule.orders_by_time) {  // else a search may end before
+      RC_ASSERT(best);
+      RC_ASSERT(result.proof->optimal);
+      RC_ASSERT(result.proof->bound.value >= least.value * (1 - 1e-9));
+    }
     validate(result.best.plan, "made");
     RC_CLASSIFY(result.best.plan.placement().world() > result.best.plan.placement().stages(), "replicated");
   }));

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <rapidcheck.h>
 
+#include <utility>
+
 namespace stagecraft::test {
 
 namespace {
@@ -53,6 +55,19 @@ Measurement random_measurement(int layers) {
     input = layer.output;
   }
   return measurement;
+}
+
+void freeze(LayerProfile& layer) {
+  layer.frozen = true;
+  layer.buffers += std::exchange(layer.parameters, {});
+  layer.backward_input = layer.backward_weight = layer.step = {};
+  layer.kept_for_input = layer.kept_for_weight = {};
+  layer.keeps_input = layer.keeps_output = false;
+  layer.weight_half_keeps_input = layer.weight_half_keeps_output = {};
+  layer.weight_half_keeps_gradient = false;
+  layer.backward_transient = {};
+  layer.backward_input_transient = layer.backward_weight_transient = layer.optimizer = layer.step_transient =
+      {};
 }
 
 LayerProfile plain_layer(int index, double work, std::int64_t output) {

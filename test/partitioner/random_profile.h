@@ -10,6 +10,9 @@ namespace stagecraft::test {
 [[nodiscard]] LayerProfile random_layer(int index);
 [[nodiscard]] Measurement random_measurement(int layers);
 
+/// Makes a layer one without a trained weight and without any before it: its forward alone is left.
+void freeze(LayerProfile& layer);
+
 /// A layer of plain figures: `work` seconds in all (a third forward), `output` bytes, nothing kept.
 [[nodiscard]] LayerProfile plain_layer(int index, double work, std::int64_t output);
 

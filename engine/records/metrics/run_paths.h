@@ -11,6 +11,7 @@
 
 #include "base/ids.h"
 
+#include <array>
 #include <string>
 
 namespace stagecraft {
@@ -44,6 +45,10 @@ struct RunPaths {
   }
   [[nodiscard]] std::string lock() const { return root + "/.lock"; }
   [[nodiscard]] std::string owner() const { return root + "/.owner"; }
+  /// What following a run leaves in it, which may be there before the run is (python/stagecraft_follow).
+  [[nodiscard]] std::array<std::string, 2> followed() const {
+    return {root + "/follow", root + "/tensorboard"};
+  }
 };
 
 }  // namespace stagecraft

@@ -138,9 +138,11 @@ RunDirectory::RunDirectory(const std::string& path, bool resume, const std::stri
 /// Throws InputError where the folder holds anything and is not a run's to go on with.
 void RunDirectory::check_contents(const std::string& said, bool resume) const {
   std::vector<std::string> names = names_in(paths_.root);
+  const auto followed = paths_.followed();
   std::erase_if(names, [&](const std::string& name) {
     const std::string path = paths_.root + "/" + name;
-    return path == paths_.lock() || path == paths_.owner();
+    return path == paths_.lock() || path == paths_.owner() ||
+           std::ranges::find(followed, path) != followed.end();
   });
   if (names.empty()) return;
   const bool is_run = !paths_.run.empty() || !run_of_checkpoints(paths_).empty();
