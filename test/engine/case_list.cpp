@@ -2,9 +2,15 @@
 
 #include "schedules/generators/registry.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
+#include <map>
 #include <numeric>
+#include <string>
+#include <tuple>
 #include <utility>
 
 namespace stagecraft::test {
@@ -187,6 +193,33 @@ void add_captured(std::vector<PipelineCase>& cases, const Schedule& schedule, in
   }
 }
 
+/// A case's values of two dimensions each; and what each schedule has on the placement that it is for.
+std::vector<std::string> pairs_of(const PipelineCase& c) {
+  const std::vector<std::string> values{
+      fmt::format("{} {} {}", c.schedule, c.vertical_sync, c.warmup_extra),
+      fmt::format("{} on {}, {}", c.stages, fmt::join(c.widths, "-"), static_cast<int>(c.placement)),
+      fmt::format("{} {}", static_cast<int>(c.rewrite), static_cast<int>(c.recompute)),
+      fmt::format("{}", static_cast<int>(c.shape)),
+      fmt::format("{}", static_cast<int>(c.model)),
+      fmt::format("{}", static_cast<int>(c.optimizer)),
+      fmt::format("{}", static_cast<int>(c.precision)),
+      fmt::format("{}", c.dropout),
+      fmt::format("{}", c.clipping > 0)};
+  std::vector<std::string> pairs;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      pairs.push_back(fmt::format("{}: {}, {}: {}", j, values[j], i, values[i]));
+    }
+  }
+  const Schedule& schedule = find_schedule(c.schedule);
+  if (c.widths.empty() && c.placement == schedule.placement &&
+      c.stages == c.ranks * schedule.virtual_stages) {
+    pairs.push_back(fmt::format("at home {}: {}", values[0], c.rewrite == Rewrite::none));
+    pairs.push_back(fmt::format("at home {} with {}", values[0], values[4]));
+  }
+  return pairs;
+}
+
 }  // namespace
 
 PipelineCase at_home(const Schedule& schedule, int ranks) {
@@ -289,6 +322,29 @@ std::vector<PipelineCase> all_cases(int ranks) {
   for (const Schedule& schedule : schedules()) add_replicas(cases, schedule, ranks);
   for (const Schedule& schedule : schedules()) add_captured(cases, schedule, ranks, ModelKind::captured);
   return cases;
+}
+
+std::vector<PipelineCase> covering_cases(int ranks) {
+  const std::vector<PipelineCase> all = all_cases(ranks);
+  std::map<std::string, std::size_t> known;
+  std::vector<std::vector<std::size_t>> pairs;
+  for (const PipelineCase& one : all) {
+    std::vector<std::size_t>& its = pairs.emplace_back();
+    for (const std::string& pair : pairs_of(one))
+      its.push_back(known.try_emplace(pair, known.size()).first->second);
+  }
+  std::vector<PipelineCase> kept;
+  for (std::vector<bool> seen(known.size());;) {
+    std::size_t most = 0, chosen = 0;  // the first of those with the most new pairs
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const auto fresh = static_cast<std::size_t>(
+          std::count_if(pairs[i].begin(), pairs[i].end(), [&](std::size_t pair) { return !seen[pair]; }));
+      if (fresh > most) std::tie(most, chosen) = std::tuple{fresh, i};
+    }
+    if (most == 0) return kept;
+    for (const std::size_t pair : pairs[chosen]) seen[pair] = true;
+    kept.push_back(all[chosen]);
+  }
 }
 
 std::vector<PipelineCase> straggler_cases(int ranks) {

@@ -17,6 +17,11 @@ namespace stagecraft::test {
 /// with replicas; and captured_cases.
 [[nodiscard]] std::vector<PipelineCase> all_cases(int ranks);
 
+/// Of all_cases(ranks) as few as have what they have: each pair of values of two of a case's dimensions (schedule with its
+/// options, layout of stages on ranks, rewrite with recomputation, shape, model, optimizer, precision, dropout, clipping);
+/// and each schedule on the placement it is for as it was generated, and with each kind of model. A quarter.
+[[nodiscard]] std::vector<PipelineCase> covering_cases(int ranks);
+
 /// A model captured from PyTorch with every registered schedule, on the placement it is for, x rewrites and
 /// recomputation, and with replicas.
 [[nodiscard]] std::vector<PipelineCase> captured_cases(int ranks);

@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 using namespace stagecraft;
+using test::Call;
 using test::disk_with_run;
 using test::DiskFault;
 using test::Left;
@@ -78,9 +79,11 @@ const Left& undisturbed() {
   return left;
 }
 
-std::int64_t calls_of(const SimulatedDisk& before, bool resume) {
+std::int64_t calls_of(const SimulatedDisk& before, bool resume, Call counted = Call::look) {
   const auto disk = before.copy();
-  disk->set_fault({});
+  DiskFault none;
+  none.counted = counted;
+  disk->set_fault(none);
   REQUIRE(session(*disk, resume) == "");
   return disk->calls();
 }
@@ -122,17 +125,18 @@ std::unique_ptr<SimulatedDisk> interrupted_disk() {
   return disk;
 }
 
-/// Of single faults every `stride`-th call is tried; with STORAGE_SWEEP=1 in the environment all are.
-std::int64_t stride(const DiskFault& fault) {
-  constexpr std::int64_t kSampled = 5;
-  return fault.kind == DiskFault::Kind::power_cut || std::getenv("STORAGE_SWEEP") != nullptr ? 1 : kSampled;
-}
+/// Every `stride`-th call that counts, from the `first` on; with STORAGE_SWEEP=1 in the environment all.
+struct Sample {
+  std::int64_t first = 0, stride = 1;
+};
 
-void sweep(const SimulatedDisk& before, bool resume, const std::string& name, const DiskFault& kind) {
-  const std::int64_t calls = calls_of(before, resume);
+void sweep(const SimulatedDisk& before, bool resume, const std::string& name, const DiskFault& kind,
+           Sample sample) {
+  if (std::getenv("STORAGE_SWEEP") != nullptr) sample = {};
+  const std::int64_t calls = calls_of(before, resume, kind.counted);
   Tally tally;
   // Ranks are threads: a call has not the same number each time, and a few more may be made.
-  for (std::int64_t call = 0; call < calls + 5; call += stride(kind)) {
+  for (std::int64_t call = sample.first; call < calls + 5; call += sample.stride) {
     DiskFault fault = kind;
     fault.call = call;
     try_fault(
@@ -149,6 +153,24 @@ void sweep(const SimulatedDisk& before, bool resume, const std::string& name, co
       resume ? "resumed" : "fresh", calls, tally.runs, tally.unharmed, tally.resumed);
 }
 
+DiskFault fault_of(DiskFault::Kind kind, int error = 0, Call counted = Call::look) {
+  DiskFault fault;
+  fault.kind = kind;
+  fault.error = error;
+  fault.counted = counted;
+  return fault;
+}
+
+/// Where power goes: at every call that changes something, since what a call that looks would leave is what the next
+/// change finds; and at some of all calls, for what the session says of it.
+void cut_power(const SimulatedDisk& before, bool resume, const std::string& name) {
+  sweep(before, resume, name, fault_of(DiskFault::Kind::power_cut, 0, Call::change), {});
+  sweep(before, resume, name, fault_of(DiskFault::Kind::power_cut), {.first = 0, .stride = 13});
+}
+
+/// Of what only writes can suffer.
+DiskFault short_write() { return fault_of(DiskFault::Kind::short_write, 0, Call::write); }
+
 }  // namespace
 
 TEST_CASE("a call that fails once costs no state and no history", "[storage_faults]") {
@@ -156,19 +178,23 @@ TEST_CASE("a call that fails once costs no state and no history", "[storage_faul
   const auto interrupted = interrupted_disk();
   const std::vector<std::pair<const char*, int>> errors{
       {"EIO", EIO}, {"ENOSPC", ENOSPC}, {"EACCES", EACCES}, {"EROFS", EROFS}};
+  // Each error at other calls: 0, 10, ...; 3, 13, ...; 6, 16, ...; 9, 19, ...
+  std::int64_t first = 0;
   for (const auto& [name, error] : errors) {
-    sweep(*fresh, false, name, {DiskFault::Kind::error, 0, error});
-    sweep(*interrupted, true, name, {DiskFault::Kind::error, 0, error});
+    const Sample sample{.first = first, .stride = 10};
+    sweep(*fresh, false, name, fault_of(DiskFault::Kind::error, error), sample);
+    sweep(*interrupted, true, name, fault_of(DiskFault::Kind::error, error), sample);
+    first += 3;
   }
-  sweep(*fresh, false, "short write", {DiskFault::Kind::short_write, 0, 0});
-  sweep(*interrupted, true, "short write", {DiskFault::Kind::short_write, 0, 0});
+  sweep(*fresh, false, "short write", short_write(), {});
+  sweep(*interrupted, true, "short write", short_write(), {});
 }
 
 TEST_CASE("a checkpoint that cannot be written is made up for by the next one", "[storage_faults]") {
   const auto before = disk_to_go_on();
   const std::int64_t calls = calls_of(*before, false);
   int went_on = 0;
-  for (std::int64_t call = 0; call < calls; call += 3) {
+  for (std::int64_t call = 0; call < calls; call += 5) {
     const auto disk = before->copy();
     disk->set_fault({DiskFault::Kind::error, call, ENOSPC});
     std::string printed;
@@ -184,28 +210,30 @@ TEST_CASE("a checkpoint that cannot be written is made up for by the next one", 
     check_left(*disk);
   }
   CHECK(went_on > 10);
-  std::cout << fmt::format("{} of {} runs went on without a checkpoint\n", went_on, (calls + 2) / 3);
+  std::cout << fmt::format("{} of {} runs went on without a checkpoint\n", went_on, (calls + 4) / 5);
 }
 
 TEST_CASE("what is written behind the steps costs no state and no history either", "[storage_faults]") {
   const auto stops = disk_in_background("stop"), goes_on = disk_in_background("go_on");
-  sweep(*stops, false, "background", {DiskFault::Kind::short_write, 0, 0});
-  sweep(*goes_on, false, "background", {DiskFault::Kind::error, 0, ENOSPC});
+  sweep(*stops, false, "background", short_write(), {});
+  sweep(*goes_on, false, "background", fault_of(DiskFault::Kind::error, ENOSPC), {.first = 0, .stride = 7});
 }
 
 TEST_CASE("power that goes at any call costs no checkpoint and no history", "[power_cuts]") {
-  sweep(*fresh_disk(), false, "power cut", {DiskFault::Kind::power_cut, 0, 0});
-  sweep(*interrupted_disk(), true, "power cut", {DiskFault::Kind::power_cut, 0, 0});
-  sweep(*disk_in_background("stop"), false, "background", {DiskFault::Kind::power_cut, 0, 0});
+  cut_power(*fresh_disk(), false, "power cut");
+  cut_power(*interrupted_disk(), true, "power cut");
+  cut_power(*disk_in_background("stop"), false, "background");
 }
 
 TEST_CASE("a disk that stores other bits than it was given spoils no checkpoint", "[storage_faults]") {
   const auto before = fresh_disk();
-  const std::int64_t calls = calls_of(*before, false);
+  const std::int64_t writes = calls_of(*before, false, Call::write);
   int caught = 0;
-  for (std::int64_t call = 0; call < calls; ++call) {
+  for (std::int64_t call = 0; call < writes; ++call) {
     const auto disk = before->copy();
-    disk->set_fault({DiskFault::Kind::flipped_write, call, 0});
+    DiskFault fault = fault_of(DiskFault::Kind::flipped_write, 0, Call::write);
+    fault.call = call;
+    disk->set_fault(fault);
     const std::string said = session(*disk, false);
     INFO(fmt::format("call {}: {}", call, said));
     if (said.find("is not what was written to it") != std::string::npos) ++caught;

@@ -12,8 +12,8 @@ from places import SOURCE
 PACKAGE = Path(f"{SOURCE}/python/stagecraft_capture")
 REFUSALS = {"CaptureError", "NotEqualError"}
 
-VERBS = """add ask call choose clone compute convert cut decide do draw give hold install keep leave let make mend
-    name pad pip put read register remove report return run say set sum take train use write"""
+VERBS = """add ask call choose clone compute convert cut decide do draw give hold install keep leave let make
+    mend name pad pip put read register remove report return run say set sum take train use write"""
 # A remedy begins behind a mark, or behind "or" and "and"; so does what the writer could not know to be one, a
 # text made elsewhere (…).
 REMEDY = re.compile(

@@ -14,9 +14,10 @@ safetensors = pytest.importorskip("safetensors.torch", reason="scripts/setup.sh 
 pytest.importorskip("torchvision", reason="scripts/setup.sh --models installs it")
 transformers = pytest.importorskip("transformers", reason="scripts/setup.sh --models installs it")
 
-from forked import stagecraft_capture
+from forked import captured, stagecraft_capture
 from places import ENVIRONMENT, MEASURED_ONCE, SOURCE, STAGECRAFT
 from stagecraft_capture.replay import Replayed
+from stagecraft_generate.command import program
 
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
@@ -56,6 +57,11 @@ def sh(*command, fails=None):
         env=ENVIRONMENT,
         check=False,
     )
+    return judged(done, fails)
+
+
+def judged(done, fails):
+    """What it said. `fails`: in its one line, and with exit code 2."""
     if fails is None:
         assert done.returncode == 0, done.stderr
     else:
@@ -63,6 +69,14 @@ def sh(*command, fails=None):
         assert fails in done.stderr
         assert done.stderr.count("\n") == 1
     return done.stdout
+
+
+def generate(*arguments, fails=None):
+    """As `stagecraft generate` with these arguments, in a fork: the command's Python imports for seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STAGECRAFT", STAGECRAFT)
+        done = captured(["stagecraft-generate", *arguments], program)
+    return judged(done, fails)
 
 
 def capture(*arguments):
@@ -241,14 +255,14 @@ def test_generate(folder):
     expected = bytes(made[0, ids.shape[1] :].tolist()).decode(errors="replace")
     greedy = ("--prompt", prompt, "--max-new-tokens", "12", "--temperature", "0")
     checkpoint = f"{folder}/llama/checkpoints/step-00000003"
-    for run in (f"{folder}/llama", checkpoint):
-        said = json.loads(sh(STAGECRAFT, "generate", run, *greedy, "--json"))
-        assert said == {"prompt": prompt, "text": expected, "new_tokens": 12}
-    assert sh(STAGECRAFT, "generate", f"{folder}/llama", *greedy) == prompt + expected + "\n"
+    for said in (
+        generate(f"{folder}/llama", *greedy, "--json"),
+        sh(STAGECRAFT, "generate", checkpoint, *greedy, "--json"),  # which finds the tool and the engine
+    ):
+        assert json.loads(said) == {"prompt": prompt, "text": expected, "new_tokens": 12}
+    assert generate(f"{folder}/llama", *greedy) == prompt + expected + "\n"
     drawn = [
-        sh(
-            STAGECRAFT,
-            "generate",
+        generate(
             f"{folder}/llama",
             "--prompt",
             "a",
@@ -262,7 +276,7 @@ def test_generate(folder):
     assert drawn[0] == drawn[1] != drawn[2]
 
     sh(STAGECRAFT, "generate", f"{folder}/none", *greedy, fails="none: no such folder")
-    sh(STAGECRAFT, "generate", f"{folder}/llama.json", *greedy, fails="llama.json: is no folder")
+    generate(f"{folder}/llama.json", *greedy, fails="llama.json: is no folder")
     sh(
         STAGECRAFT,
         "generate",
@@ -271,9 +285,7 @@ def test_generate(folder):
         b"a\xff",
         fails="--prompt: is no text in UTF-8: byte 1",
     )
-    sh(
-        STAGECRAFT,
-        "generate",
+    generate(
         f"{folder}/llama",
         "--prompt",
         "a" * 5000,
@@ -287,8 +299,8 @@ def test_generate(folder):
         "",
         fails="--prompt: expected something, found an empty text",
     )
-    sh(STAGECRAFT, "generate", f"{folder}/tuned", *greedy, fails="has no tokenizer beside its model")
-    sh(STAGECRAFT, "generate", f"{folder}/llama.model", *greedy, fails="stagecraft-generate: ")
+    generate(f"{folder}/tuned", *greedy, fails="has no tokenizer beside its model")
+    generate(f"{folder}/llama.model", *greedy, fails="stagecraft-generate: ")
 
 
 def test_generate_by_tokenizer(folder):
@@ -307,7 +319,7 @@ def test_generate_by_tokenizer(folder):
     capture("--hf", str(source), "--sequence", "8", "-o", f"{folder}/worded.model")
     data = {"type": "synthetic", "task": "tokens", "samples": 24, "shape": [8], "classes": len(words)}
     train(folder, "worded_run", {"family": "captured", "path": f"{folder}/worded.model"}, data)
-    said = sh(STAGECRAFT, "generate", f"{folder}/worded_run", "--prompt", "the king", "--max-new-tokens", "5")
+    said = generate(f"{folder}/worded_run", "--prompt", "the king", "--max-new-tokens", "5")
     assert said.startswith("the king") and set(said.split()) <= set(words), said
 
 

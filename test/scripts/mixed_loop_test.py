@@ -28,6 +28,7 @@ from eager_loop_test import (
     config_of,
     eager,
     exported,
+    in_pairs,
     isolated,
     ours,
     padded,
@@ -379,14 +380,15 @@ def recurrent(folder, source):
 def check(folder, build, loss_of, data, pipelines, *weight, mixed=None, holders=()):
     safetensors.save_file(data, f"{folder}/data.safetensors")
     inputs = next(iter(data))
-    for name, (optimizer, make) in list(OPTIMIZERS.items())[: 1 if holders else None]:
+    for name, tried_on in in_pairs(pipelines)[: 1 if holders else None]:
+        optimizer, make = OPTIMIZERS[name]
         torch.manual_seed(0)
         expected = (
             eager_mixed(build(), mixed, loss_of, data, make, *weight, holders=holders)
             if mixed
             else eager(build(), loss_of, data, make, *weight)
         )
-        for pipeline in map(dict, pipelines):
+        for pipeline in map(dict, tried_on):
             recompute = {"activation_checkpointing": {"recompute": pipeline.pop("recompute", "none")}}
             found = ours(
                 folder,

@@ -51,7 +51,7 @@ class SimulatedDisk::Handle final : public StoredFile {
   std::error_code read(char* to, std::size_t bytes, std::size_t& got) override {
     const std::scoped_lock lock(disk_.mutex_);
     got = 0;
-    if (const std::error_code error = disk_.begin()) return error;
+    if (const std::error_code error = disk_.begin(Call::look)) return error;
     if (node_->folder) return code(EISDIR);
     got = std::min(bytes, node_->contents.size() - std::min(position_, node_->contents.size()));
     std::copy_n(node_->contents.data() + position_, got, to);
@@ -62,7 +62,7 @@ class SimulatedDisk::Handle final : public StoredFile {
     const std::scoped_lock lock(disk_.mutex_);
     wrote = 0;
     auto how = DiskFault::Kind::none;
-    if (const std::error_code error = disk_.begin(&how)) return error;
+    if (const std::error_code error = disk_.begin(Call::write, &how)) return error;
     if (how == DiskFault::Kind::short_write && bytes.size() > 1) bytes = bytes.substr(0, bytes.size() / 2);
     std::string& contents = node_->contents;
     if (at_end_) position_ = contents.size();
@@ -79,7 +79,7 @@ class SimulatedDisk::Handle final : public StoredFile {
                           std::size_t& got) const override {
     const std::scoped_lock lock(disk_.mutex_);
     got = 0;
-    if (const std::error_code error = disk_.begin()) return error;
+    if (const std::error_code error = disk_.begin(Call::look)) return error;
     const std::string& contents = node_->contents;
     if (offset >= contents.size()) return {};
     got = std::min<std::size_t>(bytes, contents.size() - offset);
@@ -88,7 +88,7 @@ class SimulatedDisk::Handle final : public StoredFile {
   }
   std::error_code sync() override {
     const std::scoped_lock lock(disk_.mutex_);
-    if (const std::error_code error = disk_.begin()) return error;
+    if (const std::error_code error = disk_.begin(Call::change)) return error;
     if (disk_.forgetful_) return {};
     node_->synced_contents = node_->contents;
     node_->synced_entries = node_->entries;
@@ -96,25 +96,25 @@ class SimulatedDisk::Handle final : public StoredFile {
   }
   std::error_code cut(std::uint64_t bytes) override {
     const std::scoped_lock lock(disk_.mutex_);
-    if (const std::error_code error = disk_.begin()) return error;
+    if (const std::error_code error = disk_.begin(Call::change)) return error;
     node_->contents.resize(bytes);
     return {};
   }
   std::error_code set_mode(unsigned mode) override {
     const std::scoped_lock lock(disk_.mutex_);
-    if (const std::error_code error = disk_.begin()) return error;
+    if (const std::error_code error = disk_.begin(Call::change)) return error;
     node_->mode = mode;
     return {};
   }
   std::error_code facts(FileFacts& facts) override {
     const std::scoped_lock lock(disk_.mutex_);
-    if (const std::error_code error = disk_.begin()) return error;
+    if (const std::error_code error = disk_.begin(Call::look)) return error;
     facts = facts_of(*node_);
     return {};
   }
   std::error_code lock() override {
     const std::scoped_lock lock(disk_.mutex_);
-    if (const std::error_code error = disk_.begin()) return error;
+    if (const std::error_code error = disk_.begin(Call::look)) return error;
     if (!disk_.locks_) return code(ENOLCK);
     if (node_->locked && disk_.locks_hold_) return code(EWOULDBLOCK);
     holds_ = node_->locked = true;
@@ -255,10 +255,11 @@ std::int64_t SimulatedDisk::calls() const {
   return calls_;
 }
 
-std::error_code SimulatedDisk::begin(DiskFault::Kind* how) {
+std::error_code SimulatedDisk::begin(Call call, DiskFault::Kind* how) {
   while (hangs_ || (stopped_ && std::this_thread::get_id() != working_)) never_.wait(mutex_);
   if (dead_) return code(EIO);
   if (fault_.on_other_threads && std::this_thread::get_id() == setter_) return {};
+  if (call < fault_.counted) return {};
   if (calls_++ != fault_.call) return {};
   switch (fault_.kind) {
     case DiskFault::Kind::none:
@@ -360,9 +361,10 @@ SimulatedDisk::Place SimulatedDisk::place_of(const std::string& said) const {
 
 std::error_code SimulatedDisk::open(const std::string& path, OpenFor use, StoredFilePtr& file) {
   const std::scoped_lock lock(mutex_);
-  if (const std::error_code error = begin()) return error;
   Place place = place_of(path);
   const bool makes = use == OpenFor::making || use == OpenFor::appending || use == OpenFor::locking;
+  if (const std::error_code error = begin(makes && place.node == nullptr ? Call::change : Call::look))
+    return error;
   if (place.node == nullptr && (!makes || place.folder == nullptr)) return code(ENOENT);
   if (place.node != nullptr && use == OpenFor::making) return code(EEXIST);
   if (place.node != nullptr && place.node->folder && makes) return code(EISDIR);
@@ -375,7 +377,7 @@ std::error_code SimulatedDisk::open(const std::string& path, OpenFor use, Stored
 
 std::error_code SimulatedDisk::rename(const std::string& from, const std::string& to) {
   const std::scoped_lock lock(mutex_);
-  if (const std::error_code error = begin()) return error;
+  if (const std::error_code error = begin(Call::change)) return error;
   const Place source = place_of(from), target = place_of(to);
   if (source.node == nullptr || target.folder == nullptr) return code(ENOENT);
   if (target.node != nullptr && target.node->folder && !target.node->entries.empty()) return code(ENOTEMPTY);
@@ -386,7 +388,7 @@ std::error_code SimulatedDisk::rename(const std::string& from, const std::string
 
 std::error_code SimulatedDisk::link(const std::string& from, const std::string& to) {
   const std::scoped_lock lock(mutex_);
-  if (const std::error_code error = begin()) return error;
+  if (const std::error_code error = begin(Call::change)) return error;
   const Place source = place_of(from), target = place_of(to);
   if (source.node == nullptr || target.folder == nullptr) return code(ENOENT);
   if (target.node != nullptr) return code(EEXIST);
@@ -396,7 +398,7 @@ std::error_code SimulatedDisk::link(const std::string& from, const std::string& 
 
 std::error_code SimulatedDisk::remove(const std::string& path) {
   const std::scoped_lock lock(mutex_);
-  if (const std::error_code error = begin()) return error;
+  if (const std::error_code error = begin(Call::change)) return error;
   const Place place = place_of(path);
   if (place.node == nullptr) return code(ENOENT);
   if (!place.node->entries.empty()) return code(ENOTEMPTY);
@@ -406,7 +408,7 @@ std::error_code SimulatedDisk::remove(const std::string& path) {
 
 std::error_code SimulatedDisk::make_folder(const std::string& path) {
   const std::scoped_lock lock(mutex_);
-  if (const std::error_code error = begin()) return error;
+  if (const std::error_code error = begin(Call::change)) return error;
   const Place place = place_of(path);
   if (place.node != nullptr) return code(EEXIST);
   if (place.folder == nullptr) return code(ENOENT);
@@ -418,7 +420,7 @@ std::error_code SimulatedDisk::make_folder(const std::string& path) {
 std::error_code SimulatedDisk::list(const std::string& path, std::vector<std::string>& names) {
   const std::scoped_lock lock(mutex_);
   names.clear();
-  if (const std::error_code error = begin()) return error;
+  if (const std::error_code error = begin(Call::look)) return error;
   const Place place = place_of(path);
   if (place.node == nullptr) return code(ENOENT);
   if (!place.node->folder) return code(ENOTDIR);
@@ -428,7 +430,7 @@ std::error_code SimulatedDisk::list(const std::string& path, std::vector<std::st
 
 std::error_code SimulatedDisk::facts(const std::string& path, bool /*follow*/, FileFacts& facts) {
   const std::scoped_lock lock(mutex_);
-  if (const std::error_code error = begin()) return error;
+  if (const std::error_code error = begin(Call::look)) return error;
   const Place place = place_of(path);
   if (place.node == nullptr) return code(ENOENT);
   facts = Handle::facts_of(*place.node);
@@ -441,7 +443,7 @@ std::error_code SimulatedDisk::read_link(const std::string& /*path*/, std::strin
 
 std::error_code SimulatedDisk::space(const std::string& /*path*/, std::uint64_t& bytes) {
   const std::scoped_lock lock(mutex_);
-  if (const std::error_code error = begin()) return error;
+  if (const std::error_code error = begin(Call::look)) return error;
   bytes = space_;
   return {};
 }

@@ -21,6 +21,9 @@
 
 namespace stagecraft::test {
 
+/// What a call does, by how much: nothing but look; change what is stored or synced; the same with bytes of a file.
+enum class Call : std::uint8_t { look, change, write };
+
 /// What happens at the `call`-th call, counted from 0.
 struct DiskFault {
   /// hang: the call never returns. hang_all: nor does any that comes after it. stopped: all of the process's calls wait
@@ -40,6 +43,7 @@ struct DiskFault {
   int error = 0;                  ///< of Kind::error: an errno
   bool on_other_threads = false;  ///< only calls of other threads than the one that sets the fault count
   std::function<void()> meanwhile = {};  ///< of Kind::stopped: the somebody else
+  Call counted = Call::look;             ///< only calls that do this or more count
 };
 
 class SimulatedDisk final : public Storage {
@@ -54,7 +58,7 @@ class SimulatedDisk final : public Storage {
   [[nodiscard]] static std::unique_ptr<SimulatedDisk> from_image(const std::string& image);
 
   void set_fault(const DiskFault& fault);
-  /// Calls since the disk was made or the fault was set.
+  /// Calls that count since the disk was made or the fault was set.
   [[nodiscard]] std::int64_t calls() const;
   /// Power comes back: what was not synced is as `seed` has it. Faults are over.
   void restart(std::uint64_t seed);
@@ -93,7 +97,7 @@ class SimulatedDisk final : public Storage {
 
   /// Of the call that begins now: an error, or none, but `how` a write goes wrong.
   /// Lets go of the mutex, which the caller holds, where it hangs.
-  std::error_code begin(DiskFault::Kind* how = nullptr);
+  std::error_code begin(Call call, DiskFault::Kind* how = nullptr);
   [[nodiscard]] Place place_of(const std::string& said) const;
   static NodePtr copied(const NodePtr& node, std::map<const Node*, NodePtr>& done);
   static void append(std::string& image, const NodePtr& node, std::map<const Node*, std::uint64_t>& done);
