@@ -71,9 +71,10 @@ void refuse_other_kind(const std::string& path, const std::string& kind) {
   if (!there || there->bytes == 0) return;
   const std::string its = kind_of_contents(read_file(path));
   if (kind == its) return;
-  throw InputError({path, ""}, fmt::format("is there already, and is {}, so no {} takes its place: expected "
+  throw InputError({path, ""}, fmt::format("is there already, and is {}, so {} takes its place: expected "
                                            "another name",
-                                           its.empty() ? "something else" : "a " + its, kind));
+                                           its.empty() ? "something else" : "a " + its,
+                                           kind.empty() ? "nothing else" : "no " + kind));
 }
 
 /// A name that promises what no command writes would keep a picture that no program opens.

@@ -48,7 +48,8 @@ void require_run(const std::string& run_dir, Look look) {
   }
   if (!is_folder(run_dir)) throw InputError({run_dir, ""}, "is no folder, and so no run's");
   const RunPaths paths{run_dir};
-  for (const std::string& its : {paths.lock(), paths.config(), paths.plan(), paths.metrics(), paths.summary(),
+  // A plan alone is no run's.
+  for (const std::string& its : {paths.lock(), paths.config(), paths.metrics(), paths.summary(),
                                  paths.exit_record(), paths.logs(), paths.live(), paths.checkpoints()}) {
     if (is_there(its) && !is_there(RunPaths{its}.plan())) return;  // a run may be called "live"
   }

@@ -30,7 +30,7 @@ ranks true > /dev/null 2>&1 || oversubscribe=(--oversubscribe)
 
 say "build (about 3 minutes on 2 cores from nothing)"
 cmake --preset release > /dev/null
-cmake --build --preset release --target installed
+cmake --build --preset release --target installed stagecraft_python
 phase build
 
 say "data: the works of Shakespeare, 5 MB"

@@ -103,7 +103,8 @@ void set_ranks(DecoderParts& parts, const Plan& pipeline, const InputPlace& plac
 
 }  // namespace
 
-DecoderParts decoder_parts(const Plan& plan, const std::vector<std::string>& names, const InputPlace& place) {
+DecoderParts decoder_parts(const Plan& plan, const std::vector<std::string>& names, const InputPlace& place,
+                           const InputPlace& of_names) {
   if (plan.layers() != static_cast<int>(names.size())) {
     throw InputError(
         {place.file, "/stages"},
@@ -111,7 +112,7 @@ DecoderParts decoder_parts(const Plan& plan, const std::vector<std::string>& nam
                     "of it",
                     plan.layers(), names.size()));
   }
-  const Row row = row_of(names, place);
+  const Row row = row_of(names, of_names);
   DecoderParts parts;
   set_ranks(parts, one_pipeline(plan, place), place);
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {

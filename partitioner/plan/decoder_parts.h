@@ -32,10 +32,10 @@ struct DecoderParts {
 };
 
 /// `names`: of all layers of the plan's model, in their order, as its profile has them. Throws InputError at
-/// `place` for a model that is no such row, a stage that begins within a block or parts the embedding or the head,
+/// `of_names` for a model that is no such row, at `place` for a stage that begins within a block or parts the embedding or the head,
 /// stages with unequal replicas, and stages that lie on ranks in another way.
 [[nodiscard]] DecoderParts decoder_parts(const Plan& plan, const std::vector<std::string>& names,
-                                         const InputPlace& place);
+                                         const InputPlace& place, const InputPlace& of_names);
 
 /// Megatron-LM's --pipeline-model-parallel-layout: "Ett|tt|ttL". Throws InputError at `place` for a V.
 [[nodiscard]] std::string megatron_layout(const DecoderParts& parts, const InputPlace& place);

@@ -1,9 +1,12 @@
 #include "partitioner/plan/jittered_step.h"
 
 #include "base/statistics.h"
+#include "base/text.h"
 #include "schedules/generators/registry.h"
 #include "schedules/lowering/lowering.h"
 #include "schedules/program/consecutive.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -14,7 +17,10 @@ void require_spread(const Plan& plan, const Jitter& jitter) {
   const std::vector<StageCosts>& stages = plan.costs->stages;
   if (jitter.stage_spread > 0 || jitter.link_spread > 0) return;
   if (std::any_of(stages.begin(), stages.end(), [](const StageCosts& stage) { return stage.spread; })) return;
-  throw InputError("the profile has no spread_ms anywhere, so nothing says how much times vary");
+  throw InputError(
+      fmt::format("no layer of the profile has a spread_ms for micro-batches of {}, so nothing says how much "
+                  "times vary: profile that size again, or plan with one that has them",
+                  plural(plan.micro_batch_size, "sample")));
 }
 
 }  // namespace

@@ -200,7 +200,8 @@ class OrderSearch {
         CutSearchResult found =
             run_.search_cuts(layout_, *schedule, least, share, seeds, true, by_replica);
         run_.budget.take(found.work);
-        if (auto met = found.best_met(); !found.complete && met.seconds < kInfinite)
+        const bool open = !found.complete || run_.request.replicate;
+        if (auto met = found.best_met(); open && met.seconds < kInfinite)
           run_.of_others.push_back({layout_, schedule, std::move(met), {1, found.descended}});
         if (!found.cuts) continue;
         least = found.seconds;

@@ -38,7 +38,7 @@ constexpr int kMostWidths = 32;
 constexpr std::int64_t kNearby = 400'000'000;
 /// Of a search over orders, for the schedules that came nearest, each planned by name; how many these are, and how near.
 constexpr double kForNamed = 2.0 / 3;
-constexpr std::size_t kMostNamed = 2;
+constexpr std::size_t kMostNamed = 3;
 constexpr double kNear = 1.1;
 /// Layouts with replicas that are all tried.
 constexpr std::size_t kMostTried = 300;
@@ -64,7 +64,7 @@ class Planner {
         run_.budget.keep_back(kForNamed);
         search_orders(run_, plain);
         run_.budget.release();
-        plan_nearest_by_name(plain);
+        plan_nearest_by_name();
         if (run_.request.replicate) run_.budget.next_phase(kForReplicas);
         search_replicas();
       } else {
@@ -288,17 +288,17 @@ class Planner {
 
   /// The schedules that came nearest are planned as they would be by name, and their cuts get an order: a search over
   /// orders is behind none of these.
-  void plan_nearest_by_name(const std::vector<Layout>& plain) {
+  void plan_nearest_by_name() {
     std::vector<PlanningRun::OfAnother> others = std::exchange(run_.of_others, {});
     if (run_.request.search.first_that_fits || !run_.request.cuts.empty()) return;
     std::ranges::stable_sort(others, {}, [](const auto& other) { return other.nearest.seconds; });
     std::vector<PlanRequest> requests;
+    const std::size_t most = run_.request.search.time_limit ? 1 : kMostNamed;
     for (const PlanningRun::OfAnother& other : others) {
-      if (requests.size() == kMostNamed || other.nearest.seconds > kNear * run_.best()) break;
+      if (requests.size() == most || other.nearest.seconds > kNear * run_.best()) break;
       PlanRequest by_name = run_.request;
       by_name.schedule.name = other.schedule->name;
       by_name.virtual_stages = other.layout.stages_per_rank;
-      by_name.replicate = false;
       by_name.search.progress = [this](const SearchProgress&) { run_.tell_progress(); };
       const bool known = std::ranges::any_of(requests, [&](const PlanRequest& request) {
         return request.schedule.name == by_name.schedule.name &&
@@ -306,23 +306,35 @@ class Planner {
       });
       if (!known) requests.push_back(std::move(by_name));
     }
-    run_.progress.placements += requests.size();
-    for (std::size_t left = requests.size(); left > 0; --left) {
-      PlanRequest& request = requests[requests.size() - left];
-      if (run_.request.search.time_limit && run_.budget.over()) break;
-      run_.budget.give_whole(request.search, 2 * left);  // the order takes as long
-      plan_by_name(request, plain);
-      ++run_.progress.tried;
+    for (PlanRequest& request : requests) {
+      run_.budget.give_whole(request.search);
+      plan_by_name(request);
     }
   }
 
-  void plan_by_name(const PlanRequest& request, const std::vector<Layout>& plain) {
+  void plan_by_name(const PlanRequest& request) {
     try {
       const Plan plan = make_plan(profile_, run_.cluster, request).best.plan;
-      const auto layout = std::ranges::find(plain, plan.placement(), &Layout::placement);
-      if (layout != plain.end()) with_order(run_, *layout, plan.cuts(), plan.recompute());
+      const Schedule& schedule = find_schedule(request.schedule.name);
+      if (const auto layout = layout_of(plan.placement(), schedule.placement, *request.virtual_stages))
+        with_order(run_, *layout, plan.cuts(), plan.recompute());
     } catch (const RefusedError&) {  // nothing fits
     }
+  }
+
+  /// The layout that has the placement, if it is one of the plain or of the wide ones.
+  [[nodiscard]] std::optional<Layout> layout_of(const Placement& placement, PlacementKind kind,
+                                                int stages_per_rank) const {
+    const int positions = placement.stages() / stages_per_rank;
+    std::vector<int> widths;
+    for (int p = 0; p < positions; ++p) widths.push_back(static_cast<int>(placement.ranks[to_size(p)].size()));
+    const Layout plain{kind, stages_per_rank, widths, 1};
+    if (plain.placement() == placement) return plain;
+    if (!run_.request.replicate) return std::nullopt;
+    for (const Layout& layout : planning::wide_layouts(scope_, kind, stages_per_rank).list) {
+      if (layout.placement() == placement) return layout;
+    }
+    return std::nullopt;
   }
 
   /// With replicas, of the schedule's own shape.
@@ -417,23 +429,17 @@ class Planner {
 
   /// The best first, as far as there is time.
   void look_nearby() {
-    const std::vector<Layout> wide = run_.request.replicate ? wide_layouts().list : std::vector<Layout>();
     std::int64_t left = kNearby;
     for (PlanCandidate& candidate : run_.candidates) {
-      const Placement placement = candidate.plan.placement();
-      std::vector<int> widths;
-      for (const auto& ranks : placement.ranks) widths.push_back(static_cast<int>(ranks.size()));
-      const auto is_its = [&](const Layout& layout) { return layout.placement() == placement; };
-      const Layout plain{run_.schedule.placement, 1, widths, 1};
-      const auto found = is_its(plain) ? wide.end() : std::ranges::find_if(wide, is_its);
-      const Layout& its = found == wide.end() ? plain : *found;
-      if (its.placement() != placement || left <= 0) continue;
+      if (left <= 0) return;
+      const auto its = layout_of(candidate.plan.placement(), run_.schedule.placement, 1);
+      if (!its) continue;
       std::shared_ptr<PlanPricer> pricer = std::move(run_.pricer_of_best);
       if (!pricer) {
         pricer = std::make_shared<PlanPricer>(candidate.plan);
         left -= kMade * static_cast<std::int64_t>(pricer->actions());
       }
-      candidate = with_nearby_cuts(run_, its, std::move(candidate), *pricer, left);
+      candidate = with_nearby_cuts(run_, *its, std::move(candidate), *pricer, left);
     }
   }
 

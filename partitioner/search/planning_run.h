@@ -38,7 +38,8 @@ struct PlanningRun {
   std::vector<PlanCandidate> candidates;
   std::shared_ptr<PlanPricer> pricer_of_best{};  ///< without a flush: has the program of the fastest of them
   std::vector<Refusal> refusals;
-  /// The best cuts of a layout for another schedule than the one asked for, in searches that did not end.
+  /// The best cuts of a layout for another schedule than the one asked for, in searches that did not end; where stages may
+  /// have replicas, in any.
   struct OfAnother {
     Layout layout;
     const Schedule* schedule;

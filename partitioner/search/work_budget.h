@@ -61,10 +61,10 @@ class WorkBudget {
     held_time_ += kept_time_;
   }
   void release() { held_time_ -= std::exchange(kept_time_, Seconds{}); }
-  /// What a search of its own gets: the work of a request, or one of so many parts of the time that is left.
-  void give_whole(SearchBudget& budget, std::size_t parts) const {
+  /// What a search of its own gets: the work of a request, or half of the time that is left.
+  void give_whole(SearchBudget& budget) const {
     budget.cut_work = asked_.cut_work;
-    if (asked_.time_limit) budget.time_limit = left() / static_cast<double>(parts);
+    if (asked_.time_limit) budget.time_limit = left() / 2;
   }
   /// What follows gets the rest, and at least one of so many parts of the whole.
   void next_phase(int parts) {

@@ -62,7 +62,10 @@ TEST_CASE("time in which a thread had no core is not its share, and sleep is nob
   std::thread first(half, std::ref(worked)), second(half, std::ref(other));
   first.join();
   second.join();
-  if (!pinned) SKIP("threads may not be moved to a core");
+  if (!pinned) {
+    WARN("threads may not be moved to a core");
+    return;
+  }
   REQUIRE(worked);
   REQUIRE(other);
   CHECK(std::min(*worked, *other) < kWholeCore);

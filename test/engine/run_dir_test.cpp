@@ -97,6 +97,16 @@ TEST_CASE("a folder that no run made is refused and stays as it was, whatever li
   CHECK(says(run_dir_refusal("/", true), "no run made this folder"));
 }
 
+TEST_CASE("what following leaves may be there before the run", "[run_dir]") {
+  test::SimulatedDisk disk;
+  disk.write("/run/tensorboard/events", "theirs");
+  disk.write("/run/follow/tensorboard.json", "theirs");
+  const StorageInstead instead(disk);
+  { const RunDirectory directory("/run", false); }
+  CHECK(disk.read("/run/tensorboard/events") == "theirs");
+  CHECK(disk.read("/run/follow/tensorboard.json") == "theirs");
+}
+
 TEST_CASE("a run's folder is known by its .lock, or by a whole checkpoint", "[run_dir]") {
   test::SimulatedDisk disk;
   const StorageInstead instead(disk);

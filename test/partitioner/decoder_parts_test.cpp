@@ -37,7 +37,7 @@ Plan plan_of(const std::vector<int>& cuts, int layers, const std::vector<std::ve
 const InputPlace kPlace{"plan.json", ""};
 
 std::string megatron(const Plan& plan, const std::vector<std::string>& names) {
-  return megatron_layout(decoder_parts(plan, names, kPlace), kPlace);
+  return megatron_layout(decoder_parts(plan, names, kPlace, kPlace), kPlace);
 }
 
 /// What Megatron-LM makes of a layout without repeats: the letters of each stage.
@@ -57,7 +57,7 @@ std::vector<std::string> stages_of(const std::string& layout) {
 TEST_CASE("a decoder's stages as Megatron-LM and torchtitan name them", "[decoder_parts]") {
   const Plan plan = plan_of({3, 5}, 8, {{0}, {1}, {2}});
   CHECK(megatron(plan, llama(4)) == "Ett|tt|L");
-  CHECK(torchtitan_parts(decoder_parts(plan, llama(4), kPlace)) ==
+  CHECK(torchtitan_parts(decoder_parts(plan, llama(4), kPlace, kPlace)) ==
         R"([["tok_embeddings","layers.0","layers.1"],["layers.2","layers.3"],["norm","lm_head"]])");
   // Each block in halves; the embedding alone; a library's own names.
   CHECK(megatron(plan_of({1, 5}, 12, {{0}, {1}, {2}}), llama(4, true)) == "E|tt|ttL");
@@ -77,7 +77,7 @@ TEST_CASE("every block is named once, in order, wherever stages are cut", "[deco
       CHECK(stages[0] + stages[1] + stages[2] == "E" + std::string(30, 't') + "L");
       CHECK(stages[0].size() == to_size(first));
       int block = 0;
-      for (const Json& stage : Json::parse(torchtitan_parts(decoder_parts(plan, names, kPlace)))) {
+      for (const Json& stage : Json::parse(torchtitan_parts(decoder_parts(plan, names, kPlace, kPlace)))) {
         for (const Json& name : stage)
           if (name.get<std::string>().starts_with("layers."))
             CHECK(name == fmt::format("layers.{}", block++));
@@ -90,9 +90,9 @@ TEST_CASE("every block is named once, in order, wherever stages are cut", "[deco
 TEST_CASE("stages in a loop, in a V, and with replicas", "[decoder_parts]") {
   const Plan loop = plan_of({2, 3, 4}, 8, {{0}, {1}, {0}, {1}});
   CHECK(megatron(loop, llama(4)) == "Et|t|t|tL");
-  CHECK(decoder_parts(loop, llama(4), kPlace).ranks == 2);
+  CHECK(decoder_parts(loop, llama(4), kPlace, kPlace).ranks == 2);
   const Plan v = plan_of({2, 3, 4}, 8, {{0}, {1}, {1}, {0}});
-  CHECK(decoder_parts(v, llama(4), kPlace).on_ranks == StagesOnRanks::v);
+  CHECK(decoder_parts(v, llama(4), kPlace, kPlace).on_ranks == StagesOnRanks::v);
   CHECK_THROWS_WITH(megatron(v, llama(4)),
                     Catch::Matchers::ContainsSubstring("plan.json: /stages: lie on ranks in a V"));
   CHECK(megatron(plan_of({3}, 8, {{0, 2}, {1, 3}}), llama(4)) == "Ett|ttL");

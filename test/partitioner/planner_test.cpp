@@ -342,6 +342,8 @@ TEST_CASE("with replicas the plan is the best of all layouts and cuts", "[planne
                        });
     }
     const PlanResult result = make_plan(profile, cluster, request);
+    RC_LOG() << schedule.name << ", " << frozen << " of " << layers << " layers frozen, " << request.micro_batches
+             << " micro-batches, " << cluster.devices() << " devices";
     RC_ASSERT(result.proof);
     RC_ASSERT(result.proof->bound.value <= least.value * (1 + 1e-9));
     const bool best = result.best.plan.predicted->step.value <= least.value * (1 + 1e-9);

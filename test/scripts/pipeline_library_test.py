@@ -3,7 +3,9 @@ follows it."""
 
 import gc
 import os
+import re
 import site
+import subprocess
 import sys
 import sysconfig
 import threading
@@ -276,3 +278,45 @@ def test_steps_are_sent_to_a_tool(monkeypatch):
     assert found[1, "validation/loss"] == evaluated.loss
     assert found[2, "rank_1/time_compute_ms"] == after.ranks[1].compute * 1e3
     assert found[2, "time/step_predicted_ms"] == recorder.about.plan["predicted"]["step_ms"]
+
+
+ENDS_WITHOUT_CLOSE = """
+import atexit, sys, torch
+import stagecraft as sc
+from stagecraft_follow import step_log
+
+class Client:
+    def __init__(self):
+        atexit.register(print, "the client ends")  # as wandb does
+    def send(self, points):
+        print("sent", [point.step for point in points])
+    def close(self, end):
+        print("closed")
+
+step_log.make_target = lambda to, about: Client()
+net = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(4)))
+batch = torch.zeros(4, 4), torch.zeros(4, 4)
+step = sc.pipeline(net, batch, loss="mse", optimizer=sc.SGD(lr=0.1), stages=2, micro_batches=2)
+step.log_to("tensorboard", sys.argv[1] + "/tensorboard")
+for _ in range(3):
+    step(batch)
+print("saved", step.save(sys.argv[1]))
+"""
+
+
+def test_the_last_steps_are_sent_before_a_client_ends(scratch):
+    """At Python's end, too; and a folder with what was sent may become the run's."""
+    (scratch / "run" / "tensorboard").mkdir(parents=True)
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS_WITHOUT_CLOSE, scratch / "run"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": f"{BUILD}/python"},
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert said[-1] == "the client ends" and said[-2] == "closed", said
+    sent = [line for line in said if line.startswith("sent ")]
+    assert re.findall(r"\d+", " ".join(sent)) == ["1", "2", "3"], said
+    assert any(line.startswith("saved ") for line in said)

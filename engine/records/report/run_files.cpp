@@ -62,6 +62,10 @@ RunFiles read_run(const std::string& run_dir) {
   if (!is_folder(run_dir) || !is_there(paths.plan())) {
     throw InputError({run_dir, ""}, fmt::format("is {}; a run directory is needed here", kind_at(run_dir)));
   }
+  const auto of_run = {paths.lock(), paths.config(), paths.metrics(), paths.summary(), paths.checkpoints()};
+  if (std::ranges::none_of(of_run, [](const std::string& its) { return is_there(its); })) {
+    throw InputError({run_dir, ""}, "has a plan and nothing else of a run; a run directory is needed here");
+  }
   const auto there = [](const std::string& file, const char* otherwise) {
     if (!is_there(file)) throw InputError({file, ""}, otherwise);
     return file;

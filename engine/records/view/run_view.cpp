@@ -230,8 +230,12 @@ Json RunView::progress() {
     for (const auto& [name, term] : newest->terms) progress["terms"][name] = number(term);
     progress["learning_rate"] = number(newest->learning_rate);
     progress["gradient_norm"] = number(newest->gradient_norm);
-    progress["samples_per_second"] = number(newest->samples_per_second);
-    progress["tokens_per_second"] = number(newest->tokens_per_second);
+    // Of steps as long as the median.
+    const double median = recent.empty() ? 0 : quantile(recent, 0.5);
+    const double scale = median > 0 && newest->ms > 0 ? newest->ms / median : 1;
+    progress["samples_per_second"] = number(newest->samples_per_second * scale);
+    progress["tokens_per_second"] =
+        newest->tokens_per_second ? number(*newest->tokens_per_second * scale) : Json(nullptr);
   }
   return progress;
 }

@@ -51,7 +51,7 @@ function figuresOf(run) {
     ["Time left", known(progress.left_s) ? duration(progress.left_s) : progress.phase === "running" ? "not known yet" : "–"],
     ["Loss", progress.step > 0 ? (known(progress.loss) ? digits(progress.loss, 5) : "not finite") + (terms && ` (${terms})`) : "not known yet"],
     ["Validation", n >= 0 ? `${known(last.loss[n]) ? digits(last.loss[n], 5) : "–"}` + (known(last.accuracy[n]) ? `, ${percent(last.accuracy[n])} right` : "") : "none yet"],
-    ["Step time", known(time.median_ms) ? `${milliseconds(time.median_ms)}, median` : "not known yet"],
+    ["Step time", known(time.median_ms) ? `${milliseconds(time.median_ms)}, median of the last ${plural(time.measured_steps, "step")}` : "not known yet"],
     ["Predicted", predicted],
     ["8 of 10 steps", known(time.low_ms) ? `${milliseconds(time.low_ms)} to ${milliseconds(time.high_ms)}` : "not known yet"],
     ["99 of 100 steps", run.report && known(run.report.step_p99_ms) ? `under ${milliseconds(run.report.step_p99_ms)}` : "not known yet"],
