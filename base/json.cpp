@@ -261,8 +261,7 @@ class Reader final : public Fields {
       if (std::ranges::find(known_, key) != known_.end()) continue;
       const std::string hint = did_you_mean(key, known_);
       constexpr std::size_t kLongestShown = 200;
-      const InputPlace place =
-          child(place_, shortened(key, kLongestShown));
+      const InputPlace place = child(place_, shortened(key, kLongestShown));
       const InputError unknown(
           place, fmt::format("unknown key{}", hint.empty() ? "; known here: " + quoted_list(known_) : hint));
       throw UnknownKeyError(hint.empty() && unmet_ ? *unmet_ : unknown, place, key);

@@ -92,7 +92,8 @@ std::string layout(const ConvertOptions& options, const InputProgram& input, For
   const Profile profile = read_profile(options.profile);
   std::vector<std::string> names;
   for (const LayerProfile& layer : profile.measurements.front().layers) names.push_back(layer.name);
-  const DecoderParts parts = decoder_parts(*input.plan, names, place, {options.profile, "/measurements/0/layers"});
+  const DecoderParts parts =
+      decoder_parts(*input.plan, names, place, {options.profile, "/measurements/0/layers"});
   return (form == Form::megatron ? megatron_layout(parts, place) : torchtitan_parts(parts)) + "\n";
 }
 

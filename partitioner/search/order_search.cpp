@@ -197,8 +197,7 @@ class OrderSearch {
         const std::size_t searches = (run_.progress.placements - run_.progress.tried) * count;
         CutSearchBudget share = run_.share(kPartAtFirst * 2 * searches, kPartAtFirst * kParts);
         share.goes_on = true;
-        CutSearchResult found =
-            run_.search_cuts(layout_, *schedule, least, share, seeds, true, by_replica);
+        CutSearchResult found = run_.search_cuts(layout_, *schedule, least, share, seeds, true, by_replica);
         run_.budget.take(found.work);
         const bool open = !found.complete || run_.request.replicate;
         if (auto met = found.best_met(); open && met.seconds < kInfinite)

@@ -46,7 +46,9 @@ constexpr std::size_t kMostTried = 300;
 class Planner {
  public:
   Planner(const Profile& profile, const Cluster& cluster, const PlanRequest& request)
-      : profile_(profile), run_(profile, cluster, request), scope_{request, cluster, run_.schedule, run_.maker.cuttable()} {}
+      : profile_(profile),
+        run_(profile, cluster, request),
+        scope_{request, cluster, run_.schedule, run_.maker.cuttable()} {}
 
   PlanResult run() {
     const std::vector<Layout> plain = plain_layouts();
@@ -327,7 +329,8 @@ class Planner {
                                                 int stages_per_rank) const {
     const int positions = placement.stages() / stages_per_rank;
     std::vector<int> widths;
-    for (int p = 0; p < positions; ++p) widths.push_back(static_cast<int>(placement.ranks[to_size(p)].size()));
+    for (int p = 0; p < positions; ++p)
+      widths.push_back(static_cast<int>(placement.ranks[to_size(p)].size()));
     const Layout plain{kind, stages_per_rank, widths, 1};
     if (plain.placement() == placement) return plain;
     if (!run_.request.replicate) return std::nullopt;

@@ -152,7 +152,8 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
   CutSearch search(placed, bounds, maker.cuttable(), settings);
   const std::optional<Bytes> capacity = capped ? maker.capacity() : std::nullopt;
   const bool alone = placed.placement().world() >= placed.stages();
-  if (alone && !for_schedule.orders_by_time && gradient_from() == 0) return search.run(pricer, to_beat, share, seeds);
+  if (alone && !for_schedule.orders_by_time && gradient_from() == 0)
+    return search.run(pricer, to_beat, share, seeds);
   // Where ranks hold several stages, orders follow the costs or layers are frozen, bounds are loose: what branch and bound does not end
   // soon, a descent begins.
   CutSearchBudget part = share;

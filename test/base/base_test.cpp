@@ -197,7 +197,8 @@ TEST_CASE("what is too long to be shown is cut between characters", "[base]") {
     std::string name(before, 'a');
     for (int i = 0; i < 150; ++i) name += "\u20ac";  // three bytes
     for (const std::string& text :
-         {fmt::format(R"({{"rate":1,"kind":"{}"}})", name), fmt::format(R"({{"rate":1,"kind":"inner","{}":2}})", name),
+         {fmt::format(R"({{"rate":1,"kind":"{}"}})", name),
+          fmt::format(R"({{"rate":1,"kind":"inner","{}":2}})", name),
           fmt::format(R"({{"rate":1,"{}":1e999}})", name), fmt::format(R"({{"rate":1 "{}"}})", name)}) {
       const std::string said = message_of(text);
       INFO(said);

@@ -91,7 +91,8 @@ TEST_CASE("no cuts are faster than those that are found, and the order of one se
     for (int b = a + 1; b < 10; ++b) {
       request.cuts = {a, b};
       const double other = make_plan(profile, machine(3), request).best.plan.predicted->step.value;
-      INFO(schedule << ", " << count << " frozen, " << micro_batches << " micro-batches, cuts " << a << ", " << b);
+      INFO(schedule << ", " << count << " frozen, " << micro_batches << " micro-batches, cuts " << a << ", "
+                    << b);
       CHECK(step <= other * (1 + 1e-6));
       if (result.proof) CHECK(result.proof->bound.value <= other * (1 + 1e-9));
     }

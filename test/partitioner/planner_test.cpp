@@ -302,9 +302,8 @@ TEST_CASE("with replicas the plan is the best of all layouts and cuts", "[planne
     for (int i = 0; i < frozen; ++i) test::freeze(profile.measurements.front().layers[to_size(i)]);
     PlanRequest request;
     request.micro_batches = *rc::gen::inRange(1, 9);
-    const Schedule schedule =
-        *rc::gen::suchThat(rc::gen::elementOf(schedules()),
-                           [](const Schedule& s) { return s.synchronous && !s.searched; });
+    const Schedule schedule = *rc::gen::suchThat(
+        rc::gen::elementOf(schedules()), [](const Schedule& s) { return s.synchronous && !s.searched; });
     request.schedule.name = schedule.name;
     request.replicate = true;
     Cluster cluster = test::random_cluster();
@@ -342,8 +341,8 @@ TEST_CASE("with replicas the plan is the best of all layouts and cuts", "[planne
                        });
     }
     const PlanResult result = make_plan(profile, cluster, request);
-    RC_LOG() << schedule.name << ", " << frozen << " of " << layers << " layers frozen, " << request.micro_batches
-             << " micro-batches, " << cluster.devices() << " devices";
+    RC_LOG() << schedule.name << ", " << frozen << " of " << layers << " layers frozen, "
+             << request.micro_batches << " micro-batches, " << cluster.devices() << " devices";
     RC_ASSERT(result.proof);
     RC_ASSERT(result.proof->bound.value <= least.value * (1 + 1e-9));
     const bool best = result.best.plan.predicted->step.value <= least.value * (1 + 1e-9);

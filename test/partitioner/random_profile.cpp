@@ -66,8 +66,8 @@ void freeze(LayerProfile& layer) {
   layer.weight_half_keeps_input = layer.weight_half_keeps_output = {};
   layer.weight_half_keeps_gradient = false;
   layer.backward_transient = {};
-  layer.backward_input_transient = layer.backward_weight_transient = layer.optimizer = layer.step_transient =
-      {};
+  layer.backward_input_transient = layer.backward_weight_transient = layer.optimizer =
+      layer.step_transient = {};
 }
 
 LayerProfile plain_layer(int index, double work, std::int64_t output) {
