@@ -195,7 +195,7 @@ class OrderSearch {
     for (const Schedule* schedule : others) {
       try {
         const std::size_t searches = (run_.progress.placements - run_.progress.tried) * count;
-        CutSearchBudget share = run_.share(kPartAtFirst * 2 * searches, kPartAtFirst * kParts);
+        CutSearchBudget share = run_.share(2 * searches * kPartAtFirst, kPartAtFirst * kParts);
         share.goes_on = true;
         CutSearchResult found = run_.search_cuts(layout_, *schedule, least, share, seeds, true, by_replica);
         run_.budget.take(found.work);

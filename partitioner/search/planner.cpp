@@ -331,7 +331,7 @@ class Planner {
     std::vector<int> widths;
     for (int p = 0; p < positions; ++p)
       widths.push_back(static_cast<int>(placement.ranks[to_size(p)].size()));
-    const Layout plain{kind, stages_per_rank, widths, 1};
+    Layout plain{kind, stages_per_rank, widths, 1};
     if (plain.placement() == placement) return plain;
     if (!run_.request.replicate) return std::nullopt;
     for (const Layout& layout : planning::wide_layouts(scope_, kind, stages_per_rank).list) {
