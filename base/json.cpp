@@ -399,14 +399,16 @@ void read_scalar(const Json& json, const InputPlace& place, T& value, const Rang
     if (!json.is_boolean()) wrong(place, json, "true or false");
     value = json.get<bool>();
   } else if constexpr (std::is_integral_v<T>) {
-    if (!json.is_number_integer()) wrong(place, json, "an integer");
+    const double number = json.is_number() ? json.get<double>() : 0.5;
+    // To JSON 8e9 is as good an integer as 8000000000, and programs write it.
+    if (number != std::trunc(number)) wrong(place, json, "an integer");
     // Compared as doubles first: a JSON integer may not fit any integer type we have.
     using Limits = std::numeric_limits<T>;
     const Range possible{static_cast<double>(Limits::min()), static_cast<double>(Limits::max()), false,
                          sizeof(T) == 8};
-    check_range(place, json, json.get<double>(), range);
-    if (!possible.holds(json.get<double>())) wrong(place, json, within(range, possible).text());
-    value = json.get<T>();
+    check_range(place, json, number, range);
+    if (!possible.holds(number)) wrong(place, json, within(range, possible).text());
+    value = json.is_number_integer() ? json.get<T>() : static_cast<T>(number);
   } else if constexpr (std::is_same_v<T, double>) {
     if (!json.is_number() || !std::isfinite(json.get<double>())) wrong(place, json, "a finite number");
     check_range(place, json, json.get<double>(), range);

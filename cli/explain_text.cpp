@@ -92,7 +92,7 @@ std::string cuts_text(const Explanation& explained, const Measurement& measureme
                         measurement.layers[static_cast<std::size_t>(cut.layer)].name, cut.stage.value,
                         format_bytes(cut.crossing));
     if (!cut.earlier && !cut.later) {
-      text += "    has nowhere to move: a stage would be left without a layer\n";
+      text += "    has nowhere to move: a stage would be left without a layer, or with the loss alone\n";
       continue;
     }
     const auto line = [&](const char* where, const std::optional<MovedCut>& moved, int emptied) {

@@ -121,7 +121,7 @@ void ScheduleAsked::apply_to(ScheduleChoice& choice) const {
 ScheduleAsked schedule_asked(const std::string& text, const InputPlace& place) {
   const std::vector<std::string> entries = entries_of(text);
   if (entries.size() > 1 || text == "all") {
-    throw InputError(place, fmt::format("\"{0}\": expected one schedule; several are now for "
+    throw InputError(place, fmt::format("\"{0}\": expected one schedule; several are for "
                                         "`stagecraft compare --schedules {0}`",
                                         text));
   }

@@ -138,6 +138,8 @@ def _near(value: Any, words: tuple[str, ...]) -> str:
 def _scalar(hint: Any, value: Any, file: str, pointer: str) -> Any:
     if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
+    if hint is int and isinstance(value, float) and value.is_integer():  # 8e9, as programs write it
+        return int(value)
     if isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
         return value
     raise _refuse(file, pointer, f"expected {_EXPECTED[hint]}, found {_shown(value)}")

@@ -227,6 +227,12 @@ TEST_CASE("bad input names the file, the pointer, the value and the nearest key"
   CHECK(message_of(R"({"rate":1,"kind":"inner","change_bytes":-10})") ==
         "x.json: /change_bytes: expected at least -9, found -10");
   CHECK(message_of(R"({"rate":1,"kind":"inner","cap_bytes":1})") == "x.json: expected both bytes or none");
+  // An integer is what its value is, however it is written.
+  CHECK(message_of(R"({"rate":1,"kind":"inner","cap_bytes":8e9})") == "x.json: expected both bytes or none");
+  CHECK(message_of(R"({"rate":1,"kind":"inner","cap_bytes":8.5})") ==
+        "x.json: /cap_bytes: expected an integer, found 8.5");
+  CHECK_THAT(message_of(R"({"rate":1,"kind":"inner","cap_bytes":1e30})"),
+             Catch::Matchers::StartsWith("x.json: /cap_bytes: expected at "));
   CHECK(message_of(R"({"rate":1,"kind":"inner","cap_bytes":1,"zzzzzzzz":1})") ==
         "x.json: expected both bytes or none");
   CHECK(message_of(R"({"rate":1,"kind":"inner","cap_bytes":1,"change_byts":1})") ==
