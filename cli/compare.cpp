@@ -6,6 +6,7 @@
 #include "cli/closed_set.h"
 #include "cli/commands.h"
 #include "cli/number_ranges.h"
+#include "cli/output.h"
 #include "cli/output_file.h"
 #include "cli/plan_under.h"
 #include "cli/planning.h"
@@ -13,7 +14,9 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <cstdint>
 #include <memory>
 
 namespace stagecraft::cli {
@@ -91,8 +94,18 @@ void choose_among(const CompareOptions& options, const std::vector<ScheduleAsked
     line.show(schedule, tried, all);
   };
   if (options.request.every_size) {
-    request.batchings = batchings_of(inputs.profile, options.batch.value_or(inputs.request.micro_batch_size *
-                                                                            inputs.request.micro_batches));
+    const std::int64_t samples =
+        options.batch.value_or(inputs.request.micro_batch_size * inputs.request.micro_batches);
+    request.batchings = batchings_of(inputs.profile, samples);
+    std::vector<std::int64_t> unfilled;
+    for (const Batching& batching : request.batchings) {
+      if (samples % batching.micro_batch_size != 0) unfilled.push_back(batching.micro_batch_size);
+    }
+    if (!unfilled.empty()) {
+      note(
+          fmt::format("{} samples are no whole number of micro-batches of {}: the last one is priced as full",
+                      samples, fmt::join(unfilled, " or ")));
+    }
   }
   // A run's config says what is recomputed, and train holds the plan to it.
   if (options.choose.pareto && options.request.config.empty() && !options.request.recompute) {
