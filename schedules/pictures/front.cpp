@@ -6,6 +6,7 @@
 #include "schedules/pictures/svg_writer.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace stagecraft {
 namespace pictures {
@@ -81,6 +82,9 @@ class FrontDrawing {
     while (most_bytes_ / step > 10) step *= 2;
     for (double bytes = 0; bytes <= most_bytes_; bytes += step) {
       svg_.add("<path stroke=\"#e6e6e6\" d=\"M{} {}V{}\"/>\n", x(bytes), kTop, kTop + kHeight);
+      double unit = 1;
+      while (bytes / unit >= 1024) unit *= 1024;
+      if (std::fmod(10 * bytes / unit, 1) != 0) continue;  // a figure of one digit would say something else
       svg_.label(x(bytes), kTop + kHeight + 18, kLabelSize,
                  format_bytes(Bytes{static_cast<std::int64_t>(bytes)}),
                  "fill=\"#666666\" text-anchor=\"middle\"");
