@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
 #include <utility>
 
 namespace stagecraft::planning {
@@ -401,20 +400,41 @@ std::vector<CutDescent::Cuts> CutDescent::even_cuts() {
   return all;
 }
 
-/// With so many stages that are frozen, for each number: these even among themselves, and the others. How many are best
+/// Appends where stages end that share the layers [first, last) so that the longest is as short as can be.
+void CutDescent::add_min_max(int first, int last, int stages, Cuts& cuts) const {
+  const ChainCosts& chain = problem_.costs.chain();
+  Cuts ends;
+  const auto within = [&](double most) {  // fills one stage after the other
+    ends.clear();
+    int begin = first;
+    for (int left = stages; left > 1; --left) {
+      const int latest = std::min(last, problem_.cuttable) - (left - 1);
+      int end = begin + 1;
+      while (end < latest && chain.compute(begin, end + 1) <= most) ++end;
+      ends.push_back(begin = end);
+    }
+    return chain.compute(begin, last) <= most;
+  };
+  double low = 0, high = chain.compute(first, last);
+  for (int round = 0; round < 40; ++round) {
+    const double middle = (low + high) / 2;
+    (within(middle) ? high : low) = middle;
+  }
+  (void)within(high);
+  cuts.insert(cuts.end(), ends.begin(), ends.end());
+}
+
+/// With so many stages that are frozen, for each number: these as equal as can be, and the others. How many are best
 /// depends on the schedule, and is another program each.
 std::vector<CutDescent::Cuts> CutDescent::cuts_at_frozen() const {
   std::vector<Cuts> all;
-  const ChainCosts& chain = problem_.costs.chain();
   const int from = problem_.gradient_from;
-  const double frozen = chain.compute(0, from), trained = chain.compute(from, layers_);
-  for (int k = 1; k < stages_; ++k) {
-    if (from < k || problem_.cuttable - from < stages_ - k || !(frozen > 0 && trained > 0)) continue;
-    const double share = k * trained / ((stages_ - k) * frozen);
-    Cuts cuts = even_by([&](int i) { return chain.compute(i, i + 1) * (i < from ? share : 1); });
-    cuts[to_size(k - 1)] = from;
-    const bool rising = std::ranges::adjacent_find(cuts, std::greater_equal{}) == cuts.end();
-    if (rising) all.push_back(std::move(cuts));
+  for (int frozen = 1; frozen < stages_; ++frozen) {
+    if (from < frozen || problem_.cuttable - from < stages_ - frozen) continue;
+    Cuts& cuts = all.emplace_back();
+    add_min_max(0, from, frozen, cuts);
+    cuts.push_back(from);
+    add_min_max(from, layers_, stages_ - frozen, cuts);
   }
   return all;
 }
@@ -465,10 +485,11 @@ CutDescent::Result CutDescent::run(double to_beat, const CutSearchBudget& budget
     };
     for (const Cuts& cuts : seeds) start(cuts);
     for (const Cuts& cuts : even_cuts()) start(cuts);
-    for (const Cuts& cuts : cuts_at_frozen()) start(cuts);
+    const std::vector<Cuts> at_frozen = cuts_at_frozen();
+    for (const Cuts& cuts : at_frozen) start(cuts);
     std::ranges::stable_sort(starts, [](const State& a, const State& b) { return a.better_than(b); });
-    for (std::size_t i = 0; i < std::min(starts.size(), kStarts) && !out_of_budget(); ++i)
-      climb(starts[i].cuts);
+    const std::size_t climbs = std::min(starts.size(), kStarts + at_frozen.size());
+    for (std::size_t i = 0; i < climbs && !out_of_budget(); ++i) climb(starts[i].cuts);
     begun_at_ = spent();
     Cuts polished;
     while (!out_of_budget()) {

@@ -97,6 +97,7 @@ class CutDescent {
   [[nodiscard]] Cuts shaken(Cuts cuts, int most_stride);
   [[nodiscard]] std::vector<Cuts> even_cuts();
   [[nodiscard]] std::vector<Cuts> cuts_at_frozen() const;
+  void add_min_max(int first, int last, int stages, Cuts& cuts) const;
   template <class Weight>
   [[nodiscard]] Cuts even_by(const Weight& weight) const;
   [[nodiscard]] Cuts mixed(double time, double kept, double weights);
