@@ -321,6 +321,7 @@ class Planner {
       if (const auto layout = layout_of(plan.placement(), schedule.placement, *request.virtual_stages))
         with_order(run_, *layout, plan.cuts(), plan.recompute());
     } catch (const RefusedError&) {  // nothing fits
+    } catch (const InputError&) {    // not so many micro-batches, says the schedule
     }
   }
 
