@@ -49,11 +49,9 @@ class LayoutSearch {
       }
       run_.budget.next_phase(kForReplicas);
       by_time_ = true;
-      sort(wide_tasks);  // the first searches have raised some bounds
       tasks = std::move(wide_tasks);
     } else {
       std::ranges::move(wide_tasks, std::back_inserter(tasks));
-      sort(tasks);
     }
     go_over(std::move(tasks));
     if (run_.candidates.empty() && !wide.all) run_.unproved = true;
@@ -77,6 +75,7 @@ class LayoutSearch {
   };
 
   void go_over(std::vector<Task> tasks) {
+    sort(tasks);  // it ends at the first bound that is too high, and earlier searches may have raised some
     proof_.layouts += tasks.size();
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       Task& task = tasks[i];

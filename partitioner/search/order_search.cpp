@@ -375,9 +375,7 @@ void search_others_further(PlanningRun& run) {
         const CutSearchResult::Nearest met = found.best_met();
         if (!met.cuts.empty()) other.nearest = met;
         if (!found.cuts) return;
-        PlanMaker::Balanced made =
-            OrderSearch(run, other.layout).with(*found.cuts, std::move(found.settings));
-        if (made.candidate) run.keep(std::move(*made.candidate));
+        with_order(run, other.layout, std::move(*found.cuts), std::move(found.settings));
       });
 }
 

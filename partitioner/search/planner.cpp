@@ -325,17 +325,16 @@ class Planner {
     }
   }
 
-  /// The layout that has the placement, if it is one of the plain or of the wide ones.
-  [[nodiscard]] std::optional<Layout> layout_of(const Placement& placement, PlacementKind kind,
-                                                int stages_per_rank) const {
+  /// The layout that has the placement.
+  [[nodiscard]] static std::optional<Layout> layout_of(const Placement& placement, PlacementKind kind,
+                                                       int stages_per_rank) {
     const int positions = placement.stages() / stages_per_rank;
     std::vector<int> widths;
     for (int p = 0; p < positions; ++p)
       widths.push_back(static_cast<int>(placement.ranks[to_size(p)].size()));
-    Layout plain{kind, stages_per_rank, widths, 1};
-    if (plain.placement() == placement) return plain;
-    if (!run_.request.replicate) return std::nullopt;
-    for (const Layout& layout : planning::wide_layouts(scope_, kind, stages_per_rank).list) {
+    for (int block = 1; block <= positions; ++block) {
+      if (positions % block != 0) continue;
+      Layout layout{kind, stages_per_rank, widths, block};
       if (layout.placement() == placement) return layout;
     }
     return std::nullopt;

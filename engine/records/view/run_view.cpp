@@ -218,8 +218,9 @@ Json RunView::progress() {
   }
   Json step{{"measured_steps", recent.size()},
             {"predicted_ms", predicted_step_ms_ > 0 ? Json(predicted_step_ms_) : Json(nullptr)}};
+  const double median = recent.empty() ? 0 : quantile(recent, 0.5);
   if (!recent.empty()) {
-    step["median_ms"] = number(quantile(recent, 0.5));
+    step["median_ms"] = number(median);
     step["low_ms"] = number(quantile(recent, 0.1));
     step["high_ms"] = number(quantile(recent, 0.9));
   }
@@ -231,7 +232,6 @@ Json RunView::progress() {
     progress["learning_rate"] = number(newest->learning_rate);
     progress["gradient_norm"] = number(newest->gradient_norm);
     // Of steps as long as the median.
-    const double median = recent.empty() ? 0 : quantile(recent, 0.5);
     const double scale = median > 0 && newest->ms > 0 ? newest->ms / median : 1;
     progress["samples_per_second"] = number(newest->samples_per_second * scale);
     progress["tokens_per_second"] =
