@@ -1,21 +1,25 @@
 #include "partitioner/plan/ties.h"
 
-#include <cstddef>
+#include <algorithm>
 
 namespace stagecraft {
 
-void set_ties(Plan& plan, const std::vector<TiedWeight>& ties) {
-  plan.ties.clear();
-  if (plan.costs) plan.costs->ties.clear();
+std::vector<std::vector<StageId>> tie_holders(const std::vector<TiedWeight>& ties,
+                                              const std::vector<int>& cuts) {
+  std::vector<std::vector<StageId>> all;
   for (const TiedWeight& tie : ties) {
-    std::vector<StageId>& holders = plan.ties.emplace_back();
-    std::size_t stage = 0;
-    for (const int layer : tie.layers) {
-      while (stage + 1 < plan.stages.size() && plan.stages[stage].last_layer <= layer) ++stage;
-      holders.emplace_back(stage);
-    }
-    if (plan.costs) plan.costs->ties.push_back(tie.bytes);
+    std::vector<StageId>& holders = all.emplace_back();
+    for (const int layer : tie.layers)
+      holders.emplace_back(to_size(std::ranges::upper_bound(cuts, layer) - cuts.begin()));
   }
+  return all;
+}
+
+void set_ties(Plan& plan, const std::vector<TiedWeight>& ties) {
+  plan.ties = tie_holders(ties, plan.cuts());
+  if (!plan.costs) return;
+  plan.costs->ties.clear();
+  for (const TiedWeight& tie : ties) plan.costs->ties.push_back(tie.bytes);
 }
 
 }  // namespace stagecraft

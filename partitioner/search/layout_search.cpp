@@ -124,7 +124,7 @@ class LayoutSearch {
 
   /// Whether a layout's cuts are found by descent, which goes on for as long as it is let.
   [[nodiscard]] bool descends(const Layout& layout) const {
-    return run_.schedule.orders_by_time || layout.stages_per_rank > 1 || run_.gradient_from() > 0;
+    return run_.schedule.orders_by_time || layout.stages_per_rank > 1 || !run_.maker.facts().one_program();
   }
 
   /// Whether the best of its cuts are so far behind the best plan that they will hardly be before it.

@@ -64,6 +64,7 @@ PlanMaker::PlanMaker(const Profile& profile, const Cluster& cluster, const PlanR
       capacity_(cluster.usable_memory()),
       layers_(static_cast<int>(measurement_.layers.size())),
       cuttable_(layers_ > 1 && measurement_.layers.back().name == "loss" ? layers_ - 1 : layers_),
+      facts_(program_facts(profile, measurement_, cuttable_)),
       network_(cluster.network()),
       stages_(measurement_, profile.optimizer_bytes_per_parameter_byte) {
   if (capacity_) memory_.emplace(measurement_, profile.optimizer_bytes_per_parameter_byte);

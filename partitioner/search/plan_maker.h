@@ -6,6 +6,7 @@
 #include "partitioner/plan/stage_memory.h"
 #include "partitioner/search/layout.h"
 #include "partitioner/search/planner.h"
+#include "partitioner/search/program_facts.h"
 #include "partitioner/search/stage_settings.h"
 #include "partitioner/search/stage_table.h"
 
@@ -25,6 +26,7 @@ class PlanMaker {
   /// With the forwards that every stage repeats at least counted as part of the backward.
   [[nodiscard]] const Measurement& repeated() const { return repeated_; }
   [[nodiscard]] const Schedule& schedule() const { return schedule_; }
+  [[nodiscard]] const ProgramFacts& facts() const { return facts_; }
   /// Of the settings that stages may have the one that needs least.
   [[nodiscard]] Recompute least_memory_setting() const { return allowed_.back(); }
   [[nodiscard]] bool chooses_recompute() const { return allowed_.size() > 1; }
@@ -122,6 +124,7 @@ class PlanMaker {
   std::optional<Bytes> capacity_;
   int layers_;
   int cuttable_;
+  ProgramFacts facts_;
   Network network_;
   std::optional<StageMemoryTable> memory_;
   mutable StageTable stages_;

@@ -96,8 +96,8 @@ std::optional<PlanningRun::CutPrice> PlanningRun::price(const Layout& layout, co
   if (!tried) return std::nullopt;
   ProgramPricer pricer(
       schedule, maker.schedule_request(layout, {request.micro_batches}, *tried), placed, maker.capacity(),
-      [this](int first, int last) { return maker.costs_of(first, last); }, /*by_replica=*/true,
-      gradient_from());
+      [this](int first, int last) { return maker.costs_of(first, last); }, maker.facts(),
+      /*by_replica=*/true);
   while (tried) {
     const double seconds = pricer.seconds(cuts, *tried);
     if (!(seconds < to_beat)) return std::nullopt;
@@ -117,8 +117,7 @@ std::optional<PlanCandidate> PlanningRun::lighter(const PlanCandidate& than) con
   StageSettings settings = maker.settings(layout, schedule, true, !schedule.orders_by_time);
   ProgramPricer pricer(
       schedule, maker.schedule_request(layout, {request.micro_batches}, than.plan.recompute()), placed,
-      maker.capacity(), [this](int first, int last) { return maker.costs_of(first, last); },
-      /*by_replica=*/false, gradient_from());
+      maker.capacity(), [this](int first, int last) { return maker.costs_of(first, last); }, maker.facts());
   const OrderFreeBounds bounds =
       order_free_bounds(placed, request.micro_batches, pricer.split(), pricer.goes_on(), gradient_from() > 0);
   CutSearch search(placed, bounds, maker.cuttable(), settings);
@@ -146,15 +145,15 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
       maker.schedule_request(layout, {request.micro_batches},
                              RecomputeSettings(placed.placement().ranks.size(), settings.fastest())),
       placed, capped ? maker.capacity() : std::nullopt,
-      [this](int first, int last) { return maker.costs_of(first, last); }, by_replica, gradient_from());
+      [this](int first, int last) { return maker.costs_of(first, last); }, maker.facts(), by_replica);
   const OrderFreeBounds bounds =
       order_free_bounds(placed, request.micro_batches, pricer.split(), pricer.goes_on(), gradient_from() > 0);
   CutSearch search(placed, bounds, maker.cuttable(), settings);
   const std::optional<Bytes> capacity = capped ? maker.capacity() : std::nullopt;
   const bool alone = placed.placement().world() >= placed.stages();
-  if (alone && !for_schedule.orders_by_time && gradient_from() == 0)
+  if (alone && !for_schedule.orders_by_time && maker.facts().one_program())
     return search.run(pricer, to_beat, share, seeds);
-  // Where ranks hold several stages, orders follow the costs or layers are frozen, bounds are loose: what branch and bound does not end
+  // Where ranks hold several stages, or another program belongs to other cuts, bounds are loose: what branch and bound does not end
   // soon, a descent begins.
   CutSearchBudget part = share;
   const auto look_ahead = [&](std::int64_t work, std::int64_t descended) {
@@ -176,6 +175,7 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
                       .cuttable = maker.cuttable(),
                       .capacity = capacity,
                       .orders_by_time = for_schedule.orders_by_time,
+                      .one_program = !for_schedule.orders_by_time && maker.facts().one_program(),
                       .first_that_fits = request.search.first_that_fits,
                       .gradient_from = gradient_from()},
                      pricer);

@@ -61,7 +61,7 @@ struct PlanningRun {
   [[nodiscard]] std::vector<std::string> reasons(bool proved) const;
   [[nodiscard]] double best() const { return progress.best.value; }
   /// The first layer that is not frozen.
-  [[nodiscard]] int gradient_from() const { return maker.measurement().gradient_from(); }
+  [[nodiscard]] int gradient_from() const { return maker.facts().gradient_from; }
   /// Whether ranks of such a placement go on from step to step without waiting for each other.
   [[nodiscard]] bool goes_on(const Placement& placement) const {
     return !request.schedule.agree_norm && can_be_followed(placement, request.micro_batches);

@@ -6,6 +6,7 @@
 #include "schedules/program/consecutive.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace stagecraft::planning {
@@ -27,7 +28,6 @@ struct ProgramPricer::Made {
   Made(const Made&) = delete;
   Made(LoweredProgram lowered, RecomputeSettings of, std::optional<PartOf> of_whole)
       : settings(std::move(of)),
-        gradient_from(lowered.gradient_from),
         program(std::move(lowered)),
         part(std::move(of_whole)),
         simulator(part ? Simulator(program, *part) : Simulator(program)) {}
@@ -35,7 +35,6 @@ struct ProgramPricer::Made {
   [[nodiscard]] std::int64_t actions() const { return static_cast<std::int64_t>(simulator.actions()); }
 
   RecomputeSettings settings;
-  StageId gradient_from{0};
   LoweredProgram program;
   std::optional<PartOf> part;  // of the whole's, if it stands for that
   Simulator simulator;
@@ -43,13 +42,13 @@ struct ProgramPricer::Made {
 };
 
 ProgramPricer::ProgramPricer(const Schedule& schedule, ScheduleRequest request, const PlacedCosts& costs,
-                             std::optional<Bytes> capacity, FullCosts full_costs, bool by_replica,
-                             int gradient_from)
+                             std::optional<Bytes> capacity, FullCosts full_costs, const ProgramFacts& facts,
+                             bool by_replica)
     : schedule_(schedule),
       request_(std::move(request)),
       placed_(costs),
       capacity_(capacity),
-      gradient_from_(gradient_from),
+      facts_(facts),
       full_costs_(std::move(full_costs)),
       by_replica_(by_replica && has_equal_pipelines(request_.placement)),
       goes_on_(schedule.synchronous && !request_.clip &&
@@ -58,8 +57,12 @@ ProgramPricer::ProgramPricer(const Schedule& schedule, ScheduleRequest request, 
   costs_.network = costs.network();
   costs_.speed = costs.speed();
   costs_.loss = costs.chain().loss_report();
+  for (const TiedWeight& tie : facts.ties) costs_.ties.push_back(tie.bytes);
   costs_.stages.resize(to_size(costs.stages()));
   if (schedule_.orders_by_time) return;
+  std::vector<int> cuts(costs_.stages.size() - 1);  // any
+  std::iota(cuts.begin(), cuts.end(), 1);
+  facts.set(request_, cuts);
   request_.recompute.resize(costs_.stages.size(), Recompute::none);
   select(RecomputeSettings(request_.recompute));
   split_ = splits_backwards(made_.back()->program.ranks);
@@ -81,11 +84,15 @@ std::unique_ptr<ProgramPricer::Made> ProgramPricer::make(const RecomputeSettings
   return made;
 }
 
+bool ProgramPricer::is_of(const Made& made, const RecomputeSettings& settings) const {
+  return made.settings == settings && made.program.gradient_from == request_.gradient_from &&
+         made.program.ties == request_.ties;
+}
+
 void ProgramPricer::select(const RecomputeSettings& settings) {
   if (schedule_.orders_by_time) made_.clear();  // another program for all cuts
-  const auto known = std::ranges::find_if(made_, [&](const std::unique_ptr<Made>& made) {
-    return made->settings == settings && made->gradient_from == request_.gradient_from;
-  });
+  const auto known =
+      std::ranges::find_if(made_, [&](const std::unique_ptr<Made>& made) { return is_of(*made, settings); });
   if (known != made_.end()) {
     std::rotate(known, known + 1, made_.end());
     return;
@@ -95,8 +102,7 @@ void ProgramPricer::select(const RecomputeSettings& settings) {
 }
 
 void ProgramPricer::take(const std::vector<int>& cuts, bool with_memory) {
-  const auto frozen = std::ranges::count_if(cuts, [&](int first) { return first <= gradient_from_; });
-  request_.gradient_from = StageId{static_cast<std::int32_t>(frozen)};
+  facts_.set(request_, cuts);
   for (std::size_t s = 0; s < costs_.stages.size(); ++s) {
     const int first = s == 0 ? 0 : cuts[s - 1];
     const int last = s + 1 == costs_.stages.size() ? placed_.chain().layers() : cuts[s];
@@ -126,7 +132,7 @@ const PeakForms& ProgramPricer::peaks_as_made() {
   Made& made = *made_.back();
   if (!made.peaks) {
     work_ += made.actions() * kProved;
-    made.peaks.emplace(made.part ? without_reductions(made.program) : made.program);
+    made.peaks.emplace(made.part ? without_reductions(made.program) : made.program, costs_.ties);
   }
   return *made.peaks;
 }
@@ -147,7 +153,7 @@ Bytes ProgramPricer::most_memory_as_made(const std::vector<int>& cuts) {
 std::int64_t ProgramPricer::actions_as_made() const { return made_.back()->actions(); }
 
 std::optional<StepBound> ProgramPricer::critical_path() {
-  if (schedule_.orders_by_time || gradient_from_ > 0) return std::nullopt;
+  if (schedule_.orders_by_time || !facts_.one_program()) return std::nullopt;
   return path_as_made();
 }
 
@@ -157,7 +163,7 @@ StepBound ProgramPricer::path_as_made() {
   Circuit circuit = goes_on_ ? made.simulator.critical_circuit(costs_)
                              : Circuit{.path = made.simulator.critical_path(costs_)};
   if (made.part) as_whole(circuit.path, *made.part);
-  StepBound bound = bound_of(circuit.path, placed_, costs_.loss);
+  StepBound bound = bound_of(circuit.path, placed_, costs_);
   if (circuit.steps == 1) return bound;
   StepBound share;
   share.add(bound, 1.0 / circuit.steps);
@@ -168,10 +174,7 @@ std::vector<Rank> ProgramPricer::over_cap(const std::vector<int>& cuts, const Re
   std::vector<Rank> over;
   if (!capacity_) return over;
   take(cuts, true);
-  if (made_.empty() || made_.back()->settings != settings ||
-      made_.back()->gradient_from != request_.gradient_from) {
-    select(settings);
-  }
+  if (made_.empty() || !is_of(*made_.back(), settings)) select(settings);
   const Made& made = *made_.back();
   work_ += made.actions() * kProved;
   for (const MemoryProof& rank :

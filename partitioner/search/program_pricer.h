@@ -5,6 +5,7 @@
 // same otherwise (TickClock in schedules/lowering/transfer_run.h), so the critical path of one bounds them
 // all.
 
+#include "partitioner/search/program_facts.h"
 #include "partitioner/search/step_bound.h"
 #include "schedules/checker/peak_forms.h"
 #include "schedules/generators/schedule.h"
@@ -29,11 +30,10 @@ class ProgramPricer {
 
   /// Keeps references to `costs` and `schedule`. `request` is without costs; its placement is that of
   /// `costs`, its settings the ones to begin with. `by_replica`: where stages are equally wide, one
-  /// pipeline stands for all (replica_part.h). `gradient_from`: the first layer that is not frozen; the stages before
-  /// its own have no backward, so which program it is depends on the cuts.
+  /// pipeline stands for all (replica_part.h). `facts`, which it refers to: of the model.
   ProgramPricer(const Schedule& schedule, ScheduleRequest request, const PlacedCosts& costs,
-                std::optional<Bytes> capacity, FullCosts full_costs, bool by_replica = false,
-                int gradient_from = 0);
+                std::optional<Bytes> capacity, FullCosts full_costs, const ProgramFacts& facts,
+                bool by_replica = false);
   ~ProgramPricer();
 
   /// Simulated seconds with these cuts and settings: from one step to the next, where ranks go on from one to the
@@ -71,12 +71,14 @@ class ProgramPricer {
   /// Makes the program of these settings, and of the stages that were taken, the current one.
   void select(const RecomputeSettings& settings);
   [[nodiscard]] std::unique_ptr<Made> make(const RecomputeSettings& settings);
+  /// Whether it is the program of these settings and of the stages that were taken.
+  [[nodiscard]] bool is_of(const Made& made, const RecomputeSettings& settings) const;
 
   const Schedule& schedule_;
   ScheduleRequest request_;
   const PlacedCosts& placed_;
   std::optional<Bytes> capacity_;
-  int gradient_from_;  ///< layer
+  const ProgramFacts& facts_;
   FullCosts full_costs_;
   CostTable costs_;
   bool split_ = true;

@@ -13,7 +13,7 @@ namespace {
 /// A boundary as large as they are; which pipeline stands for all is a question of closeness only.
 constexpr Bytes kBoundary{std::int64_t{16} << 20U};
 
-/// Where generators put reductions: behind all computing, before the norm's agreement and the steps.
+/// Where generators put reductions: behind all computing, before tied weights, the norm's agreement and the steps.
 void insert_reductions(ScheduleProgram& program, const Placement& whole) {
   for (std::size_t r = 0; r < program.ranks.size(); ++r) {
     std::vector<Action> reductions;
@@ -23,7 +23,7 @@ void insert_reductions(ScheduleProgram& program, const Placement& whole) {
     }
     auto& list = program.ranks[r];
     const auto flush = std::find_if(list.begin(), list.end(), [](const Action& action) {
-      return action.op == Op::agree_norm || action.op == Op::step;
+      return action.op == Op::tie || action.op == Op::agree_norm || action.op == Op::step;
     });
     list.insert(flush, reductions.begin(), reductions.end());
   }

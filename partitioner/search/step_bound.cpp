@@ -101,7 +101,7 @@ double PlacedCosts::value(const StepBound& bound, const std::vector<int>& cuts,
   return seconds;
 }
 
-StepBound bound_of(const CriticalPath& path, const PlacedCosts& costs, Bytes loss) {
+StepBound bound_of(const CriticalPath& path, const PlacedCosts& costs, const CostTable& payloads) {
   StepBound bound;
   bound.stages.resize(to_size(costs.stages()));
   for (const CriticalPath::Computing& c : path.computing) {
@@ -117,13 +117,18 @@ StepBound bound_of(const CriticalPath& path, const PlacedCosts& costs, Bytes los
   for (const CriticalPath::Moving& m : path.moving) {
     const Link link = costs.network().between(m.sender, m.receiver);
     if (m.payload == Payload::loss) {
-      bound.constant += m.transfers * link.time(loss).value;
+      bound.constant += m.transfers * link.time(payloads.loss).value;
     } else {
       // Into the later of the two stages.
       add_transfers(bound.stages[std::max(m.from, m.to).index()], link, m.transfers);
     }
   }
   for (const CriticalPath::Meeting& m : path.meeting) {
+    if (m.tie.valid()) {  // a bound of cuts that leave it where it is
+      const std::vector<Rank> members = members_of(costs.placement(), m.holders);
+      bound.constant += m.times * all_reduce(costs.network(), members, payloads.tied(m.tie)).time().value;
+      continue;
+    }
     if (m.stage.valid()) {
       bound.stages[m.stage.index()].reductions += m.times;
       continue;

@@ -95,8 +95,9 @@ class PlacedCosts {
   std::vector<AllReduceTimes> reductions_;  // per stage
 };
 
-/// A critical path as a bound. `loss` is the payload of a loss report.
-[[nodiscard]] StepBound bound_of(const CriticalPath& path, const PlacedCosts& costs, Bytes loss);
+/// A critical path as a bound. `payloads` says what a loss report and tied weights have.
+[[nodiscard]] StepBound bound_of(const CriticalPath& path, const PlacedCosts& costs,
+                                 const CostTable& payloads);
 
 /// Whether a backward of a program's ranks is in two parts.
 [[nodiscard]] bool splits_backwards(const std::vector<std::vector<Action>>& ranks);

@@ -13,7 +13,8 @@ namespace stagecraft {
 /// Of one rank, from its list.
 class PeakFormsMaker {
  public:
-  PeakFormsMaker(const checker::ProgramIndex& index, Rank rank) : index_(index), rank_(rank) {
+  PeakFormsMaker(const checker::ProgramIndex& index, const std::vector<Bytes>& ties, Rank rank)
+      : index_(index), ties_(ties), rank_(rank) {
     for (std::size_t h = 0; h < index_.holders().size(); ++h) {
       if (index_.holders()[h].rank == rank_) add_stage(h);
     }
@@ -131,11 +132,20 @@ class PeakFormsMaker {
     const auto& list = index_.program().ranks[rank_.index()];
     for (std::int32_t at = 0; at < static_cast<std::int32_t>(list.size()); ++at) {
       const Action& action = list[static_cast<std::size_t>(at)];
-      if (action.op != Op::reduce) continue;
+      if (action.op != Op::reduce && action.op != Op::tie) continue;
       const std::int32_t join = last_backward_into(index_.program(), list, at);
-      hold(column({place(action.stage), nullptr, Column::If::always}),
-           checker::begin_of(join < 0 ? at : join), checker::end_of(at));
+      hold(column(staging(action)), checker::begin_of(join < 0 ? at : join), checker::end_of(at));
     }
+  }
+
+  [[nodiscard]] Column staging(const Action& sum) const {
+    if (sum.op == Op::reduce) return {place(sum.stage), nullptr, Column::If::always};
+    const LoweredProgram& program = index_.program();
+    const Bytes bytes = ties_.empty() ? Bytes{} : ties_[sum.tie.index()];
+    return {.stage = 0,
+            .bytes = nullptr,
+            .condition = Column::If::always,
+            .given = tie_staging(bytes, copies_of(program.placement, program.ties[sum.tie.index()]), rank_)};
   }
 
   int transient_of(const Action& action) {
@@ -171,18 +181,18 @@ class PeakFormsMaker {
   }
 
   const checker::ProgramIndex& index_;
+  const std::vector<Bytes>& ties_;
   Rank rank_;
   PeakForms::RankForms made_;
   std::vector<Change> changes_;
 };
 
-PeakForms::PeakForms(const LoweredProgram& program) {
-  STAGECRAFT_CHECK(program.groups() == 1 && program.ties.empty() && program.skips.empty(),
-                   "one synchronous step, without ties and skips");
+PeakForms::PeakForms(const LoweredProgram& program, const std::vector<Bytes>& ties) {
+  STAGECRAFT_CHECK(program.groups() == 1 && program.skips.empty(), "one synchronous step, without skips");
   checker::Findings findings;
   STAGECRAFT_CHECK(checker::well_formed(program, findings), "the program was not accepted by the checker");
   const checker::ProgramIndex index(program, findings);
-  for (int r = 0; r < index.world(); ++r) ranks_.push_back(PeakFormsMaker(index, Rank{r}).make());
+  for (int r = 0; r < index.world(); ++r) ranks_.push_back(PeakFormsMaker(index, ties, Rank{r}).make());
 }
 
 Bytes PeakForms::peak(std::size_t rank, const std::vector<const StageCosts*>& stages, Bytes loss) const {
@@ -195,8 +205,8 @@ Bytes PeakForms::peak(std::size_t rank, const std::vector<const StageCosts*>& st
     const bool counts =
         costs != nullptr && (column.condition == Column::If::always ||
                              costs->output_kept == (column.condition == Column::If::output_kept));
-    bytes[c] = 0;
-    if (counts) {
+    bytes[c] = column.given.value_or(Bytes{}).value;
+    if (counts && !column.given) {
       bytes[c] = column.bytes == nullptr ? sum_staging(*costs, of.replicas[column.stage]).value
                                          : (costs->*column.bytes).value;
     }

@@ -12,15 +12,15 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <vector>
 
 namespace stagecraft {
 
 class PeakForms {
  public:
-  /// `program` is one that `check` accepts, of one synchronous step, without ties and skips.
-  explicit PeakForms(const LoweredProgram& program);
+  /// `program` is one that `check` accepts, of one synchronous step, without skips. `ties`: CostTable::ties.
+  explicit PeakForms(const LoweredProgram& program, const std::vector<Bytes>& ties = {});
 
   [[nodiscard]] std::size_t ranks() const { return ranks_.size(); }
   /// The stages of a rank, ascending: all that its peak depends on.
@@ -37,6 +37,7 @@ class PeakForms {
     std::size_t stage;         ///< among the rank's
     Bytes StageCosts::*bytes;  ///< null: sum_staging
     If condition;
+    std::optional<Bytes> given{};  ///< a tied weight's, whatever the stages cost
     bool operator==(const Column&) const = default;
   };
   /// What an action takes while it runs.

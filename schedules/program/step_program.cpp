@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -97,11 +99,14 @@ void add_ties(ScheduleProgram& program, const std::vector<std::vector<StageId>>&
     std::set<std::pair<TieId, Group>> summed;
     std::vector<Action> with;
     for (const Action& action : program.ranks[r]) {
-      for (const TieId tie : held) {
-        const bool uses =
-            action.op == Op::agree_norm || (action.op == Op::step && program.holds(action.stage, tie));
-        if (uses && summed.emplace(tie, action.group).second)
-          with.push_back({.op = Op::tie, .group = action.group, .tie = tie});
+      const auto uses = [&](TieId tie) {
+        return action.op == Op::agree_norm || (action.op == Op::step && program.holds(action.stage, tie));
+      };
+      // Those before it as well: all ranks sum in the same order, so that none waits for another one's later sum.
+      const auto end = std::find_if(held.rbegin(), held.rend(), uses).base();
+      for (auto tie = held.begin(); tie != end; ++tie) {
+        if (summed.emplace(*tie, action.group).second)
+          with.push_back({.op = Op::tie, .group = action.group, .tie = *tie});
       }
       with.push_back(action);
     }

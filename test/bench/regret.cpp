@@ -72,8 +72,10 @@ void row(const Schedule& schedule, int micro_batches, double link, int seeds) {
     ScheduleRequest request;
     request.placement = layout.placement();
     request.group_sizes = {micro_batches};
-    ProgramPricer pricer(schedule, request, placed, {},
-                         [&](int first, int last) { return stage_costs(model, first, last, 0); });
+    const ProgramFacts facts;
+    ProgramPricer pricer(
+        schedule, request, placed, {},
+        [&](int first, int last) { return stage_costs(model, first, last, 0); }, facts);
     StageSettings settings(request.placement, kLayers, {Recompute::none});
     const RecomputeSettings nothing(request.placement.ranks.size(), Recompute::none);
 

@@ -40,6 +40,7 @@ struct CutSearchCase {
   Layout layout;
   PlacedCosts placed;
   ScheduleRequest request;
+  ProgramFacts facts{};
 
   static CutSearchCase draw(int most_layers) {
     const Schedule schedule = random_schedule();
@@ -68,9 +69,9 @@ struct CutSearchCase {
     return RecomputeSettings(placed.placement().ranks.size(), Recompute::none);
   }
   [[nodiscard]] std::unique_ptr<ProgramPricer> pricer(std::optional<Bytes> capacity = {}) const {
-    return std::make_unique<ProgramPricer>(schedule, request, placed, capacity, [this](int first, int last) {
-      return stage_costs(measurement, first, last, 2);
-    });
+    return std::make_unique<ProgramPricer>(
+        schedule, request, placed, capacity,
+        [this](int first, int last) { return stage_costs(measurement, first, last, 2); }, facts);
   }
   [[nodiscard]] StageSettings settings(std::optional<Recompute> asked = Recompute::none) const {
     return {placed.placement(), layers(), allowed_settings(asked), {}, !schedule.orders_by_time};

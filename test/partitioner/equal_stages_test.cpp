@@ -154,7 +154,7 @@ TEST_CASE("a pipeline takes no longer than the whole, and as long where all are 
     const PlacedCosts placed(chain, c.network, c.request.placement, c.cluster.speed);
     CriticalPath path = simulator.critical_path(costs);
     as_whole(path, made.part);
-    const StepBound bound = bound_of(path, placed, costs.loss);
+    const StepBound bound = bound_of(path, placed, costs);
     const std::vector<int> others = some_cuts(c);
     RC_ASSERT(placed.value(bound, others, c.request.recompute) <=
               simulate(program, c.costs(others)).makespan.value * (1 + 1e-9));

@@ -10,6 +10,8 @@
 
 #include <rapidcheck.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <vector>
 
 namespace stagecraft {
@@ -32,13 +34,20 @@ TEST_CASE("a program's peaks as forms are the proved ones, whatever the stages c
       const Recompute setting = *rc::gen::element(Recompute::all_but_last, Recompute::all);
       request.recompute.assign(placement.ranks.size(), setting);
     }
+    std::vector<Bytes> ties(*rc::gen::inRange<std::size_t>(0, 3));
+    for (Bytes& bytes : ties) {
+      bytes = Bytes{*rc::gen::inRange<std::int64_t>(0, std::int64_t{1} << 26U)};
+      std::vector<StageId>& holders = request.ties.emplace_back();
+      for (int k = 0; k < 2; ++k) holders.emplace_back(*rc::gen::inRange(0, layout.stages()));
+      std::ranges::sort(holders);
+    }
     LoweredProgram program;
     try {
       program = lower(schedule.generate(request));
     } catch (const InputError&) {  // not for so many micro-batches
       RC_DISCARD("not for this schedule");
     }
-    const PeakForms forms(program);
+    const PeakForms forms(program, ties);
     for (int costs = 0; costs < 3; ++costs) {
       const Measurement measurement = test::random_measurement(layers);
       std::vector<int> cuts;
@@ -48,6 +57,7 @@ TEST_CASE("a program's peaks as forms are the proved ones, whatever the stages c
       }
       CostTable table;
       table.network = cluster.network();
+      table.ties = ties;
       for (int s = 0; s < layout.stages(); ++s) {
         table.stages.push_back(stage_costs(measurement, s == 0 ? 0 : cuts[to_size(s) - 1],
                                            s + 1 == layout.stages() ? layers : cuts[to_size(s)], 2));
@@ -63,6 +73,7 @@ TEST_CASE("a program's peaks as forms are the proved ones, whatever the stages c
     RC_CLASSIFY(layout.replicated(), "replicated");
     RC_CLASSIFY(layout.stages_per_rank > 1, "several stages per rank");
     RC_CLASSIFY(repeats, "recomputed");
+    RC_CLASSIFY(!ties.empty(), "tied");
   }));
 }
 

@@ -215,6 +215,7 @@ TEST_CASE("with a cap the plan is the best of all that the proof accepts", "[pla
     Measurement m = test::random_measurement(layers);
     m.layers.back().output = Bytes{};
     m.layers.back().output_is_input = false;
+    test::read_fields(m);
     profile.measurements = {m};
     PlanRequest request;
     request.micro_batches = *rc::gen::inRange(2, 6);  // 2 will do for 2bw on 3 stages
@@ -222,6 +223,7 @@ TEST_CASE("with a cap the plan is the best of all that the proof accepts", "[pla
       return s.placement == PlacementKind::straight && !s.orders_by_time;
     });
     request.schedule.name = schedule.name;
+    if (schedule.synchronous) test::share_weights(profile);
     const int stages = *rc::gen::inRange(1, std::min(layers, 3) + 1);
     request.stages = stages;
     Cluster cluster = machine(stages, Bytes{*rc::gen::inRange(100, 2000)});
@@ -300,6 +302,7 @@ TEST_CASE("with replicas the plan is the best of all layouts and cuts", "[planne
     profile.measurements = {test::random_measurement(layers)};
     const int frozen = *rc::gen::arbitrary<bool>() ? 0 : *rc::gen::inRange(0, layers);
     for (int i = 0; i < frozen; ++i) test::freeze(profile.measurements.front().layers[to_size(i)]);
+    test::share_weights(profile);
     PlanRequest request;
     request.micro_batches = *rc::gen::inRange(1, 9);
     const Schedule schedule = *rc::gen::suchThat(
@@ -342,7 +345,8 @@ TEST_CASE("with replicas the plan is the best of all layouts and cuts", "[planne
     }
     const PlanResult result = make_plan(profile, cluster, request);
     RC_LOG() << schedule.name << ", " << frozen << " of " << layers << " layers frozen, "
-             << request.micro_batches << " micro-batches, " << cluster.devices() << " devices";
+             << profile.ties.size() << " tied weights, " << request.micro_batches << " micro-batches, "
+             << cluster.devices() << " devices";
     RC_ASSERT(result.proof);
     RC_ASSERT(result.proof->bound.value <= least.value * (1 + 1e-9));
     const bool best = result.best.plan.predicted->step.value <= least.value * (1 + 1e-9);

@@ -4,6 +4,7 @@
 #include <rapidcheck.h>
 
 #include <utility>
+#include <vector>
 
 namespace stagecraft::test {
 
@@ -68,6 +69,27 @@ void freeze(LayerProfile& layer) {
   layer.backward_transient = {};
   layer.backward_input_transient = layer.backward_weight_transient = layer.optimizer =
       layer.step_transient = {};
+}
+
+void share_weights(Profile& profile) {
+  std::vector<LayerProfile>& layers = profile.measurements.front().layers;
+  const int first = profile.measurements.front().gradient_from();
+  const int trained = static_cast<int>(layers.size()) - first;
+  const int count = trained < 2 ? 0 : *rc::gen::inRange(0, 3);
+  for (int k = 0; k < count; ++k) {
+    const int one = *rc::gen::inRange(0, trained - 1);
+    const int other = *rc::gen::inRange(one + 1, trained);
+    const Bytes bytes = some_bytes(40);
+    for (const int layer : {one, other}) layers[to_size(first + layer)].parameters += bytes;
+    profile.ties.push_back({fmt::format("tie{}", k), {first + one, first + other}, bytes});
+  }
+}
+
+void read_fields(Measurement& measurement) {
+  measurement.fields = {{"mask", some_bytes(40)}};
+  for (LayerProfile& layer : measurement.layers) {
+    if (*rc::gen::inRange(0, 3) == 0) layer.fields = {"mask"};
+  }
 }
 
 LayerProfile plain_layer(int index, double work, std::int64_t output) {

@@ -13,6 +13,11 @@ namespace stagecraft::test {
 /// Makes a layer one without a trained weight and without any before it: its forward alone is left.
 void freeze(LayerProfile& layer);
 
+/// Lets trained layers share weights, up to two; each gets as many parameters as it has to have.
+void share_weights(Profile& profile);
+/// Lets some layers read a field of the batch.
+void read_fields(Measurement& measurement);
+
 /// A layer of plain figures: `work` seconds in all (a third forward), `output` bytes, nothing kept.
 [[nodiscard]] LayerProfile plain_layer(int index, double work, std::int64_t output);
 

@@ -27,6 +27,8 @@ std::vector<StageId> stages(std::initializer_list<int> numbers) {
 
 /// One weight of the first and the last stage, another of all but the first, twice on the third.
 const Ties kTies{stages({0, 3}), stages({1, 2, 2, 3})};
+/// In a loop of two ranks, rank 0 steps with the second one first, rank 1 with the first.
+const Ties kCrossed{stages({1, 2}), stages({0, 3})};
 
 ScheduleRequest request(const std::string& schedule, const Ties& ties = kTies, int groups = 1) {
   const Schedule& its = find_schedule(schedule);
@@ -57,13 +59,14 @@ TEST_CASE(
     "every schedule whose micro-batches read one version sums tied weights once on each rank, and is "
     "accepted",
     "[ties]") {
-  for (const Schedule& schedule : schedules()) {
-    INFO(schedule.name);
-    ScheduleRequest asked = request(schedule.name, kTies, schedule.synchronous ? 1 : 3);
+  const auto accepted = [](const Schedule& schedule, const Ties& ties, bool clip) {
+    INFO(schedule.name << (clip ? ", clipped" : ""));
+    ScheduleRequest asked = request(schedule.name, ties, schedule.synchronous ? 1 : 3);
     asked.vertical_sync = schedule.takes_vertical_sync;
+    asked.clip = clip;
     const ScheduleProgram program = schedule.generate(asked);
-    for (std::size_t k = 0; k < kTies.size(); ++k) {
-      const std::vector<Rank> members = members_of(program.placement, kTies[k]);
+    for (std::size_t k = 0; k < ties.size(); ++k) {
+      const std::vector<Rank> members = members_of(program.placement, ties[k]);
       for (std::size_t r = 0; r < program.ranks.size(); ++r) {
         const bool member = std::binary_search(members.begin(), members.end(), Rank{r});
         const auto sums =
@@ -73,6 +76,12 @@ TEST_CASE(
       }
     }
     CHECK(what_is_wrong(lower(program)) == "");
+  };
+  for (const Schedule& schedule : schedules()) {
+    for (const Ties& ties : {kTies, kCrossed}) {
+      accepted(schedule, ties, false);
+      if (schedule.clips) accepted(schedule, ties, true);
+    }
   }
 }
 
