@@ -24,11 +24,14 @@ constexpr int kOrderRounds = 3;
 /// What another schedule may be behind so that a layout with replicas is searched, and so that its cuts are searched for
 /// with the work that is left.
 constexpr double kWithinReach = 1.03, kWithinFarReach = 1.1;
-/// What a search for cuts and an order gains over even cuts and another schedule, hardly ever more; and of the many
+/// What a search for cuts and an order gains over cuts soon found and another schedule, hardly ever more; and of the many
 /// layouts with replicas those that are near.
 constexpr double kMostGained = 1.5, kMostGainedOfMany = 1.25;
 /// Of what other schedules' cuts get, a part comes first, to see which are worth the rest.
 constexpr int kPartAtFirst = 4;
+/// All first estimates get one of so many parts of the work, and each of them no more than this.
+constexpr std::size_t kEstimates = 16;
+constexpr std::int64_t kMostOfEstimate = 10'000'000;
 /// Of the work on cuts, for each of these searches.
 constexpr std::int64_t kCarriedShare = 16;
 
@@ -77,15 +80,21 @@ class OrderSearch {
     return bound(settings);
   }
 
-  /// What another schedule takes with even cuts, were there no cap; infinite where there are none.
-  [[nodiscard]] double estimate() const {
+  /// What another schedule takes with cuts soon found, were there no cap; infinite where there are none. Even cuts alone may
+  /// be far from the best where transfers take long, or layers are few. One of so many estimates.
+  [[nodiscard]] double estimate(std::size_t estimates) const {
     StageSettings settings = run_.maker.settings(layout_, run_.schedule, /*capped=*/false);
     const auto even = run_.maker.even_cuts(layout_, settings);
     double least = kInfinite;
-    for (const Schedule* schedule : even ? others() : std::vector<const Schedule*>()) {
+    const std::vector<const Schedule*> others = even ? this->others() : std::vector<const Schedule*>();
+    const std::size_t searches = kEstimates * estimates * std::max<std::size_t>(others.size(), 1);
+    for (const Schedule* schedule : others) {
       try {
-        const CutSearchResult found = run_.search_cuts(layout_, *schedule, least, {.work = 0}, {*even},
+        CutSearchBudget share = run_.share(searches, static_cast<int>(searches));
+        share.work = std::min(share.work, kMostOfEstimate);
+        const CutSearchResult found = run_.search_cuts(layout_, *schedule, least, share, {*even},
                                                        /*capped=*/false, /*by_replica=*/true);
+        run_.budget.take(found.work);
         if (found.cuts) least = found.seconds;
       } catch (const InputError&) {  // not for this placement
       }
@@ -306,7 +315,7 @@ void search_orders(PlanningRun& run, const std::vector<Layout>& layouts) {
   std::vector<Task> tasks;
   const bool chosen = run.request.search.first_that_fits || !run.request.cuts.empty() || layouts.size() == 1;
   for (const Layout& layout : layouts)
-    tasks.push_back({&layout, chosen ? 0 : OrderSearch(run, layout).estimate()});
+    tasks.push_back({&layout, chosen ? 0 : OrderSearch(run, layout).estimate(layouts.size())});
   std::ranges::stable_sort(tasks, {}, &Task::estimate);
   for (const auto& [layout, estimate] : tasks) {
     const bool late = run.request.search.time_limit && run.budget.over();
@@ -337,7 +346,7 @@ void search_orders_of_replicas(PlanningRun& run, std::vector<Layout> layouts) {
     const double bound = search.bound();
     if (!clearly_less(bound, run.best())) continue;
     tasks.push_back({std::move(layout), bound, 0});
-    tasks.back().estimate = OrderSearch(run, tasks.back().layout).estimate();
+    tasks.back().estimate = OrderSearch(run, tasks.back().layout).estimate(layouts.size());
   }
   std::ranges::stable_sort(tasks, {}, &Task::estimate);
   run.progress.placements += tasks.size();
