@@ -66,8 +66,11 @@ PlanMaker::PlanMaker(const Profile& profile, const Cluster& cluster, const PlanR
       cuttable_(layers_ > 1 && measurement_.layers.back().name == "loss" ? layers_ - 1 : layers_),
       facts_(program_facts(profile, measurement_, cuttable_)),
       network_(cluster.network()),
-      stages_(measurement_, profile.optimizer_bytes_per_parameter_byte) {
-  if (capacity_) memory_.emplace(measurement_, profile.optimizer_bytes_per_parameter_byte);
+      stages_(measurement_, profile.optimizer_bytes_per_parameter_byte) {}
+
+const StageMemoryTable& PlanMaker::stage_memory() const {
+  if (!memory_) memory_.emplace(measurement_, profile_.optimizer_bytes_per_parameter_byte);
+  return *memory_;
 }
 
 bool PlanMaker::splits_backwards() const {
@@ -85,7 +88,7 @@ ScheduleRequest PlanMaker::schedule_request(const Layout& layout, std::vector<in
 
 std::optional<std::string> PlanMaker::impossible_on(int devices) const {
   if (!capacity_) return std::nullopt;
-  const Bytes standing = memory_->at(0, layers_).always(StageCounts{});
+  const Bytes standing = stage_memory().at(0, layers_).always(StageCounts{});
   const std::int64_t enough =
       (standing.value + capacity_->value - 1) / std::max<std::int64_t>(1, capacity_->value);
   if (enough > devices) {
@@ -101,7 +104,7 @@ std::optional<std::string> PlanMaker::impossible_on(int devices) const {
   }
   for (int first = 0; first < cuttable_; ++first) {
     const int last = first + 1 == cuttable_ ? layers_ : first + 1;
-    const Bytes needs = memory_->at(first, last).always(StageCounts{});
+    const Bytes needs = stage_memory().at(first, last).always(StageCounts{});
     if (needs <= *capacity_) continue;
     return fmt::format(
         "weights, gradients and optimizer state of the layer {} take {}, {} more than the {} a device has to "
@@ -143,7 +146,7 @@ StageSettings PlanMaker::settings(const Layout& layout, const Schedule& schedule
   const auto possible = [this, counts = std::move(counts), placement = layout.placement()](
                             Recompute setting, StageId stage, int first, int last) {
     if (first == cuttable_) return false;
-    const StageMemory& memory = memory_->at(first, last);
+    const StageMemory& memory = stage_memory().at(first, last);
     const StageCounts& held = counts.at(setting)[stage.index()];
     return (hands_over(placement, stage) ? memory.always(held) : memory.peak(held)) <= *capacity_;
   };
@@ -344,8 +347,7 @@ struct PlanMaker::MemoryCosts {
 };
 
 PlanMaker::MemoryCosts PlanMaker::memory_costs(const Layout& layout) const {
-  STAGECRAFT_CHECK(memory_, "without a cap every partition fits");
-  MemoryCosts costs{*memory_, {}, cuttable_, stages_};
+  MemoryCosts costs{stage_memory(), {}, cuttable_, stages_};
   // There, a stage's peak follows from its own layers.
   const bool alone = schedule_.synchronous && !schedule_.orders_by_time && layout.stages_per_rank == 1 &&
                      !layout.replicated();
@@ -380,7 +382,7 @@ Bytes PlanMaker::least_of_any_cuts(const Layout& layout) const {
   MemoryCosts costs = memory_costs(layout);
   for (std::size_t s = 0; s < placement.ranks.size(); ++s)
     costs.handed_over.push_back(hands_over(placement, StageId{s}));
-  Bytes least{(memory_->at(0, layers_).always(StageCounts{}).value + layout.positions() - 1) /
+  Bytes least{(stage_memory().at(0, layers_).always(StageCounts{}).value + layout.positions() - 1) /
               layout.positions()};
   if (const auto cuts = ChainPartitioner(layers_, layout.stages(), costs).run()) {
     double most = 0;

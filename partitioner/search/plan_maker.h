@@ -44,7 +44,7 @@ class PlanMaker {
                                                  RecomputeSettings settings) const;
   /// Whether layers can be a stage of any schedule, as far as one micro-batch needs memory.
   [[nodiscard]] bool may_fit(int first, int last) const {
-    return !capacity_ || memory_->at(first, last).peak(StageCounts{}) <= *capacity_;
+    return !capacity_ || stage_memory().at(first, last).peak(StageCounts{}) <= *capacity_;
   }
   /// Why nothing fits so many devices, whatever the stages, their replicas, the order and what is repeated; none: as
   /// far as is known without a search something may. Every layer's weights, gradients and optimizer state lie on
@@ -103,8 +103,9 @@ class PlanMaker {
   /// the one that needs least. `first` is one of them, and fits; `pricer` has its program.
   [[nodiscard]] PlanCandidate best_of_ties(const Layout& layout, StageSettings& settings, PlanCandidate first,
                                            PlanPricer& pricer) const;
-  /// The cuts with which the stage that needs most, by what it holds at least, needs least. Requires a cap.
+  /// The cuts with which the stage that needs most, by what it holds at least, needs least.
   [[nodiscard]] std::vector<int> least_memory_cuts(const Layout& layout) const;
+  [[nodiscard]] const StageMemoryTable& stage_memory() const;
   struct MemoryCosts;
   [[nodiscard]] MemoryCosts memory_costs(const Layout& layout) const;
   /// What every stage holds at least. An order that follows the costs is not known before the cuts are.
@@ -126,7 +127,7 @@ class PlanMaker {
   int cuttable_;
   ProgramFacts facts_;
   Network network_;
-  std::optional<StageMemoryTable> memory_;
+  mutable std::optional<StageMemoryTable> memory_;  // made when asked for
   mutable StageTable stages_;
 };
 

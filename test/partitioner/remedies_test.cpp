@@ -68,4 +68,17 @@ TEST_CASE("for a schedule that orders by time 1f1b is asked what would fit", "[r
   }
 }
 
+TEST_CASE("of a search over orders with so many stages, what would fit does", "[remedies]") {
+  PlanRequest request;
+  request.micro_batch_size = 8;
+  request.micro_batches = 8;
+  request.schedule.name = "auto";
+  request.stages = 2;
+  const Cluster cluster = machine(2, Bytes{16 << 20});
+  REQUIRE_FALSE(fits(cluster, request));
+  const std::vector<Remedy> found = remedies(example(), cluster, {request});
+  CHECK_FALSE(found.empty());
+  for (const Remedy& remedy : found) CHECK(fits(remedy.cluster, remedy.request));
+}
+
 }  // namespace stagecraft
