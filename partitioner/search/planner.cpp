@@ -39,7 +39,7 @@ constexpr std::int64_t kNearby = 400'000'000;
 /// Of a search over orders, for the schedules that came nearest, each planned by name; how many these are, and how near.
 constexpr double kForNamed = 2.0 / 3;
 constexpr std::size_t kMostNamed = 3;
-constexpr double kNear = 1.1;
+constexpr double kNear = 1.2;
 /// Layouts with replicas that are all tried.
 constexpr std::size_t kMostTried = 300;
 
