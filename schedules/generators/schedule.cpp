@@ -70,8 +70,12 @@ void Schedule::check(const ScheduleRequest& request, const InputPlace& options) 
     throw InputError(fmt::format("{} is synchronous: a program is one step with one group, not {}", name,
                                  request.group_sizes.size()));
   }
-  if (placement != PlacementKind::straight)
+  if (placement == PlacementKind::straight) return;
+  try {
     (void)stagecraft::virtual_stages(request.placement, placement, name);
+  } catch (const InputError& error) {
+    refuse("/name", error.what());
+  }
 }
 
 ScheduleProgram Schedule::generate(const ScheduleRequest& request) const {

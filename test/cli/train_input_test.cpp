@@ -347,7 +347,7 @@ TEST_CASE("a run directory in use, of another run, or not writable exits 2", "[t
   REQUIRE(train(folder, config).code == 0);
   check_refused(train(folder, config), 2, "--resume");
   config["run_dir"] = "/proc/stagecraft";
-  check_refused(train(folder, config), 2, "/proc/stagecraft");
+  check_refused(train(folder, config), 2, "/run_dir: /proc/stagecraft");
   config["run_dir"] = folder.path("locked");
   fs::create_directories(folder.path("locked"));
   const CommandResult locked =

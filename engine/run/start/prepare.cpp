@@ -265,6 +265,11 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
                     world->ranks, launched->ranks));
   }
   if (!request.dry_run && !request.print_config) {
+    try {
+      make_folder(config.run_dir);
+    } catch (const InputError& error) {  // it names what is in the way
+      throw InputError({request.config, "/run_dir"}, error.what());
+    }
     prepared.directory = std::make_unique<RunDirectory>(config.run_dir, request.resume);
     locked(prepared.directory->paths());
   }
