@@ -282,6 +282,9 @@ class OrderSearch {
                              .costs = &*plan.costs,
                              .capacity = run_.maker.capacity(),
                              .recompute = plan.recompute(),
+                             .gradient_from = plan.gradient_from,
+                             .also_load = plan.also_load(),
+                             .ties = plan.ties,
                              .budget = {.work = budget.work, .to_beat = run_.progress.best}};
     if (known != nullptr) {
       ScheduleRequest again = run_.maker.schedule_request(layout_, {plan.micro_batches}, plan.recompute());

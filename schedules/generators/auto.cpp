@@ -34,6 +34,9 @@ ScheduleProgram build_auto(const ScheduleRequest& request) {
                                     .costs = request.costs == nullptr ? &even : request.costs,
                                     .capacity = request.capacity,
                                     .recompute = request.recompute,
+                                    .gradient_from = request.gradient_from,
+                                    .also_load = request.also_load,
+                                    .ties = request.ties,
                                     .budget = {.work = kGeneratorWork}})
       .program;
 }

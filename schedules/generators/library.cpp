@@ -60,6 +60,9 @@ Synthesis synthesize_pipelines(SynthesisRequest request) {
                           .costs = one.costs,
                           .capacity = one.capacity,
                           .recompute = one.recompute,
+                          .gradient_from = request.gradient_from,
+                          .also_load = request.also_load,
+                          .ties = request.ties,
                           .part = PartOf{request.placement, one.priced_as},
                           .goes_on = one.goes_on,
                           .budget = request.budget};

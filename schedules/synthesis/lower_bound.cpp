@@ -88,11 +88,13 @@ LowerBound lower_bound(const Problem& problem) {
   const auto offer = [&](double seconds, LowerBound::Kind kind, Rank rank) {
     if (seconds > bound.seconds) bound = {seconds, kind, rank};
   };
-  if (problem.goes_on()) {
+  const bool frozen = problem.gradient_from().value > 0;
+  if (problem.goes_on() || frozen) {
     for (int r = 0; r < problem.ranks(); ++r) {
       offer(work_of(problem, Rank{r}), LowerBound::Kind::work, Rank{r});
     }
   }
+  if (frozen) return bound;  // frozen stages keep nothing, and go on beside the step before
   const auto offer_work = [&](const HeadsAndTails& jobs, LowerBound::Kind kind) {
     for (int r = 0; r < problem.ranks(); ++r)
       offer(preemptive_makespan(jobs.jobs_of(Rank{r})), kind, Rank{r});

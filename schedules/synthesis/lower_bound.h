@@ -5,6 +5,7 @@
 // the next. Then only what lies between a rank's first action and its last counts: its own work, its area of
 // memory, and what begins and ends with the first stage. Contention, reductions and the norm agreement's own time only add to that and
 // count as nothing here.
+// Of frozen first stages, which have no backward, only the work counts.
 //
 // For which programs: those in which a stage takes the micro-batches of each part in their order, as all
 // schedules of the library and all that a search tries do, lowered as usual (lowering.h). A backward in one

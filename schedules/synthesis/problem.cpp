@@ -9,7 +9,7 @@ namespace stagecraft::synthesis {
 
 Problem::Problem(const Placement& placement, int micro_batches, bool clip, const CostTable& costs,
                  std::optional<Bytes> capacity, RecomputeSettings recompute, std::vector<Rank> priced_as,
-                 bool may_go_on)
+                 bool may_go_on, StageId gradient_from)
     : placement_(placement),
       costs_(costs),
       capacity_(capacity),
@@ -17,6 +17,7 @@ Problem::Problem(const Placement& placement, int micro_batches, bool clip, const
       priced_as_(std::move(priced_as)),
       clip_(clip),
       goes_on_(may_go_on && !clip && can_be_followed(placement, micro_batches)),
+      gradient_from_(gradient_from),
       micro_batches_(micro_batches),
       world_(placement.world()),
       replicas_of_rank_(to_size(world_)) {

@@ -38,10 +38,10 @@ class Problem {
  public:
   /// Keeps no reference. `costs` has an entry for every stage. `priced_as` [rank]: whose speed and links in `costs`
   /// are its own; empty: each its own. `may_go_on`: whether ranks go on from step to step where the placement and
-  /// `clip` allow it.
+  /// `clip` allow it. `gradient_from`: stages before it have no backward, so no gradient comes to them.
   Problem(const Placement& placement, int micro_batches, bool clip, const CostTable& costs,
           std::optional<Bytes> capacity, RecomputeSettings recompute = {}, std::vector<Rank> priced_as = {},
-          bool may_go_on = true);
+          bool may_go_on = true, StageId gradient_from = StageId{0});
 
   [[nodiscard]] const Placement& placement() const { return placement_; }
   [[nodiscard]] const CostTable& costs() const { return costs_; }
@@ -50,6 +50,7 @@ class Problem {
   [[nodiscard]] bool clip() const { return clip_; }
   /// Whether ranks begin the next step when they have ended their own list, wherever the others are.
   [[nodiscard]] bool goes_on() const { return goes_on_; }
+  [[nodiscard]] StageId gradient_from() const { return gradient_from_; }
   [[nodiscard]] const RecomputeSettings& recompute() const { return recompute_; }
   [[nodiscard]] const std::vector<Rank>& priced_as() const { return priced_as_; }
   [[nodiscard]] bool recomputed(StageId stage, MicroBatch micro_batch) const {
@@ -96,6 +97,7 @@ class Problem {
     return transfer_seconds(stage.value - 1, stage, micro_batch, costs(stage).input);
   }
   [[nodiscard]] double gradient_seconds(StageId stage, MicroBatch micro_batch) const {
+    if (stage < gradient_from_) return 0;
     return transfer_seconds(stage.value + 1, stage, micro_batch, costs(stage).output);
   }
   [[nodiscard]] double loss_seconds(Rank from) const;
@@ -113,6 +115,7 @@ class Problem {
   std::vector<Rank> priced_as_;
   bool clip_;
   bool goes_on_;
+  StageId gradient_from_;
   int micro_batches_;
   int world_;
   std::vector<TimedReplica> replicas_;

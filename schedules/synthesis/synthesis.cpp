@@ -40,7 +40,7 @@ class Synthesizer {
         header_(make_header("auto", SegmentKind::train, request.placement, {request.micro_batches})),
         problem_(request.placement, request.micro_batches, request.clip, *request.costs, request.capacity,
                  request.recompute, request.part ? request.part->ranks : std::vector<Rank>(),
-                 request.goes_on),
+                 request.goes_on, request.gradient_from),
         pricing_(problem_),
         seeds_(problem_, pricing_) {}
 
@@ -64,7 +64,8 @@ class Synthesizer {
 
  private:
   void find_impossible() {
-    for (int r = 0; problem_.capacity() && r < problem_.ranks(); ++r) {
+    if (!problem_.capacity() || request_.gradient_from.value > 0) return;  // frozen stages keep less
+    for (int r = 0; r < problem_.ranks(); ++r) {
       const Bytes needs = synthesis::least_memory(problem_, Rank{r});
       const bool most = !result_.impossible || needs > result_.impossible->needs;
       if (needs > *problem_.capacity() && most) result_.impossible = Impossible{Rank{r}, needs};
@@ -195,8 +196,13 @@ class Synthesizer {
 
   /// Lowered, proved but for its memory, and simulated; nothing when the proof refuses it.
   [[nodiscard]] std::optional<ProvedProgram> judge(ScheduleProgram program, const std::string& from) {
+    ScheduleProgram whole = program;
+    freeze(whole, request_.gradient_from);
+    insert_recomputes(whole, request_.recompute);
+    add_loads(whole, request_.also_load);
+    add_ties(whole, request_.ties);
+    const LoweredProgram lowered = lower(whole);
     insert_recomputes(program, request_.recompute);
-    const LoweredProgram lowered = lower(program);
     const Proof proof = check(lowered, request_.costs);
     if (!proof.accepted()) {
       why_not_ = proof.findings;

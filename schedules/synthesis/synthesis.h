@@ -55,6 +55,11 @@ struct SynthesisRequest {
   const CostTable* costs = nullptr;  ///< not owned; required
   std::optional<Bytes> capacity{};   ///< usable memory per rank
   RecomputeSettings recompute{};     ///< [stage] given, not searched for
+  /// As in ProgramHeader. Orders have all computations and are searched for as if all stages had a backward; what
+  /// they are judged by are the programs that will run.
+  StageId gradient_from{0};
+  std::vector<StageId> also_load{};
+  std::vector<std::vector<StageId>> ties{};
   std::optional<PartOf> part{};      ///< whose pipeline the placement is: it is priced as that
   bool goes_on = true;               ///< from step to step, where the placement and `clip` allow it
   SynthesisBudget budget{};

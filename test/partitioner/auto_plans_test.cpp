@@ -3,14 +3,17 @@
 
 #include "partitioner/search/planner.h"
 #include "schedules/generators/registry.h"
+#include "test/partitioner/random_profile.h"
 #include "test/support/catch.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <random>
 #include <string>
+#include <vector>
 
 namespace stagecraft {
 namespace {
@@ -39,6 +42,23 @@ Profile chain_of(int layers, bool equal, std::mt19937_64& random) {
     layer.kept_for_weight = Bytes{10'000'000};
   }
   return profile;
+}
+
+/// That `auto` is no slower than any of them.
+void check_beside_names(const Profile& profile, const Cluster& cluster, PlanRequest request) {
+  double best = std::numeric_limits<double>::infinity();
+  std::string name;
+  for (const Schedule& schedule : schedules()) {
+    if (!schedule.synchronous || schedule.searched) continue;
+    request.schedule.name = schedule.name;
+    const double step = make_plan(profile, cluster, request).best.step().value;
+    if (step < best) name = schedule.name;
+    best = std::min(best, step);
+  }
+  request.schedule.name = "auto";
+  const double found = make_plan(profile, cluster, request).best.step().value;
+  INFO(fmt::format("auto {:.6f}, {} {:.6f}", found, name, best));
+  CHECK(found <= best * (1 + 1e-9));
 }
 
 }  // namespace
@@ -79,20 +99,28 @@ TEST_CASE("a plan of auto is no slower than the best plan of any schedule by nam
     request.replicate = replicate;
     request.search.cut_work = 200'000'000;
     request.search.work = 200'000;
-    double best = std::numeric_limits<double>::infinity();
-    std::string name;
-    for (const Schedule& schedule : schedules()) {
-      if (!schedule.synchronous || schedule.searched) continue;
-      request.schedule.name = schedule.name;
-      const double step = make_plan(profile, cluster, request).best.step().value;
-      if (step < best) name = schedule.name;
-      best = std::min(best, step);
-    }
-    request.schedule.name = "auto";
-    const double found = make_plan(profile, cluster, request).best.step().value;
-    INFO(fmt::format("case {}{}: auto {:.6f}, {} {:.6f}", n, replicate ? ", with replicas" : "", found, name,
-                     best));
-    CHECK(found <= best * (1 + 1e-9));
+    INFO("case " << n << (replicate ? ", with replicas" : ""));
+    check_beside_names(profile, cluster, request);
+  }
+}
+
+TEST_CASE("nor where first layers are frozen and layers far apart share a weight", "[auto_plans]") {
+  for (const int n : {2, 4, 7, 12, 15, 17, 85}) {
+    std::mt19937_64 random(static_cast<std::uint64_t>(n));
+    const auto below = [&](int most) { return static_cast<int>(random() % static_cast<std::uint64_t>(most)); };
+    Profile profile = chain_of(6 + below(5), false, random);
+    std::vector<LayerProfile>& layers = profile.measurements.front().layers;
+    const int frozen = n % 3 == 0 ? 0 : 1 + below(4);
+    for (int i = 0; i < frozen; ++i) test::freeze(layers[to_size(i)]);
+    const int last = static_cast<int>(layers.size()) - 1;
+    if (n % 2 == 0) profile.ties = {{"shared", {frozen, last - below(2)}, Bytes{20'000'000}}};
+    PlanRequest request;
+    request.micro_batches = 2 * (1 + below(3));
+    request.replicate = n % 4 == 3;
+    request.search.cut_work = 200'000'000;
+    request.search.work = 200'000;
+    INFO("case " << n << ": " << frozen << " of " << layers.size() << " layers frozen");
+    check_beside_names(profile, flat_cluster("one machine", 2, {Seconds{2e-5}, n % 5 < 2 ? 4e8 : 4e9}), request);
   }
 }
 
