@@ -144,13 +144,15 @@ def explained(
     batch decide, the lines that made them."""
     place = place_of_error(error, module)
     at = f"{place}: " if place else ""
-    if isinstance(error, GuardOnDataDependentSymNode):
-        maker = next((sized[str(s)] for s in error.cond.free_symbols if str(s) in sized), "")
-        if maker and maker not in place:
-            return CaptureError(
-                f"{maker}: makes a size that depends on the batch's numbers, on which torch.export cannot"
-                f" branch later ({place}); {BY_MASKS}"
-            )
+    symbols = error.cond.free_symbols if isinstance(error, GuardOnDataDependentSymNode) else ()
+    maker = next((sized[str(s)] for s in symbols if str(s) in sized), "")
+    if maker and maker not in place:
+        return CaptureError(
+            f"{maker}: makes a size that depends on the batch's numbers, on which torch.export cannot"
+            f" branch later ({place}); {BY_MASKS}"
+        )
+    # the latter as a key of a set or a dictionary, or where Python itself computes; no size is a symbol
+    if isinstance(error, GuardOnDataDependentSymNode) or re.search(r"\bSym(Int|Float|Bool)\b", str(error)):
         return CaptureError(
             f"{at}torch.export cannot follow a branch or a number of Python that depends on the batch's"
             f" numbers, or on drawn ones; {BY_TENSORS}"

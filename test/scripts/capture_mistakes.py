@@ -34,6 +34,7 @@ MODULES = {
     "elsewhere": (*BY_NUMBERS, "in checked"),
     "by_mask": IN_TENSORS,
     "by_mask_before": (*IN_TENSORS, "(found = x[x > 0])", "cannot branch later (", "if len(found) > 1"),
+    "as_a_key": BY_NUMBERS,
     "packed": ("give the recurrent layer the padded ones",),
     "CountsUp": ("self.calls += 1", "changes 'calls' from 0 to 1", "register_buffer"),
     "Appends": ("self.history.append(x.mean())", "'history[0]', which is no buffer", "register_buffer"),
@@ -108,7 +109,15 @@ def place(name):
     return ("mistakes.py", *([line_of(f"{name} = doing(")] if of_its_own else ()))
 
 
-ELSEWHERE = {"by_mask_before", "unequal_types", "transposed", "while_large", "elsewhere", "too_few_gradients"}
+ELSEWHERE = {
+    "by_mask_before",
+    "packed",
+    "unequal_types",
+    "transposed",
+    "while_large",
+    "elsewhere",
+    "too_few_gradients",
+}
 REFUSED = [
     *((name, f"{MISTAKES}:{name}", NUMBERS, *place(name), *words) for name, words in MODULES.items()),
     *(

@@ -721,3 +721,40 @@ def test_statistics_that_are_put_back_have_gradients_of_earlier_forwards():
         module.train()(**batch.at(2))
     results = results_of(made, module, lambda made: made["loss"], 2)
     assert results.names == ["['after']"]
+
+
+class Decodes(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(6, 9), torch.nn.Linear(9, 6)
+
+    def forward(self, x, states):
+        return x + self.b(torch.tanh(self.a(x))) * states
+
+
+class Crossed(torch.nn.Module):
+    """As encoders and decoders that return the encoder's states beside a loss of the decoder's."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.start, self.head = (torch.nn.Linear(of, 6) for of in (8, 8, 6))
+        self.layers = torch.nn.ModuleList([Decodes(), Decodes()])
+
+    def forward(self, x, y):
+        states, h = self.encoder(x), self.start(x)
+        for layer in self.layers:
+            h = layer(h, states)
+        return {"loss": classes(self.head(h), y), "states": states}
+
+
+def test_what_goes_through_a_layer_to_one_that_has_no_gradient_for_it():
+    batch = Batch([Field("x", [8], torch.float32), Field("y", [], below=6)])
+    module = Crossed()
+
+    def loss(output, fields):
+        return output["loss"]
+
+    fields = batch.at(2)
+    results = results_for(module.eval()(**fields), module, loss, fields).instead
+    assert results.names == ["['loss']", "['states']"] and results.detached
+    equal("states beside a loss", WithLoss(module, loss, results), batch, 4, has_loss=True)

@@ -59,6 +59,7 @@ def above_zero(x):
     return found.mean() if len(found) > 1 else x.mean()
 
 
+as_a_key = doing(lambda self, x: x / len(set((x > 0).sum(1).tolist())))
 packed = doing(
     lambda self, x: nn.utils.rnn.pack_padded_sequence(x.T[:, :, None], [16] * len(x)).data.sum() + x
 )
