@@ -134,6 +134,12 @@ def type_name(tensor: torch.Tensor) -> str:
 def _tensor(name: object, value: Any) -> torch.Tensor:
     import torch
 
+    if isinstance(value, (list, tuple)) and any(isinstance(each, (Mapping, torch.Tensor)) for each in value):
+        raise InputError(
+            f'the batch: "{name}" is a {type(value).__name__} of {len(value)}, expected a tensor: stack what'
+            " samples have, padded to one size (with a mask as an entry of its own), and hand over each by"
+            ' its name, as in {"boxes": boxes, "labels": labels}'
+        )
     if not isinstance(value, torch.Tensor):
         raise InputError(
             f'the batch: "{name}" is a {type(value).__name__}, expected a tensor:'

@@ -229,7 +229,7 @@ def export(module: torch.nn.Module, inputs: dict[str, torch.Tensor], has_loss: b
     except CaptureError as error:
         raise with_place(error, module) from error
     except Exception as error:  # torch.export has many types of its own
-        raise explained(error, module, inputs) from error
+        raise explained(error, module, inputs, python_numbers.sized) from error
     finally:
         logging.disable(logging.NOTSET)
         before.restore()  # attributes that the forward sets hold tensors without numbers now

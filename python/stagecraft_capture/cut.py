@@ -48,6 +48,7 @@ class Piece:
     # the nodes that go on behind it: those it makes, then those of its inputs that are read again
     outputs: list[fx.Node]
     differentiable: list[bool] | None = None  # of each input, whether eager has a gradient for it
+    silent: list[bool] | None = None  # of each output, whether eager has none for what it goes through to
     # of inputs that arrive in another order of dimensions: the node that is the value again, the order
     views: dict[fx.Node, Any] = field(default_factory=dict)
 

@@ -56,6 +56,7 @@ def description(piece: Piece, composite: Composite, tensors: Tensors) -> tuple[A
     return (
         read,
         tuple(piece.differentiable or ()),
+        tuple(piece.silent or ()),
         tuple(given),
         tuple(lines),
         tuple(known[node] for node in piece.outputs),

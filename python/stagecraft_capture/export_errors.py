@@ -6,9 +6,11 @@ from __future__ import annotations
 import linecache
 import os
 import re
+import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING
 
 import torch
@@ -30,6 +32,10 @@ MAPPED = (
 )
 TRANSFORMS = tuple(f"_functorch{os.sep}{name}.py" for name in ("vmap", "eager_transforms", "apis"))
 HIGHER_ORDER = "_higher_order_ops"  # torch's folder of what takes functions
+BY_MASKS = (
+    "keep all sizes and numbers in tensors (a mask with torch.where instead of an index by it, tensor.mean()"
+    " without .item())"
+)
 BY_TENSORS = "decide by sizes or settings, or compute both ways and choose with torch.where"
 
 
@@ -116,11 +122,37 @@ def fails_in_eager_mode(module: torch.nn.Module, inputs: dict[str, torch.Tensor]
     return None
 
 
-def explained(error: BaseException, module: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> CaptureError:
-    """The CaptureError of what torch.export raised."""
+def line_here() -> str:
+    """The innermost line of the user's that is being followed, with its text; or ""."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    text = linecache.getline(file, line).strip()
+    return f'File "{file}", line {line}, in {frame.f_code.co_name} ({text})'
+
+
+def explained(
+    error: BaseException,
+    module: torch.nn.Module,
+    inputs: dict[str, torch.Tensor],
+    sized: Mapping[str, str] = MappingProxyType({}),
+) -> CaptureError:
+    """The CaptureError of what torch.export raised. `sized`: by the symbols of sizes that numbers of the
+    batch decide, the lines that made them."""
     place = place_of_error(error, module)
     at = f"{place}: " if place else ""
-    if isinstance(error, GuardOnDataDependentSymNode):
+    symbols = error.cond.free_symbols if isinstance(error, GuardOnDataDependentSymNode) else ()
+    maker = next((sized[str(s)] for s in symbols if str(s) in sized), "")
+    if maker and maker not in place:
+        return CaptureError(
+            f"{maker}: makes a size that depends on the batch's numbers, on which torch.export cannot"
+            f" branch later ({place}); {BY_MASKS}"
+        )
+    # the latter as a key of a set or a dictionary, or where Python itself computes; no size is a symbol
+    if isinstance(error, GuardOnDataDependentSymNode) or re.search(r"\bSym(Int|Float|Bool)\b", str(error)):
         return CaptureError(
             f"{at}torch.export cannot follow a branch or a number of Python that depends on the batch's"
             f" numbers, or on drawn ones; {BY_TENSORS}"
@@ -171,9 +203,5 @@ def refuse_dependent(nodes: list[fx.Node]) -> None:
             maker = node.args[0] if is_element(node) else node
             raise CaptureError(
                 f"{place_of(node)}: {maker.target} makes {what} that depends on the batch's numbers; "
-                + (
-                    INSTEAD.get(name_of(maker))
-                    or "keep all sizes and numbers in tensors (a mask with torch.where instead of an index by"
-                    " it, tensor.mean() without .item())"
-                )
+                + (INSTEAD.get(name_of(maker)) or BY_MASKS)
             )

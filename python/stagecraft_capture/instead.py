@@ -20,6 +20,10 @@ INSTEAD = {
     "repeat_interleave": "give torch.repeat_interleave its output_size, the sum of repeats",
     "segment_reduce": "write torch.zeros(...).index_add(0, index, x), or scatter_reduce for other reductions",
     "unique": "take torch.bincount(x.flatten(), minlength=N), or x[..., None] == torch.arange(N)",
+    "_pack_padded_sequence": (
+        "packed sequences have sizes that their lengths decide: give the recurrent layer the padded ones,"
+        " take what lies at lengths - 1 with torch.gather, and mask what lies behind"
+    ),
     "_nested_tensor_from_tensor_list": "pad to one length, and give a mask as a field",
 }
 

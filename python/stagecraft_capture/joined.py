@@ -59,7 +59,9 @@ def join_what_the_loss_reads(exported: Modes) -> None:
         return
     of_module = all(map(reads_several, composites))
     reads = [of_its_own(c) if of_module else of_results(c) for c in composites]
-    found = [{} if r is None else inner_losses(c, r) for c, r in zip(composites, reads)]
+    # `columns` tells the output by its samples
+    by_samples = all(of_samples(c, r) for c, r in zip(composites, reads) if r is not None)
+    found = [{} if r is None or not by_samples else inner_losses(c, r) for c, r in zip(composites, reads)]
     alike = {
         i for i, of in found[0].items() if all(i in o and len(o[i].numbers) == len(of.numbers) for o in found)
     }
@@ -108,6 +110,12 @@ def of_results(composite: Composite) -> Reads | None:
         if not behind.isdisjoint(needs[node]):
             behind.add(node)
     return Reads(values, seen, behind)
+
+
+def of_samples(composite: Composite, reads: Reads) -> bool:
+    """Whether the first dimension of each value counts samples."""
+    samples = composite.input.meta["val"].shape[0]
+    return all(n.meta["val"].dim() == 0 or n.meta["val"].shape[0] % samples == 0 for n in reads.values)
 
 
 def joined(composite: Composite, reads: Reads) -> None:

@@ -93,6 +93,8 @@ def through(node: fx.Node, piece: Piece, graph: fx.Graph, copies: dict[fx.Node, 
     value's gradient, one by one, to the gradient that comes in, as eager does."""
     value, order = piece.views.get(node, (node, None))
     clone = graph.call_function(CLONE, (copies[value],))
+    if piece.silent and piece.silent[piece.outputs.index(node)]:  # it would wait for a gradient
+        clone = graph.call_function(torch.ops.aten.detach.default, (clone,))
     return clone if order is None else graph.call_function(PERMUTE, (clone, order))
 
 

@@ -210,6 +210,8 @@ class Gradients(NamedTuple):
     reached: set[fx.Node]  # the values that get one
     # whether it requires one and gets none, as what goes from trained layers to .detach() or into no_grad
     ended: list[bool]
+    # of each piece's outputs: whether it goes through, to pieces that have no gradient for it
+    silent: list[list[bool]]
 
     @property
     def gaps(self) -> bool:
@@ -234,13 +236,19 @@ def gradients_between(
     piece_of = {node: i for i, piece in enumerate(pieces) for node in piece.nodes}
     # what later pieces read: a gradient of the value itself may come from readers in its own piece
     handed_on: dict[fx.Node, torch.Tensor] = {}
+    # of those what one of them reads, where several do
+    read_in: dict[tuple[fx.Node, int], torch.Tensor] = {}
+    through = {n for piece in pieces for n in piece.outputs if n in piece.inputs}
 
     def read(value: fx.Node, reader: fx.Node) -> Any:
         if value not in made_in or piece_of.get(reader, -1) <= made_in[value]:
             return values[value]
         if value not in handed_on:
             handed_on[value] = torch.ops.aten.alias.default(values[value])
-        return handed_on[value]
+        at = value, piece_of.get(reader, -1)
+        if value in through and at not in read_in:
+            read_in[at] = torch.ops.aten.alias.default(handed_on[value])
+        return read_in.get(at, handed_on[value])
 
     with torch.random.fork_rng(devices=[]):
         for node in composite.nodes:
@@ -256,7 +264,7 @@ def gradients_between(
         values[composite.loss or composite.output],
         [values[node] for _, _, node in values_made(pieces)],
     )
-    wanted = [value for value in (*crossing, *handed_on.values()) if value.requires_grad]
+    wanted = [v for v in (*crossing, *handed_on.values(), *read_in.values()) if v.requires_grad]
     try:
         made = (
             torch.autograd.grad(
@@ -279,6 +287,11 @@ def gradients_between(
         n for _, _, n in values_made(pieces) if gradients.get(id(handed_on.get(n, values[n]))) is not None
     }
     ended = {n for _, _, n in values_made(pieces) if values[n].requires_grad} - reached
+
+    def is_silent(node: fx.Node, place: int) -> bool:
+        later = [v for (n, i), v in read_in.items() if n is node and i > place and v.requires_grad]
+        return bool(later) and all(gradients.get(id(v)) is None for v in later)
+
     return Gradients(
         [other_order(value, gradients.get(id(value))) for value in crossing],
         [None if g is None else with_gaps(g) for g in (gradients.get(id(value)) for value in crossing)],
@@ -286,6 +299,7 @@ def gradients_between(
         [[values[n].requires_grad and n not in ended for n in piece.inputs] for piece in pieces],
         reached,
         [node in ended for _, _, node in values_made(pieces)],
+        [[n in piece.inputs and is_silent(n, i) for n in piece.outputs] for i, piece in enumerate(pieces)],
     )
 
 
@@ -298,8 +312,8 @@ def other_order(value: torch.Tensor, gradient: torch.Tensor) -> list[int] | None
 
 def gradients_in_order(composite: Composite, pieces: list[Piece], found: Gradients, gaps: bool) -> None:
     """`gaps`: those that lie with gaps in eager mode do here too."""
-    for piece, flags in zip(pieces, found.differentiable):
-        piece.differentiable = flags
+    for piece, flags, silent in zip(pieces, found.differentiable, found.silent):
+        piece.differentiable, piece.silent = flags, silent
     about = zip(values_made(pieces), found.orders, found.lying, found.ended)
     for (maker, _, value), order, lying, ended in about:
         if ended:  # the layer that makes it would wait for a gradient

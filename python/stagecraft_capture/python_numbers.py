@@ -13,6 +13,10 @@ from typing import Any
 
 import torch
 
+from .errors import CaptureError
+from .export_errors import line_here
+from .instead import INSTEAD
+from .not_finite import both_ways, note_looks
 from .refusing_lines import answer_here
 from .torch_private import disable_current_modes, pytree
 
@@ -26,6 +30,7 @@ UNKNOWN = frozenset("empty_like new_empty new_empty_strided".split())  # memory 
 OTHER_MEMORY = frozenset("__set__ set_".split())  # without a word of the tensor's version
 ABOVE = {"gt": True, "ge": True, "lt": False, "le": False}
 PLAIN = (bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
+REFUSED = frozenset(("_pack_padded_sequence",))  # torch.export fails behind it, with other words
 MOST = 2**16  # numbers of a tensor
 
 Maker = Callable[[], Any]
@@ -38,17 +43,23 @@ class PythonNumbers(torch.overrides.TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.unchecked: dict[str, None] = {}
+        self.sized: dict[str, str] = {}  # of export_errors.explained()
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(function, "__name__", "")
+        if name in REFUSED:
+            raise CaptureError(INSTEAD[name])
         if name in READERS and len(args) == 1 and not kwargs and (known := maker_of(args[0])):
             found = outside_of_the_trace(lambda: function(known()))
             if found is not None:
                 return found
-        elif asks_for_truth(name, args) and (refusing := answer_here()):
-            self.unchecked[refusing[1]] = None
-            return refusing[0]
+        elif asks_for_truth(name, args):
+            if refusing := answer_here():
+                self.unchecked[refusing[1]] = None
+                return refusing[0]
+            if (answer := both_ways(args[0])) is not None:
+                return answer
         if name in SIZED or name in MAKERS - OF_LISTS:
             args, kwargs = (*args[: name in SIZED], *as_numbers(args[name in SIZED :])), as_numbers(kwargs)
         elif name == "__getitem__" and len(args) == 2:
@@ -57,6 +68,8 @@ class PythonNumbers(torch.overrides.TorchFunctionMode):
         makers = None if name in UNKNOWN else makers_of(given, name)
         answer = answer_of(name, args)
         made = function(*args, **kwargs)
+        note_looks(name, args, made)
+        self.note_sizes(made)
         if name in ("rand", "rand_like") and made.dtype in (torch.float32, torch.float64):
             made._from_0_to_1 = made._version
         if answer is not None:
@@ -68,6 +81,12 @@ class PythonNumbers(torch.overrides.TorchFunctionMode):
             written = name == "__setitem__"
             remember(args[0] if written else made, put if written else function, given, makers)
         return made
+
+    def note_sizes(self, made: Any) -> None:
+        for part in made if isinstance(made, (tuple, list)) else (made,):
+            for size in part.shape if isinstance(part, torch.Tensor) else ():
+                for symbol in size.node.expr.free_symbols if isinstance(size, torch.SymInt) else ():
+                    self.sized.setdefault(str(symbol), line_here())
 
 
 def asks_for_truth(name: str, given: tuple[Any, ...]) -> bool:

@@ -21,7 +21,7 @@ import torch
 from stagecraft_tools.installed import is_installed
 
 from .errors import OURS, TORCH
-from .torch_private import FakeTensor
+from .torch_private import FakeTensor, set_version_counter
 
 if TYPE_CHECKING:
     from .aliases import Json
@@ -360,6 +360,8 @@ class Snapshot:
             leaf.value.data = leaf.alias
         if leaf.value._version != leaf.version or not torch.equal(bits(leaf.alias), bits(leaf.copy)):
             leaf.alias.copy_(leaf.copy)
+            # it is what it was: gradients of an earlier forward may still need it
+            set_version_counter((leaf.alias,), (leaf.version,))
 
     def differences(self, later: Snapshot) -> dict[str, tuple[Any, Any]]:
         """path -> (leaf before, leaf after), of what is not the same; None where there was or is none."""

@@ -16,22 +16,30 @@ from .errors import OURS, TORCH
 Span = tuple[tuple[int, int], tuple[int, int]]  # (line, column) of the first character, and behind the last
 
 
-def answer_here() -> tuple[bool, str] | None:
-    """What the line that asks for the truth of a tensor has to hear to refuse nothing, and its place; None
-    where it does something else with it."""
+def asking_frame() -> tuple[FrameType, Span] | None:
+    """The user's, that asks for the truth of a tensor, and where in its file it does."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith((TORCH, OURS)):
         frame = frame.f_back
     if frame is None:
         return None
-    file, code = frame.f_code.co_filename, frame.f_code
-    line, end, column, end_column = list(code.co_positions())[frame.f_lasti // 2]
+    line, end, column, end_column = list(frame.f_code.co_positions())[frame.f_lasti // 2]
     if line is None or end is None or column is None or end_column is None:
         return None
-    asking = (line, column), (end, end_column)
-    statement = innermost(statements_of("".join(linecache.getlines(file, frame.f_globals))), asking)
+    return frame, ((line, column), (end, end_column))
+
+
+def answer_here() -> tuple[bool, str] | None:
+    """What the line that asks for the truth of a tensor has to hear to refuse nothing, and its place; None
+    where it does something else with it."""
+    asking = asking_frame()
+    if asking is None:
+        return None
+    frame, at = asking
+    file, code = frame.f_code.co_filename, frame.f_code
+    statement = innermost(statements_of("".join(linecache.getlines(file, frame.f_globals))), at)
     answer = None if statement is None else answer_of(statement)
-    return None if answer is None else (answer, f'File "{file}", line {line}, in {code.co_name}')
+    return None if answer is None else (answer, f'File "{file}", line {at[0][0]}, in {code.co_name}')
 
 
 @functools.lru_cache(maxsize=64)

@@ -82,6 +82,8 @@ class Results:
     in_training: Results | None = None  # where that is another than in evaluation
     # of `places` tensors of the whole batch, as weights are; a single number is one anyway
     shared: frozenset[int] = frozenset()
+    # of `places` the dimension of samples, and how many entries of it are each one's; else (0, 1)
+    samples_in: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     # where a loss of the module's own reads weights: its number goes to the loss as it is
     instead: Results | None = None
 
@@ -94,7 +96,7 @@ class Results:
             return made
         leaves = self.leaves(made)
         if self.shapes:
-            samples, given = _samples(leaves), dict(zip(self.present, leaves))
+            samples, given = leaves[0].shape[0], dict(zip(self.present, leaves))
             absent = (leaves[0].new_zeros(samples, shape.numel()) for shape in self.shapes)
             rows = (_row(given[k], samples) if k in given else zeros for k, zeros in enumerate(absent))
             return torch.cat(list(rows), 1)
@@ -103,7 +105,12 @@ class Results:
     def _rows(self, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
         """Each as [samples, numbers of each]."""
         whole = [i in self.shared for i in self.places]
-        samples = _samples([t for t, all_of_it in zip(leaves, whole) if not all_of_it])
+        samples = next(
+            t.shape[dimension] // of_each
+            for i, t in zip(self.places, leaves)
+            if i not in self.shared and t.dim() > 0
+            for dimension, of_each in [self.samples_in.get(i, (0, 1))]
+        )
         return [
             t.reshape(1, -1).expand(samples, -1) if all_of_it else _row(t, samples)
             for t, all_of_it in zip(leaves, whole)
@@ -156,7 +163,8 @@ def by_mode(evaluation: Results, made: Any, training: Results, made_in_training:
     fits = len(leaves) > 1 and all(
         k is not None and leaves[k].dim() > 0 and leaves[k].shape == t.shape for k, t in zip(found, own)
     )
-    if not fits or training.shared or any(t.dim() == 0 for t in leaves):
+    turned = any(place != (0, 1) for place in training.samples_in.values())
+    if not fits or training.shared or turned or any(t.dim() == 0 for t in leaves):
         raise CaptureError(
             f"of what the module returns the loss reads {', '.join(training.names) or 'the output'} in"
             f" training, and {', '.join(evaluation.names) or 'the output'} in evaluation: return the same of"
@@ -172,10 +180,6 @@ def by_mode(evaluation: Results, made: Any, training: Results, made_in_training:
         [k for k in found if k is not None],
         in_training=training,
     )
-
-
-def _samples(leaves: list[torch.Tensor]) -> int:
-    return next(t.shape[0] for t in leaves if t.dim() > 0)
 
 
 def _row(tensor: torch.Tensor, samples: int) -> torch.Tensor:
@@ -201,10 +205,15 @@ def results_of(
         return Results()
     found, spec = taken_apart(made)
     numbers = {i: t for i, (_, t) in enumerate(found) if is_numbers(t)}
-    rows = {i: t for i, t in numbers.items() if t.dim() > 0 and t.shape[0] % samples == 0}
     detached: frozenset[int] = frozenset()
-    shared = _of_the_whole(found, numbers, made_of_more) if loss is not None else frozenset()
-    rows = {i: t for i, t in rows.items() if i not in shared}
+    more = _of_more(found, numbers, made_of_more) if loss is not None else {}
+    shared = frozenset(i for i, t in more.items() if t.shape == numbers[i].shape)
+    samples_in = {i: at for i, t in more.items() if (at := _samples_in(numbers[i], t, samples))}
+    rows = {
+        i: t
+        for i, t in numbers.items()
+        if t.dim() > 0 and (t.shape[0] % samples == 0 or i in samples_in) and i not in shared
+    }
     if loss is None:
         rows = {i: t for i, t in rows.items() if t.requires_grad}
         if not rows:
@@ -220,7 +229,7 @@ def results_of(
             )
         wanted = list(rows)
     else:
-        wanted, of_rows = _wanted(found, spec, numbers, rows, shared, loss)
+        wanted, of_rows = _wanted(found, spec, numbers, rows, shared, loss, made_of_more)
         detached = _without_gradient(found, spec, wanted, loss)
     if not any(i in rows for i in wanted):
         names = ", ".join(found[i][0] for i in wanted) or "none"
@@ -236,26 +245,47 @@ def results_of(
             " type, with .float()"
         )
     made_of = Results(
-        wanted, [found[i][0] for i in wanted], loss is not None, detached, shared=shared & set(wanted)
+        wanted,
+        [found[i][0] for i in wanted],
+        loss is not None,
+        detached,
+        shared=shared & set(wanted),
+        samples_in={i: samples_in[i] for i in wanted if i in samples_in},
     )
     if loss is not None and of_rows:
-        more = sorted({*wanted, *of_rows})
-        apart = _without_gradient(found, spec, more, loss, apart=True)
-        made_of.instead = Results(more, [found[i][0] for i in more], True, apart, shared=made_of.shared)
+        both = sorted({*wanted, *of_rows})
+        apart = _without_gradient(found, spec, both, loss, apart=True)
+        made_of.instead = Results(
+            both,
+            [found[i][0] for i in both],
+            True,
+            apart,
+            shared=made_of.shared,
+            samples_in={i: samples_in[i] for i in both if i in samples_in},
+        )
     return made_of
 
 
-def _of_the_whole(
+def _of_more(
     found: list[tuple[str, Any]], numbers: Mapping[int, torch.Tensor], made_of_more: Callable[[], Any]
-) -> frozenset[int]:
-    """Tensors that are of the whole batch, as weights are: they have as many numbers for more samples."""
-    in_doubt = {i: t for i, t in numbers.items() if t.dim() > 0}
+) -> dict[int, torch.Tensor]:
+    """The same tensors of one sample more, where it is in doubt which are of samples."""
+    in_doubt = [i for i, t in numbers.items() if t.dim() > 0]
     if len(in_doubt) < 2:  # one is of the samples
-        return frozenset()
+        return {}
     more = taken_apart(made_of_more())[0]
-    if [path for path, _ in more] != [path for path, _ in found]:
-        return frozenset()
-    return frozenset(i for i, t in in_doubt.items() if more[i][1].shape == t.shape)
+    return (
+        {i: more[i][1] for i in in_doubt} if [path for path, _ in more] == [path for path, _ in found] else {}
+    )
+
+
+def _samples_in(few: torch.Tensor, more: torch.Tensor, samples: int) -> tuple[int, int] | None:
+    """The dimension of samples, and how many entries of it are each one's: an LSTM's last states have it
+    behind the layers. None where no dimension, or more than one, grows with them."""
+    grown = [d for d in range(few.dim()) if few.shape[d] != more.shape[d]] if few.dim() == more.dim() else []
+    if len(grown) != 1 or few.shape[grown[0]] * (samples + 1) != more.shape[grown[0]] * samples:
+        return None
+    return grown[0], few.shape[grown[0]] // samples
 
 
 def _wanted(
@@ -265,6 +295,7 @@ def _wanted(
     rows: dict[int, torch.Tensor],
     shared: Collection[int],
     loss: Callable[[Any], Any],
+    made_of_more: Callable[[], Any],
 ) -> tuple[list[int], set[int]]:
     """Places of what the loss reads: tensors of samples, and numbers that do not come from these; and of
     numbers that do. `shared`: those of the whole batch."""
@@ -275,10 +306,12 @@ def _wanted(
     for i in sorted(read - rows.keys()):
         if i not in numbers or (numbers[i].dim() > 0 and (i not in shared or numbers[i].numel() > FEW)):
             leaf = found[i][1]
+            is_each = len(taken_apart(made_of_more())[0]) > len(found)
             raise CaptureError(
                 f"the loss reads {found[i][0]} of what the module returns, which is"
                 f" {str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)} for two samples: expected"
                 f" floating-point numbers of each sample, or up to {FEW} of the whole batch"
+                f"{'; return one tensor of all samples, torch.stack(parts), padded' if is_each else ''}"
             )
     wanted = {i for i in read if i in rows}
     behind: set[int] = set()

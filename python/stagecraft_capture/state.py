@@ -209,7 +209,8 @@ def refusal(path: str, before: Any, after: Any, line: str, module: torch.nn.Modu
     if leaf.is_buffer:
         return CaptureError(
             f"{at} makes {words_of(after)} of buffer {name!r}, {words_of(before)} before; a buffer keeps its"
-            " shape and type: write to it with copy_()"
+            " shape and type: write to it with copy_(), or call the module once on such samples before it is"
+            " captured, if its first forward alone does this"
         )
     if leaf.is_tensor() or (after is not None and after.is_tensor()):
         return CaptureError(

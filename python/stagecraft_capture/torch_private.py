@@ -78,6 +78,11 @@ TABLE = {
     "TorchDispatchMode": Private(
         "torch.utils._python_dispatch", "TorchDispatchMode", "hears each operator of an eager forward"
     ),
+    "set_version_counter": Private(
+        "torch._C._autograd",
+        "_unsafe_set_version_counter",
+        "numbers that are put back are those that an earlier forward has seen",
+    ),
     # What a graph must follow otherwise than torch.export would
     "VF": Private("torch", "_VF", "what torch.nn.LSTM and GRU call: they become operators"),
     "TensorBase": Private("torch._C", "TensorBase", "the property `data`: it becomes a detach"),

@@ -33,6 +33,9 @@ MODULES = {
     "as_an_int": BY_NUMBERS,
     "elsewhere": (*BY_NUMBERS, "in checked"),
     "by_mask": IN_TENSORS,
+    "by_mask_before": (*IN_TENSORS, "(found = x[x > 0])", "cannot branch later (", "if len(found) > 1"),
+    "as_a_key": BY_NUMBERS,
+    "packed": ("give the recurrent layer the padded ones",),
     "CountsUp": ("self.calls += 1", "changes 'calls' from 0 to 1", "register_buffer"),
     "Appends": ("self.history.append(x.mean())", "'history[0]', which is no buffer", "register_buffer"),
     "MakesParameters": ("self.late = ", "changes the parameter 'late'"),
@@ -40,7 +43,11 @@ MODULES = {
     "HalfInAList": ("reads the weight 'rest[0].weight', which is no parameter", "torch.nn.ModuleList"),
     "Misspelt": ("return self.c(self.a(x))", "has no attribute 'c'"),
     "Forgets": ("Forgets.forward returns None: return a tensor",),
-    "GrowingBuffer": ("makes a tensor of [2, 16] of buffer 'seen'", "keeps its shape and type"),
+    "GrowingBuffer": (
+        "makes a tensor of [2, 16] of buffer 'seen'",
+        "keeps its shape and type",
+        "call the module once",
+    ),
     "KeepsGraph": ("the buffer 'state' keeps the graph of the forward before", ".detach() what is stored"),
     "Detaches": ("no weight of Detaches has a gradient", "leave that out where the model trains"),
     "StepsItself": ("self.optimizer.step()", "the optimizer alone may change in a run"),
@@ -102,7 +109,15 @@ def place(name):
     return ("mistakes.py", *([line_of(f"{name} = doing(")] if of_its_own else ()))
 
 
-ELSEWHERE = {"unequal_types", "transposed", "while_large", "elsewhere", "too_few_gradients"}
+ELSEWHERE = {
+    "by_mask_before",
+    "packed",
+    "unequal_types",
+    "transposed",
+    "while_large",
+    "elsewhere",
+    "too_few_gradients",
+}
 REFUSED = [
     *((name, f"{MISTAKES}:{name}", NUMBERS, *place(name), *words) for name, words in MODULES.items()),
     *(

@@ -128,3 +128,44 @@ def test_lines_that_refuse_numbers_do_not_look(what):
     assert "_test.py" in model.unchecked[0] and what.__name__ in model.unchecked[0], model.unchecked
     assert len(model.unchecked) == (1 if what is refuses else 3)
     assert not equal_model("nothing", Asks(torch.tanh), numbers(6), 1).unchecked
+
+
+def clamps(x):
+    x = x * x.detach().abs().exp().exp()
+    if x.dim() == 2 and not torch.isfinite(x).all():
+        most = torch.finfo(x.dtype).max / 1e30
+        x = torch.clamp(x, min=-most, max=most)
+    return x
+
+
+def clamps_either(x):
+    x = x * x.detach().abs().exp().exp()
+    if x.dim() == 2 and (torch.isinf(x).any() or torch.isnan(x).any()):
+        x = x.nan_to_num(0.5, 2.0, -2.0)
+    return x
+
+
+@pytest.mark.parametrize("what", [clamps, clamps_either])
+def test_branches_that_mend_numbers_which_are_not_finite(what):
+    """Of the samples some are: the exponential of an exponential. Half the micro-batches have none."""
+    batch = numbers(6)
+    batch.drawn["x"][2:] *= 1e3
+    finite, _ = (torch.isfinite(Asks(what).eval()(batch.drawn["x"][i : i + 2])).all() for i in (0, 2))
+    assert finite
+    assert not equal_model(what.__name__, Asks(what), batch, 1).unchecked
+
+
+def test_branches_that_do_something_else_with_them_are_refused():
+    def doubles(x):
+        if torch.isinf(x).any():
+            x = x * 2
+            x = x.exp()
+        return x
+
+    def both(x):
+        if torch.isinf(x).any() and x.max() > 0:
+            x = x.clamp(max=1.0)
+        return x
+
+    for what in (doubles, both):
+        refused(what.__name__, Asks(what), numbers(6), "depends on the batch's numbers")

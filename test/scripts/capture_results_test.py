@@ -17,6 +17,7 @@ from stagecraft_capture.batch import Batch, Field
 from stagecraft_capture.losses import WithLoss
 from stagecraft_capture.results import results_of
 from stagecraft_capture.source import results_for
+from stagecraft_capture.users_code import state_kept
 
 torch.set_num_threads(1)
 
@@ -672,3 +673,88 @@ def test_a_loss_that_reads_the_output_as_it_is_and_as_float():
     module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 6))
     layers = equal("logits and .float()", WithLoss(module, loss), batch, 2, has_loss=True)
     assert layers[-1].graph["outputs"] == ["f32[b,6]"], "the loss reads the output alone"
+
+
+class States(torch.nn.Module):
+    """As an LSTM returns its last states: samples lie behind the layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = torch.nn.Linear(8, 16), torch.nn.Linear(16, 15), torch.nn.Linear(16, 6)
+
+    def forward(self, x):
+        h = torch.tanh(self.a(x))
+        return self.b(h).t()[None], self.c(h)
+
+
+def test_samples_that_lie_behind_another_dimension():
+    def loss(output, fields):
+        return classes(output[1], fields["y"]) + output[0].square().mean()
+
+    batch = Batch([Field("x", [8], torch.float32), Field("y", [], below=6)])
+    torch.manual_seed(0)
+    module = States()
+    made, of_three = (module(batch.at(count)["x"]) for count in (2, 3))
+    results = results_of(made, module, lambda made: loss(made, batch.at(2)), 2, lambda: of_three)
+    assert results.samples_in == {0: (2, 1), 1: (0, 1)}
+    equal("states of layers", WithLoss(module, loss, results), batch, 2, has_loss=True)
+
+
+class Statistics(torch.nn.Module):
+    """Batch norm between what it returns: gradients of one result by another need its statistics."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.norm = torch.nn.Linear(8, 6), torch.nn.Linear(6, 6), torch.nn.BatchNorm1d(6)
+
+    def forward(self, x, y):
+        before = self.a(x)
+        after = before + self.norm(self.b(before))
+        return {"loss": classes(after, y), "after": after, "before": before}
+
+
+def test_statistics_that_are_put_back_have_gradients_of_earlier_forwards():
+    batch = Batch([Field("x", [8], torch.float32), Field("y", [], below=6)])
+    module = Statistics()
+    made = module.eval()(**batch.at(2))
+    with state_kept(module):
+        module.train()(**batch.at(2))
+    results = results_of(made, module, lambda made: made["loss"], 2)
+    assert results.names == ["['after']"]
+
+
+class Decodes(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(6, 9), torch.nn.Linear(9, 6)
+
+    def forward(self, x, states):
+        return x + self.b(torch.tanh(self.a(x))) * states
+
+
+class Crossed(torch.nn.Module):
+    """As encoders and decoders that return the encoder's states beside a loss of the decoder's."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.start, self.head = (torch.nn.Linear(of, 6) for of in (8, 8, 6))
+        self.layers = torch.nn.ModuleList([Decodes(), Decodes()])
+
+    def forward(self, x, y):
+        states, h = self.encoder(x), self.start(x)
+        for layer in self.layers:
+            h = layer(h, states)
+        return {"loss": classes(self.head(h), y), "states": states}
+
+
+def test_what_goes_through_a_layer_to_one_that_has_no_gradient_for_it():
+    batch = Batch([Field("x", [8], torch.float32), Field("y", [], below=6)])
+    module = Crossed()
+
+    def loss(output, fields):
+        return output["loss"]
+
+    fields = batch.at(2)
+    results = results_for(module.eval()(**fields), module, loss, fields).instead
+    assert results.names == ["['loss']", "['states']"] and results.detached
+    equal("states beside a loss", WithLoss(module, loss, results), batch, 4, has_loss=True)

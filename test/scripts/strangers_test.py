@@ -47,6 +47,11 @@ class LossAlone(Net):
         return {"loss": torch.nn.functional.cross_entropy(super().forward(x), labels)}
 
 
+class Parts(Net):
+    def forward(self, x):
+        return list(super().forward(x))
+
+
 class Hooked(Net):
     def forward(self, x):
         hidden = self.body(x)
@@ -98,6 +103,10 @@ TOLD = {
         lambda: pipeline().load_state_dict(net()),
         r"expected a dict by names, found a Net: give its state_dict\(\)",
     ),
+    "a dictionary for each sample, as detectors take": (
+        lambda: pipeline(batch={"x": X, "targets": [{"boxes": X[i]} for i in range(16)]}),
+        '"targets" is a list of 16, expected a tensor: stack what samples have, padded to one size',
+    ),
     "bytes of images": (
         lambda: pipeline(batch=(X.to(torch.uint8), Y)),
         r'"x" is torch.uint8, which runs do not have: hand over x.long\(\) or',
@@ -110,6 +119,12 @@ TOLD = {
     "a hook of a gradient": (
         lambda: pipeline(module=Hooked()),
         r'File ".*strangers_test.py", line \d+, in forward .*registers a hook of a gradient',
+    ),
+    "a part for each sample": (
+        lambda: pipeline(
+            module=Parts(), loss=lambda output, batch: sum(part.square().mean() for part in output)
+        ),
+        r"the loss reads \[0\] .* is float32\[3\] for two samples: .*; return one tensor of all samples",
     ),
     "a module that returns its loss alone": (
         lambda: pipeline(module=LossAlone(), batch={"x": X, "labels": Y}, loss=None),

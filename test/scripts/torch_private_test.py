@@ -37,6 +37,16 @@ def fake():
     assert isinstance(private.FakeTensorMode.cache, dict)
 
 
+@canary("set_version_counter")
+def versions():
+    x, y = torch.ones(2, requires_grad=True), torch.ones(2)
+    made = x * y
+    y.add_(1).sub_(1)
+    private.set_version_counter((y,), (0,))
+    made.sum().backward()
+    assert y._version == 0 and x.grad.tolist() == [1, 1]
+
+
 @canary("fake_kernels", "meta_table", "decomposition_table")
 def tables():
     assert all(
