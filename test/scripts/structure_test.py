@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import stagecraft.structure as structures
+from forked import captured
 from places import ENVIRONMENT
 from stagecraft.structure import structure_of
 
@@ -57,16 +58,26 @@ CHANGES = {
 
 
 def structure(program):
-    """Of a program that comes by standard input, as a prompt's lines do."""
-    done = subprocess.run(
-        [sys.executable, "-"], input=program, capture_output=True, text=True, check=True, env=ENVIRONMENT
-    )
+    """Of a program that comes by standard input, as a prompt's lines do. In a fork: a process of its own
+    would import torch for seconds."""
+
+    def run():
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(compile(program, "<stdin>", "exec"), main.__dict__)
+
+    done = captured(["-"], run)
+    assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
 @pytest.fixture(scope="module")
 def base():
-    return structure(PROGRAM.replace("{more}", ""))
+    program = PROGRAM.replace("{more}", "")
+    done = subprocess.run(
+        [sys.executable, "-"], input=program, capture_output=True, text=True, check=True, env=ENVIRONMENT
+    )
+    assert structure(program) == done.stdout.strip()
+    return done.stdout.strip()
 
 
 def test_the_same_program_has_the_same_structure(base):
