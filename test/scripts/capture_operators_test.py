@@ -91,6 +91,13 @@ def distances(*powers, width=5, **how):
     ]
 
 
+SAMPLED = [
+    (mode, padding, corners)
+    for mode in ("bilinear", "nearest", "bicubic")
+    for padding, corners in (("zeros", False), ("border", True), ("reflection", False))
+]
+
+
 def sampled(mode, padding, corners):
     def sample(x):
         image = x.view(-1, 3, 4, 6)
@@ -112,9 +119,10 @@ def sampled_in_space(mode):
 
 
 def antialiased(mode):
+    by_size = {"size": (4, 5)}, {"scale_factor": (0.67, 0.84)}
     return [
-        lambda x: F.interpolate(x.view(-1, 2, 6, 6), size=(4, 5), mode=mode, antialias=True),
-        lambda x: F.interpolate(x.view(-1, 2, 6, 6), scale_factor=(0.67, 0.84), mode=mode, antialias=True),
+        lambda x, how=how: F.interpolate(x.view(-1, 2, 6, 6), **how, mode=mode, antialias=True)
+        for how in covering(by_size, by_size[mode == "bicubic" :][:1])
     ]
 
 
@@ -319,11 +327,7 @@ GROUPS = {
                 lambda x, mode=mode: F.pad(x.view(-1, 2, 3, 3, 4), (1, 1, 1, 2, 2, 1), mode)
                 for mode in ("reflect", "replicate", "circular")
             ),
-            *(
-                sampled(mode, padding, corners)
-                for mode in ("bilinear", "nearest", "bicubic")
-                for padding, corners in (("zeros", False), ("border", True), ("reflection", False))
-            ),
+            *(sampled(*how) for how in covering(SAMPLED, SAMPLED[::4])),
             *(sampled_in_space(mode) for mode in ("bilinear", "nearest")),
             *antialiased("bilinear"),
             *antialiased("bicubic"),

@@ -58,8 +58,16 @@ CHANGES = {
 
 
 def structure(program):
-    """Of a program that comes by standard input, as a prompt's lines do. In a fork: a process of its own
-    would import torch for seconds."""
+    """Of a program that comes by standard input, as a prompt's lines do."""
+    done = subprocess.run(
+        [sys.executable, "-"], input=program, capture_output=True, text=True, check=True, env=ENVIRONMENT
+    )
+    return done.stdout.strip()
+
+
+def in_fork(program):
+    """Likewise: a process of its own would import torch for seconds. Its structures are others, since this
+    file is loaded in it."""
 
     def run():
         main = sys.modules["__main__"] = types.ModuleType("__main__")
@@ -72,24 +80,22 @@ def structure(program):
 
 @pytest.fixture(scope="module")
 def base():
-    program = PROGRAM.replace("{more}", "")
-    done = subprocess.run(
-        [sys.executable, "-"], input=program, capture_output=True, text=True, check=True, env=ENVIRONMENT
-    )
-    assert structure(program) == done.stdout.strip()
-    return done.stdout.strip()
+    return in_fork(PROGRAM.replace("{more}", ""))
 
 
 def test_the_same_program_has_the_same_structure(base):
+    plain = PROGRAM.replace("{more}", "")
+    moved = "# moved\n\n" + PROGRAM.replace("{more}", "unrelated = 3")
     assert len(base) == 32
-    assert structure("# moved\n\n" + PROGRAM.replace("{more}", "unrelated = 3")) == base
+    assert in_fork(moved) == base
+    assert structure(moved) == structure(plain) != base
 
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_decides_a_capture_changes_it(base, what):
     before, after = CHANGES[what]
     assert before in PROGRAM
-    changed = structure(PROGRAM.replace(before, after).replace("{more}", ""))
+    changed = in_fork(PROGRAM.replace(before, after).replace("{more}", ""))
     assert len(changed) == 32
     assert changed != base
 
