@@ -210,6 +210,7 @@ std::vector<std::string> traits_of(Cover cover, const PipelineCase& c) {
       fmt::format("{}", c.clipping > 0),
       fmt::format("{}", c.frozen)};
   std::vector<std::string> traits{fmt::format("{} with {} frozen layers", values[0], c.frozen)};
+  if (cover == Cover::values) traits.push_back(fmt::format("layout {} on {}", values[1], values[2]));
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (cover == Cover::values) traits.push_back(fmt::format("{}: {}", i, values[i]));
     for (std::size_t j = 0; cover == Cover::pairs && j < i; ++j) {

@@ -21,7 +21,7 @@ namespace stagecraft::test {
 /// pairs: each pair of values of two of a case's dimensions (schedule with its options, stages of a rank, ranks with their replicas, rewrite
 /// with recomputation, shape, model, optimizer, precision, dropout, clipping, frozen layers); each schedule on the placement it
 /// is for as it was generated at each number of ranks, and with each kind of model.
-/// values: each value, and each schedule with each number of frozen layers.
+/// values: each value, each layout of stages on ranks, and each schedule with each number of frozen layers.
 enum class Cover { pairs, values };
 [[nodiscard]] std::vector<PipelineCase> covering(Cover cover, const std::vector<PipelineCase>& cases);
 /// The same of all_cases() of these numbers of ranks together.

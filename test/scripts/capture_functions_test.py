@@ -161,7 +161,9 @@ def test_custom_functions():
     graphs = {layer.name: layer.graph for layer in layers}
     for index, name in enumerate(functions):
         first = 2 + 3 * index
-        assert graphs[f"{first}"] == graphs[f"{first + 1}"], f"{name}: equal blocks share one graph"
+        assert graphs[f"{first}.linear"] == graphs[f"{first + 1}.linear"], (
+            f"{name}: equal blocks share one graph"
+        )
     assert "forward" not in RoundedToo.__dict__ and isinstance(Rounded.__dict__["forward"], staticmethod), (
         "functions are left as they were"
     )
