@@ -3,7 +3,7 @@
 #   scripts/sanitize.sh [address,undefined | thread]...
 #     address,undefined: base, schedules, and the readers of programs, profiles, plans and run directories on their seeds and changes of them
 #     thread: the transport between the threads of a process
-# Without optimization: compiling takes a third of the time, and these tests are small.
+# Without optimization, and of what a debugger knows the lines alone: compiling takes a third of the time, and these tests are small.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 # sanitized SANITIZERS ENGINE TARGETS TESTS: builds the targets and runs the tests that match.
 sanitized() {
   local build=build-${1//,/-}-tests start=$SECONDS
-  cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DSTAGECRAFT_SANITIZE="$1" -DSTAGECRAFT_ENGINE="$2" > "$build.log" 2>&1 ||
+  cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g1 -DSTAGECRAFT_SANITIZE="$1" -DSTAGECRAFT_ENGINE="$2" > "$build.log" 2>&1 ||
     { cat "$build.log"; exit 1; }
   rm -f "$build.log"
   # shellcheck disable=SC2086  # a list

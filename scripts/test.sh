@@ -1,9 +1,15 @@
 #!/usr/bin/env bash
 # Sets up, builds and runs every check and test. About an hour on 2 cores from nothing, less with a warm compiler cache.
-#   scripts/test.sh [ctest arguments, e.g. -L fast or -R equality]
+#   scripts/test.sh [--full] [ctest arguments, e.g. -L fast or -R equality]
+#     --full: all cases of all tests (STAGECRAFT_FULL in CONTRIBUTING.md)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
+
+if [ "${1:-}" = --full ]; then
+  export STAGECRAFT_FULL=1
+  shift
+fi
 
 phase_start=$SECONDS
 computed=0

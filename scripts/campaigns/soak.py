@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .trial import Setting, Start, Wrong, prepared
 
-PERIOD = 1.0  # seconds between two looks
+PERIOD = 0.5  # seconds between two looks
 MORE_MEMORY = 1.10  # of the last tenth over the first
 MORE_TIME = 1.5  # other work on the machine passes too
 

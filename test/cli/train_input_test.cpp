@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "test/cli/train_cases.h"
 #include "test/support/catch.h"
+#include "test/support/full.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -90,9 +91,12 @@ TEST_CASE("a file or folder of another kind is called by what it is, wherever it
       {"model folder",
        "model.path",
        {"train", path, "--set", other, "--set", R"(model={"family": "captured", "path": "@"})"}}};
+  int turn = 0;
   for (const auto& [wanted, reader, words] : readers) {
     for (const auto& [file, kind] : given) {
-      const bool tried = reader == "train" || std::ranges::find(common, kind) != common.end();
+      // One reader has all kinds, the others in turn some of the common ones.
+      const bool in_turn = full() || turn++ % 3 == 0;
+      const bool tried = reader == "train" || (in_turn && std::ranges::find(common, kind) != common.end());
       if (kind == wanted || !tried) continue;
       CAPTURE(reader, kind);
       std::vector<std::string> line = words;
@@ -163,11 +167,12 @@ TEST_CASE("broken JSON is told by line, column and what was expected, whoever re
       {"", "empty"},
       {"\n", "empty"},
   };
-  // All read by one parser: of each reader two of the slips, so that each slip is met by several.
+  // All read by one parser: of each reader one of the slips or two, so that each slip is met by several.
   for (std::size_t reader = 0; reader < readers.size(); ++reader) {
     const auto& [file, words] = readers[reader];
     const std::string before = fs::exists(file) ? read_text_file(file) : "";
     for (const std::size_t slip : {reader % slips.size(), (reader + 3) % slips.size()}) {
+      if (slip != reader % slips.size() && !full()) continue;
       const auto& [text, said] = slips[slip];
       CAPTURE(words, file, text);
       std::ofstream(file, std::ios::binary) << text;

@@ -1,6 +1,7 @@
 #include "test/engine/case_list.h"
 
 #include "schedules/generators/registry.h"
+#include "test/support/full.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -193,31 +194,36 @@ void add_captured(std::vector<PipelineCase>& cases, const Schedule& schedule, in
   }
 }
 
-/// A case's values of two dimensions each; and what each schedule has on the placement that it is for.
-std::vector<std::string> pairs_of(const PipelineCase& c) {
+/// What a cover has to have of a case.
+std::vector<std::string> traits_of(Cover cover, const PipelineCase& c) {
+  const int ranks = c.ranks == 0 ? c.stages : c.ranks;
   const std::vector<std::string> values{
       fmt::format("{} {} {}", c.schedule, c.vertical_sync, c.warmup_extra),
-      fmt::format("{} on {}, {}", c.stages, fmt::join(c.widths, "-"), static_cast<int>(c.placement)),
+      fmt::format("{} for each, {}", c.widths.empty() ? c.stages / ranks : 0, static_cast<int>(c.placement)),
+      fmt::format("{}, {}", ranks, fmt::join(c.widths, "-")),
       fmt::format("{} {}", static_cast<int>(c.rewrite), static_cast<int>(c.recompute)),
       fmt::format("{}", static_cast<int>(c.shape)),
       fmt::format("{}", static_cast<int>(c.model)),
       fmt::format("{}", static_cast<int>(c.optimizer)),
       fmt::format("{}", static_cast<int>(c.precision)),
       fmt::format("{}", c.dropout),
-      fmt::format("{}", c.clipping > 0)};
-  std::vector<std::string> pairs;
+      fmt::format("{}", c.clipping > 0),
+      fmt::format("{}", c.frozen)};
+  std::vector<std::string> traits{fmt::format("{} with {} frozen layers", values[0], c.frozen)};
+  if (cover == Cover::values) traits.push_back(fmt::format("layout {} on {}", values[1], values[2]));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      pairs.push_back(fmt::format("{}: {}, {}: {}", j, values[j], i, values[i]));
+    if (cover == Cover::values) traits.push_back(fmt::format("{}: {}", i, values[i]));
+    for (std::size_t j = 0; cover == Cover::pairs && j < i; ++j) {
+      traits.push_back(fmt::format("{}: {}, {}: {}", j, values[j], i, values[i]));
     }
   }
   const Schedule& schedule = find_schedule(c.schedule);
-  if (c.widths.empty() && c.placement == schedule.placement &&
-      c.stages == c.ranks * schedule.virtual_stages) {
-    pairs.push_back(fmt::format("at home {}: {}", values[0], c.rewrite == Rewrite::none));
-    pairs.push_back(fmt::format("at home {} with {}", values[0], values[4]));
+  if (cover == Cover::pairs && c.widths.empty() && c.placement == schedule.placement &&
+      c.stages == ranks * schedule.virtual_stages) {
+    traits.push_back(fmt::format("at home {} on {}: {}", values[0], ranks, c.rewrite == Rewrite::none));
+    traits.push_back(fmt::format("at home {} with {}", values[0], static_cast<int>(c.model)));
   }
-  return pairs;
+  return traits;
 }
 
 }  // namespace
@@ -324,26 +330,35 @@ std::vector<PipelineCase> all_cases(int ranks) {
   return cases;
 }
 
-std::vector<PipelineCase> covering_cases(int ranks) {
-  const std::vector<PipelineCase> all = all_cases(ranks);
+std::vector<PipelineCase> covering(Cover cover, const std::vector<int>& ranks) {
+  std::vector<PipelineCase> cases;
+  for (const int of : ranks) {
+    const std::vector<PipelineCase> more = all_cases(of);
+    cases.insert(cases.end(), more.begin(), more.end());
+  }
+  return covering(cover, cases);
+}
+
+std::vector<PipelineCase> covering(Cover cover, const std::vector<PipelineCase>& cases) {
+  if (full()) return cases;
   std::map<std::string, std::size_t> known;
-  std::vector<std::vector<std::size_t>> pairs;
-  for (const PipelineCase& one : all) {
-    std::vector<std::size_t>& its = pairs.emplace_back();
-    for (const std::string& pair : pairs_of(one))
-      its.push_back(known.try_emplace(pair, known.size()).first->second);
+  std::vector<std::vector<std::size_t>> traits;
+  for (const PipelineCase& one : cases) {
+    std::vector<std::size_t>& its = traits.emplace_back();
+    for (const std::string& trait : traits_of(cover, one))
+      its.push_back(known.try_emplace(trait, known.size()).first->second);
   }
   std::vector<PipelineCase> kept;
   for (std::vector<bool> seen(known.size());;) {
-    std::size_t most = 0, chosen = 0;  // the first of those with the most new pairs
-    for (std::size_t i = 0; i < all.size(); ++i) {
+    std::size_t most = 0, chosen = 0;  // the first of those with the most new traits
+    for (std::size_t i = 0; i < cases.size(); ++i) {
       const auto fresh = static_cast<std::size_t>(
-          std::count_if(pairs[i].begin(), pairs[i].end(), [&](std::size_t pair) { return !seen[pair]; }));
+          std::count_if(traits[i].begin(), traits[i].end(), [&](std::size_t trait) { return !seen[trait]; }));
       if (fresh > most) std::tie(most, chosen) = std::tuple{fresh, i};
     }
     if (most == 0) return kept;
-    for (const std::size_t pair : pairs[chosen]) seen[pair] = true;
-    kept.push_back(all[chosen]);
+    for (const std::size_t trait : traits[chosen]) seen[trait] = true;
+    kept.push_back(cases[chosen]);
   }
 }
 

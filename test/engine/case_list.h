@@ -17,10 +17,15 @@ namespace stagecraft::test {
 /// with replicas; and captured_cases.
 [[nodiscard]] std::vector<PipelineCase> all_cases(int ranks);
 
-/// Of all_cases(ranks) as few as have what they have: each pair of values of two of a case's dimensions (schedule with its
-/// options, layout of stages on ranks, rewrite with recomputation, shape, model, optimizer, precision, dropout, clipping);
-/// and each schedule on the placement it is for as it was generated, and with each kind of model. A quarter.
-[[nodiscard]] std::vector<PipelineCase> covering_cases(int ranks);
+/// Of the cases as few as have what they have, or all where test::full():
+/// pairs: each pair of values of two of a case's dimensions (schedule with its options, stages of a rank, ranks with their replicas, rewrite
+/// with recomputation, shape, model, optimizer, precision, dropout, clipping, frozen layers); each schedule on the placement it
+/// is for as it was generated at each number of ranks, and with each kind of model.
+/// values: each value, each layout of stages on ranks, and each schedule with each number of frozen layers.
+enum class Cover { pairs, values };
+[[nodiscard]] std::vector<PipelineCase> covering(Cover cover, const std::vector<PipelineCase>& cases);
+/// The same of all_cases() of these numbers of ranks together.
+[[nodiscard]] std::vector<PipelineCase> covering(Cover cover, const std::vector<int>& ranks);
 
 /// A model captured from PyTorch with every registered schedule, on the placement it is for, x rewrites and
 /// recomputation, and with replicas.

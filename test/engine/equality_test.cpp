@@ -15,6 +15,8 @@ using namespace stagecraft::test;
 
 namespace {
 
+const std::vector<int> kRanks{1, 2, 3, 4};
+
 void run_all(const std::vector<PipelineCase>& cases) {
   for (const PipelineCase& pipeline : cases) {
     INFO(pipeline.name());
@@ -27,31 +29,31 @@ void run_all(const std::vector<PipelineCase>& cases) {
 
 TEST_CASE("every schedule is compared, at every number of ranks, on the placement it is for",
           "[equality_fast]") {
-  for (const int ranks : {1, 2, 3, 4}) {
-    const std::vector<PipelineCase> cases = covering_cases(ranks);
-    for (const Schedule& schedule : schedules()) {
+  const std::vector<PipelineCase> cases = covering(Cover::pairs, kRanks);
+  for (const Schedule& schedule : schedules()) {
+    const auto at_home = [&](const PipelineCase& c) {
+      return c.schedule == schedule.name && c.placement == schedule.placement && c.widths.empty();
+    };
+    for (const int ranks : kRanks) {
       INFO(schedule.name << " on " << ranks);
       CHECK(std::any_of(cases.begin(), cases.end(), [&](const PipelineCase& c) {
-        return c.schedule == schedule.name && c.placement == schedule.placement &&
-               c.stages == ranks * schedule.virtual_stages && c.rewrite == Rewrite::none;
+        return at_home(c) && c.stages == ranks * schedule.virtual_stages && c.rewrite == Rewrite::none;
       }));
-      for (const ModelKind model : {ModelKind::mlp, ModelKind::convnet, ModelKind::gpt}) {
-        INFO("model kind " << static_cast<int>(model));
-        CHECK(std::any_of(cases.begin(), cases.end(), [&](const PipelineCase& c) {
-          return c.schedule == schedule.name && c.placement == schedule.placement && c.widths.empty() &&
-                 c.stages == ranks * schedule.virtual_stages && c.model == model;
-        }));
-      }
+    }
+    for (const ModelKind model : {ModelKind::mlp, ModelKind::convnet, ModelKind::gpt}) {
+      INFO(schedule.name << ", model kind " << static_cast<int>(model));
+      CHECK(std::any_of(cases.begin(), cases.end(),
+                        [&](const PipelineCase& c) { return at_home(c) && c.model == model; }));
     }
   }
 }
 
 TEST_CASE("a captured model equals the oracle, under every schedule", "[equality_fast]") {
-  run_all(captured_cases(2));
+  run_all(covering(Cover::values, captured_cases(2)));
 }
 
 TEST_CASE("samples cut to several lengths equal the oracle, under every schedule", "[equality_fast]") {
-  run_all(lengths_cases(2));
+  run_all(covering(Cover::values, lengths_cases(2)));
 }
 
 TEST_CASE("values that skip stages equal the oracle, under every schedule that takes skips",
@@ -69,15 +71,13 @@ TEST_CASE("models whose first layers are frozen equal the oracle, under every sc
       const Setting setting(c);
       return setting.stage_layers.front().second <= setting.model.gradient_from;
     }));
-    run_all(cases);
+    run_all(covering(Cover::values, cases));
   }
 }
 
 TEST_CASE("a model with tied weights equals the oracle, under every schedule that reads one version",
           "[equality_fast][tied]") {
-  run_all(tied_cases(1));
-  run_all(tied_cases(2));
-  run_all(tied_cases(3));
+  for (const int ranks : {1, 2, 3}) run_all(covering(Cover::values, tied_cases(ranks)));
   int skipped = 0;
   int made = 0;
   for (const PipelineCase& pipeline : tied_cases(2)) {
@@ -128,20 +128,16 @@ TEST_CASE("a rank or a replica five times slower than the others changes no bit"
 TEST_CASE("replicas of unequal widths, more ranks than any other case", "[equality]") {
   std::vector<PipelineCase> cases = all_cases(5);
   std::erase_if(cases, [](const PipelineCase& c) { return c.widths.empty(); });
-  run_all(cases);
+  run_all(covering(Cover::values, cases));
 }
 
 TEST_CASE("a captured model on more ranks than any other", "[equality]") {
   const int ranks = GENERATE(5, 6, 7, 8);
-  run_all(captured_cases(ranks));
-  run_all(tied_cases(ranks));
+  run_all(covering(Cover::values, captured_cases(ranks)));
+  run_all(covering(Cover::values, tied_cases(ranks)));
 }
 
+// Some 2,500 runs with STAGECRAFT_FULL=1, for a change that may go wrong in one combination.
 TEST_CASE("a pipeline equals the oracle to the bit, all pairs of what it is made of", "[equality]") {
-  run_all(covering_cases(GENERATE(1, 2, 3, 4)));
-}
-
-// Some 2,500 runs, for a change that may go wrong in one combination: by hand.
-TEST_CASE("a pipeline equals the oracle to the bit, all combinations", "[.full]") {
-  run_all(all_cases(GENERATE(1, 2, 3, 4)));
+  run_all(covering(Cover::pairs, kRanks));
 }

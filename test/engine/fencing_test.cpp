@@ -11,6 +11,7 @@
 #include "test/engine/stored_run.h"
 #include "test/engine/taken_over.h"
 #include "test/support/catch.h"
+#include "test/support/full.h"
 #include "test/support/simulated_disk.h"
 
 #include <fmt/format.h>
@@ -80,7 +81,7 @@ TEST_CASE("a start that wakes up behind another one changes nothing, whatever it
     counted->set_fault({});
     REQUIRE(session(*counted, kind.resume).code == 0);
     const std::int64_t calls = counted->calls();
-    const std::int64_t stride = std::getenv("STORAGE_SWEEP") != nullptr ? 1 : 7;
+    const std::int64_t stride = test::stride<std::int64_t>(13);
     int stopped = 0, ended = 0, tried = 0;
     for (std::int64_t call = 0; call < calls; call += stride) {
       INFO(fmt::format("{}, call {} of {}", kind.name, call, calls));

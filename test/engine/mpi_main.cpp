@@ -174,9 +174,9 @@ int main(int argc, char** argv) {
     if (what == "contract") {
       contract(session);
     } else if (what == "equality") {
-      equality(session, all_cases(session.world()), argc > 2 ? std::stoul(argv[2]) : 1);
+      equality(session, covering(Cover::values, std::vector{session.world()}), 1);
     } else if (what == "captured") {
-      equality(session, captured_cases(session.world()), 1);
+      equality(session, covering(Cover::values, captured_cases(session.world())), 1);
     } else if (what == "lengths") {
       equality(session, lengths_cases(session.world()), argc > 2 ? std::stoul(argv[2]) : 1);
     } else if (what == "tied") {

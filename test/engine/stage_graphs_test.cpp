@@ -8,6 +8,7 @@
 #include "test/support/catch.h"
 #include "test/support/demand.h"
 #include "test/support/fake_graphs.h"
+#include "test/support/full.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
@@ -227,24 +228,21 @@ TEST_CASE("runs whose work is recorded equal the oracle to the bit", "[graphs]")
   int runs = 0;
   std::int64_t repeated = 0, recordings = 0, plain = 0;
   std::mutex mutex;
-  for (const int ranks : {1, 2, 3, 4}) {
-    const std::vector<PipelineCase> all = all_cases(ranks);
-    for (std::size_t i = static_cast<std::size_t>(ranks); i < all.size(); i += 29) {
-      const Setting setting = with_graphs(all[i]);
-      INFO(setting.pipeline.name());
-      CHECK(run_and_compare(setting, staged, [&](Rank, const Outcome& outcome) {
-              const std::scoped_lock lock(mutex);
-              demand(outcome.graphs.refusal.empty(), outcome.graphs.refusal);
-              recordings += outcome.graphs.recorded;
-              repeated += outcome.graphs.repeated;
-              plain += outcome.graphs.plain;
-            }) == "");
-      ++runs;
-    }
+  for (const PipelineCase& pipeline : covering(Cover::values, std::vector{1, 2, 3, 4})) {
+    const Setting setting = with_graphs(pipeline);
+    INFO(setting.pipeline.name());
+    CHECK(run_and_compare(setting, staged, [&](Rank, const Outcome& outcome) {
+            const std::scoped_lock lock(mutex);
+            demand(outcome.graphs.refusal.empty(), outcome.graphs.refusal);
+            recordings += outcome.graphs.recorded;
+            repeated += outcome.graphs.repeated;
+            plain += outcome.graphs.plain;
+          }) == "");
+    ++runs;
   }
   std::cout << fmt::format("{} runs: {} parts recorded, {} repeated, {} as they are\n", runs, recordings,
                            repeated, plain);
-  CHECK(runs > 80);
+  CHECK(runs > 20);
   CHECK(repeated > 2 * recordings);
 }
 
@@ -285,6 +283,7 @@ TEST_CASE("of a steady pipeline every part is recorded, a few times and no more"
 TEST_CASE("scales of the loss make no recordings", "[graphs]") {
   for (const ModelKind model : {ModelKind::mlp, ModelKind::gpt}) {
     for (const Recompute recompute : {Recompute::none, Recompute::all}) {
+      if (!full() && (model == ModelKind::mlp) != (recompute == Recompute::all)) continue;
       Setting setting = with_graphs({.schedule = "zb_h1",
                                      .stages = 2,
                                      .recompute = recompute,
@@ -316,6 +315,7 @@ TEST_CASE("neither do weights of micro-batches, but for a loss that cannot read 
           "[graphs]") {
   for (const ModelKind model : {ModelKind::mlp, ModelKind::gpt}) {
     for (const Recompute recompute : {Recompute::none, Recompute::all}) {
+      if (!full() && (model == ModelKind::mlp) != (recompute == Recompute::all)) continue;
       Setting setting = with_graphs({.schedule = "1f1b",
                                      .stages = 2,
                                      .recompute = recompute,

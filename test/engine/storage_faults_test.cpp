@@ -11,6 +11,7 @@
 #include "test/engine/left_on_disk.h"
 #include "test/engine/stored_run.h"
 #include "test/support/catch.h"
+#include "test/support/full.h"
 #include "test/support/simulated_disk.h"
 
 #include <fmt/format.h>
@@ -125,14 +126,14 @@ std::unique_ptr<SimulatedDisk> interrupted_disk() {
   return disk;
 }
 
-/// Every `stride`-th call that counts, from the `first` on; with STORAGE_SWEEP=1 in the environment all.
+/// Every `stride`-th call that counts, from the `first` on; all where test::full().
 struct Sample {
   std::int64_t first = 0, stride = 1;
 };
 
 void sweep(const SimulatedDisk& before, bool resume, const std::string& name, const DiskFault& kind,
            Sample sample) {
-  if (std::getenv("STORAGE_SWEEP") != nullptr) sample = {};
+  if (test::full()) sample = {};
   const std::int64_t calls = calls_of(before, resume, kind.counted);
   Tally tally;
   // Ranks are threads: a call has not the same number each time, and a few more may be made.
@@ -161,11 +162,13 @@ DiskFault fault_of(DiskFault::Kind kind, int error = 0, Call counted = Call::loo
   return fault;
 }
 
-/// Where power goes: at every call that changes something, since what a call that looks would leave is what the next
-/// change finds; and at some of all calls, for what the session says of it.
-void cut_power(const SimulatedDisk& before, bool resume, const std::string& name) {
-  sweep(before, resume, name, fault_of(DiskFault::Kind::power_cut, 0, Call::change), {});
-  sweep(before, resume, name, fault_of(DiskFault::Kind::power_cut), {.first = 0, .stride = 13});
+/// Where power goes: at calls that change something, since what a call that looks would leave is what the next change
+/// finds; and at some of all calls, for what the session says of it. A run writes four checkpoints with the same calls, and
+/// a stride of 3 meets each call of one in one of them.
+void cut_power(const SimulatedDisk& before, bool resume, const std::string& name, std::int64_t first) {
+  sweep(before, resume, name, fault_of(DiskFault::Kind::power_cut, 0, Call::change),
+        {.first = first, .stride = 3});
+  sweep(before, resume, name, fault_of(DiskFault::Kind::power_cut), {.first = first, .stride = 37});
 }
 
 /// Of what only writes can suffer.
@@ -178,23 +181,24 @@ TEST_CASE("a call that fails once costs no state and no history", "[storage_faul
   const auto interrupted = interrupted_disk();
   const std::vector<std::pair<const char*, int>> errors{
       {"EIO", EIO}, {"ENOSPC", ENOSPC}, {"EACCES", EACCES}, {"EROFS", EROFS}};
-  // Each error at other calls: 0, 10, ...; 3, 13, ...; 6, 16, ...; 9, 19, ...
+  // Each error at other calls: 0, 23, ...; 6, 29, ...; 12, 35, ...; 18, 41, ...
   std::int64_t first = 0;
   for (const auto& [name, error] : errors) {
-    const Sample sample{.first = first, .stride = 10};
+    const Sample sample{.first = first, .stride = 23};
     sweep(*fresh, false, name, fault_of(DiskFault::Kind::error, error), sample);
     sweep(*interrupted, true, name, fault_of(DiskFault::Kind::error, error), sample);
-    first += 3;
+    first += 6;
   }
-  sweep(*fresh, false, "short write", short_write(), {});
-  sweep(*interrupted, true, "short write", short_write(), {});
+  sweep(*fresh, false, "short write", short_write(), {.first = 0, .stride = 3});
+  sweep(*interrupted, true, "short write", short_write(), {.first = 1, .stride = 3});
 }
 
 TEST_CASE("a checkpoint that cannot be written is made up for by the next one", "[storage_faults]") {
   const auto before = disk_to_go_on();
   const std::int64_t calls = calls_of(*before, false);
   int went_on = 0;
-  for (std::int64_t call = 0; call < calls; call += 5) {
+  const std::int64_t step = test::stride<std::int64_t>(9);
+  for (std::int64_t call = 0; call < calls; call += step) {
     const auto disk = before->copy();
     disk->set_fault({DiskFault::Kind::error, call, ENOSPC});
     std::string printed;
@@ -209,20 +213,21 @@ TEST_CASE("a checkpoint that cannot be written is made up for by the next one", 
     CHECK(session(*disk, true).empty());
     check_left(*disk);
   }
-  CHECK(went_on > 10);
-  std::cout << fmt::format("{} of {} runs went on without a checkpoint\n", went_on, (calls + 4) / 5);
+  CHECK(went_on > 5);
+  std::cout << fmt::format("{} of {} runs went on without a checkpoint\n", went_on,
+                           (calls + step - 1) / step);
 }
 
 TEST_CASE("what is written behind the steps costs no state and no history either", "[storage_faults]") {
   const auto stops = disk_in_background("stop"), goes_on = disk_in_background("go_on");
-  sweep(*stops, false, "background", short_write(), {});
-  sweep(*goes_on, false, "background", fault_of(DiskFault::Kind::error, ENOSPC), {.first = 0, .stride = 7});
+  sweep(*stops, false, "background", short_write(), {.first = 2, .stride = 3});
+  sweep(*goes_on, false, "background", fault_of(DiskFault::Kind::error, ENOSPC), {.first = 0, .stride = 17});
 }
 
 TEST_CASE("power that goes at any call costs no checkpoint and no history", "[power_cuts]") {
-  cut_power(*fresh_disk(), false, "power cut");
-  cut_power(*interrupted_disk(), true, "power cut");
-  cut_power(*disk_in_background("stop"), false, "background");
+  cut_power(*fresh_disk(), false, "power cut", 0);
+  cut_power(*interrupted_disk(), true, "power cut", 1);
+  cut_power(*disk_in_background("stop"), false, "background", 2);
 }
 
 TEST_CASE("a disk that stores other bits than it was given spoils no checkpoint", "[storage_faults]") {
@@ -250,7 +255,7 @@ TEST_CASE("a disk that stores other bits than it was given spoils no checkpoint"
 TEST_CASE("a disk that fills up while a checkpoint is written is not left full of it", "[storage_faults]") {
   const auto before = fresh_disk();
   const std::int64_t calls = calls_of(*before, false);
-  for (std::int64_t call = calls / 3; call < calls; call += 11) {
+  for (std::int64_t call = calls / 3; call < calls; call += test::stride<std::int64_t>(19)) {
     const auto disk = before->copy();
     disk->set_fault({DiskFault::Kind::error, call, ENOSPC});
     if (session(*disk, false).empty()) continue;
@@ -315,7 +320,7 @@ TEST_CASE("what a run did not make stays as it is through a resume, whatever its
 TEST_CASE("a failed save says why it failed first, whichever rank meets the full disk", "[storage_faults]") {
   const auto before = fresh_disk();
   const std::int64_t calls = calls_of(*before, false);
-  for (std::int64_t call = calls / 3; call < calls; call += 7) {
+  for (std::int64_t call = calls / 3; call < calls; call += test::stride<std::int64_t>(13)) {
     const auto disk = before->copy();
     disk->set_fault({DiskFault::Kind::error, call, ENOSPC});
     const std::string said = session(*disk, false);
@@ -348,7 +353,7 @@ TEST_CASE("a disk that hangs ends the run within its timeouts, whichever call it
   counted->set_fault({DiskFault::Kind::none, 0, 0, /*on_other_threads=*/true});
   REQUIRE(session(*counted, false).empty());
   const std::int64_t calls = counted->calls();
-  const std::int64_t step = std::getenv("STORAGE_SWEEP") != nullptr ? 1 : 17;
+  const std::int64_t step = test::stride<std::int64_t>(29);
   struct Child {
     std::int64_t call;
     bool all;

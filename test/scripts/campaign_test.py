@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from places import BUILD, ENVIRONMENT, SOURCE
+from places import BUILD, ENVIRONMENT, FULL, SOURCE
 
 
 def campaign(*words, build=BUILD):
@@ -17,16 +17,19 @@ def campaign(*words, build=BUILD):
     )
 
 
+TRIALS = "2" if FULL else "1"
+
+
 @pytest.mark.parametrize("name", ["kills", "pauses", "wakes"])
 def test_a_run_that_is_hurt_ends_as_one_left_alone(name):
-    done = campaign(name, "--trials", "2")
+    done = campaign(name, "--trials", TRIALS)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[0].startswith(f"{name}: ")
     assert done.stdout.splitlines()[-1].startswith("all ")
 
 
 def test_a_run_that_goes_on_for_long_holds_what_it_held():
-    done = campaign("soak", "--trials", "1", "--minutes", "0.5")
+    done = campaign("soak", "--trials", "1", "--minutes", "0.5" if FULL else "0.3")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -49,7 +52,7 @@ FAULTS = (BUILD / "test/faults/libfailing_memory.so").exists()  # not with sanit
 
 
 @pytest.mark.skipif(not FAULTS, reason="sanitizers have a malloc of their own")
-@pytest.mark.parametrize(("name", "trials"), [("oom", 12), ("hostile", 12)])
+@pytest.mark.parametrize(("name", "trials"), [("oom", 12 if FULL else 6), ("hostile", 12 if FULL else 6)])
 def test_requests_that_fail_and_files_that_are_changed_end_in_order(name, trials):
     done = campaign(name, "--trials", str(trials), "--seed", "0")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -73,14 +76,14 @@ SIMULATE = BUILD / "test/simulation/simulate"  # not with sanitizers
 
 @pytest.mark.skipif(not SIMULATE.exists(), reason="sanitizers replace the same functions")
 def test_runs_and_pipelines_under_one_seed_end_in_order():
-    done = campaign("simulation", "--trials", "40")
+    done = campaign("simulation", "--trials", "40" if FULL else "20")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith("all ")
 
 
 @pytest.mark.skipif(not SIMULATE.exists(), reason="sanitizers replace the same functions")
 def test_a_disk_that_forgets_what_was_synced_is_found_out():
-    seeds = "".join(f"{seed}\n" for seed in range(0, 80, 2))
+    seeds = "".join(f"{seed}\n" for seed in range(0, 80, 2 if FULL else 4))
     done = subprocess.run(
         [SIMULATE, "--forgetful"], input=seeds, env=ENVIRONMENT, capture_output=True, text=True, check=True
     )

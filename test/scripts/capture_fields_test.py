@@ -8,6 +8,7 @@ pytest.importorskip("safetensors.torch", reason="scripts/setup.sh --models insta
 transformers = pytest.importorskip("transformers", reason="scripts/setup.sh --models installs it")
 
 from capture_cases import equal_model, nn, numbers, refused, tokens
+from places import covering
 from stagecraft_capture.batch import Field, parse_field
 from stagecraft_capture.errors import CaptureError
 from stagecraft_capture.hugging_face import FIELDS
@@ -121,26 +122,29 @@ def test_tasks():
     torch.manual_seed(0)
     sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_attention_heads=4)
     labels = {task.ending: (task.labels, task.wrapper) for task in TASKS}
-    for kind, ending, blocks, more, units in (
-        ("Bert", "ForSequenceClassification", 1, dict(num_labels=5), {"field": "labels", "ignore": -100}),
-        ("Bert", "ForSequenceClassification", 0, dict(num_labels=1), None),
+    classes, of_tokens = "ForSequenceClassification", "ForTokenClassification"
+    every = (
+        ("Bert", classes, 1, dict(num_labels=5), {"field": "labels", "ignore": -100}),
+        ("Bert", classes, 0, dict(num_labels=1), None),
         (
             "Bert",
-            "ForSequenceClassification",
+            classes,
             0,
             dict(num_labels=4, problem_type="multi_label_classification"),
             None,
         ),
-        ("Bert", "ForTokenClassification", 0, dict(num_labels=5), {"field": "labels", "ignore": -100}),
+        ("Bert", of_tokens, 0, dict(num_labels=5), {"field": "labels", "ignore": -100}),
         ("Bert", "ForQuestionAnswering", 0, {}, None),
         (
             "Llama",
-            "ForSequenceClassification",
+            classes,
             1,
             dict(num_labels=5, pad_token_id=0),
             {"field": "labels", "ignore": -100},
         ),
-    ):
+    )
+    repeated = [case for case in every if case[1] == of_tokens or case[3].get("num_labels") == 1]
+    for kind, ending, blocks, more, units in covering(every, [c for c in every if c not in repeated]):
         config = getattr(transformers, f"{kind}Config")(**sizes, num_hidden_layers=blocks, **more)
         fields, wrapper = labels[ending]
         module = wrapper(getattr(transformers, kind + ending)(config))

@@ -141,21 +141,29 @@ def test_custom_functions():
     def checkpointed(x):
         return torch.utils.checkpoint.checkpoint(lambda y: y.tanh() * y, x, use_reentrant=False)
 
-    for name, function in (
-        ("straight through", Rounded.apply),
-        ("two results", both),
-        ("checkpointed activations", checkpointed),
-        ("forward of another", RoundedToo.apply),
-        ("an argument handed on", lambda x: AsItIs.apply(x) + x.sin()),
-        ("one within another", Nested.apply),
-        ("a class made by the call", made_inside),
-        ("tensors made in Python", WithNumbers.apply),
-        ("an argument written to", lambda x: Doubled.apply(x + 1)),
-        ("an argument written to and read again", lambda x: Doubled.apply(y := x + 1) + y.sin()),
-        ("an argument written to in silence", lambda x: Shifted.apply(x * 2)),
-    ):
-        layers = equal(f"autograd.Function: {name}", blocks(function), numbers(8, name="input"), 4)
-        assert layers[1].graph == layers[2].graph, "equal blocks share one graph"
+    functions = {
+        "straight through": Rounded.apply,
+        "two results": both,
+        "checkpointed activations": checkpointed,
+        "forward of another": RoundedToo.apply,
+        "an argument handed on": lambda x: AsItIs.apply(x) + x.sin(),
+        "one within another": Nested.apply,
+        "a class made by the call": made_inside,
+        "tensors made in Python": WithNumbers.apply,
+        "an argument written to": lambda x: Doubled.apply(x + 1),
+        "an argument written to and read again": lambda x: Doubled.apply(y := x + 1) + y.sin(),
+        "an argument written to in silence": lambda x: Shifted.apply(x * 2),
+    }
+    # All in one model, each twice, behind a norm that gives it ordinary numbers.
+    of_each = [(nn.LayerNorm(8), Around(function), Around(function)) for function in functions.values()]
+    model = nn.Sequential(nn.Linear(8, 8), *(part for parts in of_each for part in parts), nn.Linear(8, 4))
+    layers = equal(", ".join(functions), model, numbers(8, name="input"), 2 + 3 * len(functions))
+    graphs = {layer.name: layer.graph for layer in layers}
+    for index, name in enumerate(functions):
+        first = 2 + 3 * index
+        assert graphs[f"{first}.linear"] == graphs[f"{first + 1}.linear"], (
+            f"{name}: equal blocks share one graph"
+        )
     assert "forward" not in RoundedToo.__dict__ and isinstance(Rounded.__dict__["forward"], staticmethod), (
         "functions are left as they were"
     )

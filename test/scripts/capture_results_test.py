@@ -12,7 +12,7 @@ safetensors = pytest.importorskip("safetensors.torch", reason="scripts/setup.sh 
 
 from capture_cases import equal
 from forked import stagecraft_capture
-from places import ENVIRONMENT, MEASURED_ONCE, STAGECRAFT
+from places import ENVIRONMENT, MEASURED_ONCE, STAGECRAFT, covering
 from stagecraft_capture.batch import Batch, Field
 from stagecraft_capture.losses import WithLoss
 from stagecraft_capture.results import results_of
@@ -283,7 +283,14 @@ def loop(names, model, loss, data):
     return losses, {name: p.detach() for name, p in module.named_parameters()}
 
 
-@pytest.mark.parametrize("name", CASES)
+# Others repeat a part of these: a tuple of a dataclass, an output alone of "summed", arguments of test_calls.
+TRAINED = [
+    *("dict", "dataclass", "unnamed", "stored", "heads", "positions", "summed", "contrast"),
+    *("whole_batch", "double"),
+]
+
+
+@pytest.mark.parametrize("name", covering(CASES, TRAINED))
 def test_trains_as_the_loop(models, name):
     folder, names, data = models
     model, loss, fields, *of_input = CASES[name]

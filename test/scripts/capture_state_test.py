@@ -15,7 +15,7 @@ safetensors = pytest.importorskip("safetensors.torch", reason="scripts/setup.sh 
 from capture_cases import CaptureError, capture, check, numbers
 from capture_state_cases import CASES, Rounds, is_in_rounds
 from forked import isolated, stagecraft_capture
-from places import ENVIRONMENT, MEASURED_ONCE, STAGECRAFT
+from places import ENVIRONMENT, MEASURED_ONCE, STAGECRAFT, covering
 
 STEPS, OF_STEP, SAMPLES = 3, 4, 2  # micro-batches of two samples
 
@@ -151,13 +151,11 @@ def beside_eager(folder, data):
     )
 
 
-def marked(case):
-    """What test_runs has among others, and of which there is no more to say, is captured alone by hand."""
-    by_hand = is_in_rounds(case) and not case.left_out
-    return pytest.param(case, id=case.name, marks=[pytest.mark.by_hand] if by_hand else [])
+# What test_runs has among others, and of which there is no more to say, is not captured alone.
+ALONE = [case for case in CASES if case.left_out or not is_in_rounds(case)]
 
 
-@pytest.mark.parametrize("case", map(marked, CASES))
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in covering(CASES, ALONE)])
 def test_case(case):
     """What the capture says of the module, and whether that is as expected."""
     module, batch = case.build(), numbers(8, name="h" if case.alone else "input")

@@ -13,6 +13,7 @@ transformers = pytest.importorskip("transformers", reason="scripts/setup.sh --mo
 
 from capture_cases import equal, equal_model, nn, numbers, refused, tokens
 from forked import stagecraft_capture
+from places import FULL, covering
 from stagecraft_capture.batch import Batch, Field
 from stagecraft_capture.errors import CaptureError
 from stagecraft_capture.hugging_face import choose_experts
@@ -23,7 +24,7 @@ from stagecraft_capture.routed import Routed, has_router_loss, with_hooks
 LLAMA = dict(
     hidden_size=32,
     intermediate_size=64,
-    num_hidden_layers=2,
+    num_hidden_layers=1,
     num_attention_heads=4,
     num_key_value_heads=2,
     vocab_size=64,
@@ -180,7 +181,8 @@ def test_recurrent_layers():
     assert sum(layer.graph["multiply_adds"] for layer in layers) == 5 * (
         2 * 48 * (8 + 12) + 2 * 48 * (24 + 12) + 24 * 4
     )
-    equal("LSTM without biases", Recurrent(nn.LSTM, bias=False), tokens(50, 5), 3)
+    if FULL:
+        equal("LSTM without biases", Recurrent(nn.LSTM, bias=False), tokens(50, 5), 3)
     equal(
         "LSTM with projections, which oneDNN does not do", Recurrent(nn.LSTM, proj_size=6), tokens(50, 3), 3
     )
@@ -189,6 +191,8 @@ def test_recurrent_layers():
     for half in ("gru", "gru_backward", "gru_backward_weight"):
         assert used.count(f"stagecraft::{half}") == 2, used
     assert sum(layer.graph["multiply_adds"] for layer in layers) == 4 * (2 * 36 * (8 + 12) + 24 * 4)
+    if FULL:
+        equal("GRU with biases", Recurrent(nn.GRU), tokens(50, 3), 3)
     equal("GRU without biases, two layers", Recurrent(nn.GRU, bias=False, num_layers=2), tokens(50, 3), 3)
     equal("RNN", Recurrent(nn.RNN, nonlinearity="relu"), tokens(50, 4), 3)
 
@@ -276,7 +280,7 @@ def test_modules():
         ("type and device by name", lambda module, y: module.to(dtype=y.dtype, device=y.device)),
         ("a tensor's", lambda module, y: module.to(y)),
         ("float()", lambda module, y: module.float()),
-    ):
+    )[slice(None) if FULL else slice(1, 3)]:
         equal(f"a module converted to {name}", Converts(convert), numbers(8), 2)
     refused("dropout in evaluation", Unread(always=True), numbers(8), "in evaluation too", "self.training")
     equal("a weight read as a convolution's", Delayed(), numbers(8, 20), 1)
@@ -356,9 +360,10 @@ def test_the_loss_of_routers():
 def test_layouts():
     """Kernels choose their sums and the strides of their results by the strides of what they are given."""
     torch.manual_seed(0)
-    for how in [
-        {"mode": m, "scale_factor": 2} for m in ("nearest", "nearest-exact", "bilinear", "bicubic")
-    ] + [{"mode": "bilinear", "size": (9, 13), "align_corners": True}]:
+    modes = covering(("nearest", "nearest-exact", "bilinear", "bicubic"), ("nearest-exact", "bicubic"))
+    for how in [{"mode": m, "scale_factor": 2} for m in modes] + [
+        {"mode": "bilinear", "size": (9, 13), "align_corners": True}
+    ]:
         layers = equal(f"channels last, resized by {how['mode']}", Segments(**how), numbers(8, 6, 6), 2)
         steps = [name for layer in layers for name, *_ in layer.graph["forward"]["steps"]]
         assert any("upsample_" in name for name in steps) and "aten::index.Tensor" not in steps, steps

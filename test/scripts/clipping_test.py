@@ -87,7 +87,9 @@ def plain_loop(module, x, limit, steps, micro_batches):
 @pytest.mark.parametrize("stages", [1, 3])
 @pytest.mark.parametrize("limit", [0.05, 1e6])
 @pytest.mark.parametrize("kind", MODELS)
-def test_a_clipped_run_has_the_bits_of_the_loop(kind, limit, stages):
+def test_a_clipped_run_has_the_bits_of_the_loop(kind, limit, stages, monkeypatch, tmp_path_factory):
+    # each kind is captured once
+    monkeypatch.setenv("STAGECRAFT_CACHE", str(tmp_path_factory.getbasetemp() / f"clipped {kind}"))
     make, x = MODELS[kind]
     torch.manual_seed(0)
     module = make()
@@ -104,7 +106,6 @@ def test_a_clipped_run_has_the_bits_of_the_loop(kind, limit, stages):
         gradient_clipping=limit,
         threads_per_rank=1,
         config=MEASURED_ONCE,
-        cache=False,
     )
     done = [step((x, Y)) for _ in range(4)]
     losses, norms = plain_loop(twin, x, limit, 4, micro_batches)

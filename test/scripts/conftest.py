@@ -15,7 +15,7 @@ from places import SOURCE
 sys.path[:0] = [str(SOURCE / where) for where in ("python", "scripts", "scripts/docs", "examples/translator")]
 
 # None of PyTorch's thousands of modules is garbage, and looking for some makes a process start and end a
-# second later.
+# second later. What a file's tests leave, captures above all, is looked for behind them.
 gc.disable()
 atexit.register(gc.freeze)
 
@@ -27,12 +27,21 @@ for ignored in (signal.SIGHUP, signal.SIGQUIT):
 
 SKIPPED = 77
 outcomes = set()
+files_begun = []
 
 
 @pytest.fixture(autouse=True)
 def kept_captures(monkeypatch, tmp_path_factory):
     """Captures of sc.pipeline are kept for all tests of a file, and none of the user's."""
     monkeypatch.setenv("STAGECRAFT_CACHE", str(tmp_path_factory.getbasetemp() / "captures"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_garbage():
+    """Of the file before."""
+    if files_begun:
+        gc.collect()
+    files_begun.append(1)
 
 
 @pytest.fixture
@@ -53,6 +62,10 @@ def pytest_configure(config):
     if config.option.basetemp is None:
         config.option.basetemp = tempfile.mkdtemp(prefix="stagecraft-")
         config.add_cleanup(lambda: shutil.rmtree(config.option.basetemp, ignore_errors=True))
+
+
+def pytest_collection_finish():
+    gc.freeze()  # what is imported stays
 
 
 def pytest_runtest_logreport(report):

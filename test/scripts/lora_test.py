@@ -17,7 +17,7 @@ peft = pytest.importorskip("peft", reason="scripts/setup.sh --models installs it
 import eager_loop_test as loop
 import lora_models
 from forked import isolated
-from places import ENVIRONMENT, SOURCE, STAGECRAFT
+from places import ENVIRONMENT, SOURCE, STAGECRAFT, covering
 
 MODELS = f"{SOURCE}/test/scripts/lora_models.py"
 SYNCHRONOUS = [
@@ -125,7 +125,7 @@ def as_adapters(folder, name, at):
     assert torch.equal(*made), name
 
 
-@pytest.mark.parametrize("name", ["lora", "late_lora", "half_frozen"])
+@pytest.mark.parametrize("name", covering(["lora", "late_lora", "half_frozen"], ["late_lora", "half_frozen"]))
 def test_every_kind_of_schedule(folder, name):
     def work():
         mine = f"{folder}/{name}"
@@ -137,13 +137,10 @@ def test_every_kind_of_schedule(folder, name):
     isolated(work)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("lora_gpt2", "prompt_tuning", "bitfit", "lora_bfloat16"),
-        *(pytest.param(name, marks=pytest.mark.by_hand) for name in ("dora", "ia3", "head_only")),
-    ],
-)
+WAYS = ["lora_gpt2", "prompt_tuning", "bitfit", "lora_bfloat16", "dora", "ia3", "head_only"]
+
+
+@pytest.mark.parametrize("name", covering(WAYS, WAYS[:4]))
 def test_every_way_to_freeze(folder, name):
     def work():
         mine = f"{folder}/{name}"

@@ -13,6 +13,9 @@ BUILD = Path(os.environ.get("STAGECRAFT_BUILD", SOURCE / "build")).absolute()
 STAGECRAFT = str(BUILD / "stagecraft")
 # Of commands that tests run.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{SOURCE}/python", "OMP_NUM_THREADS": "1"}
+# Whether all cases are asked for, and not those alone without which something would go untried
+# (CONTRIBUTING.md).
+FULL = os.environ.get("STAGECRAFT_FULL") == "1"
 # Of a config, where nobody reads the plan: measuring 100 times takes longer than the steps of a test.
 MEASURED_ONCE = {"profiler": {"repeats": 1, "warmup_ms": 0}}
 
@@ -27,3 +30,10 @@ def require_package() -> Path:
         pytest.skip("the module for Python was not built", allow_module_level=True)
     sys.path.insert(0, str(folder))
     return folder
+
+
+def covering(every, chosen):
+    """A test's cases: the chosen ones, which between them try what all do; all of them where FULL."""
+    every, chosen = list(every), list(chosen)
+    assert all(case in every for case in chosen), chosen
+    return every if FULL else chosen

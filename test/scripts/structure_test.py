@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import stagecraft.structure as structures
+from forked import captured
 from places import ENVIRONMENT
 from stagecraft.structure import structure_of
 
@@ -64,21 +65,37 @@ def structure(program):
     return done.stdout.strip()
 
 
+def in_fork(program):
+    """Likewise: a process of its own would import torch for seconds. Its structures are others, since this
+    file is loaded in it."""
+
+    def run():
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(compile(program, "<stdin>", "exec"), main.__dict__)
+
+    done = captured(["-"], run)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
 @pytest.fixture(scope="module")
 def base():
-    return structure(PROGRAM.replace("{more}", ""))
+    return in_fork(PROGRAM.replace("{more}", ""))
 
 
 def test_the_same_program_has_the_same_structure(base):
+    plain = PROGRAM.replace("{more}", "")
+    moved = "# moved\n\n" + PROGRAM.replace("{more}", "unrelated = 3")
     assert len(base) == 32
-    assert structure("# moved\n\n" + PROGRAM.replace("{more}", "unrelated = 3")) == base
+    assert in_fork(moved) == base
+    assert structure(moved) == structure(plain) != base
 
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_decides_a_capture_changes_it(base, what):
     before, after = CHANGES[what]
     assert before in PROGRAM
-    changed = structure(PROGRAM.replace(before, after).replace("{more}", ""))
+    changed = in_fork(PROGRAM.replace(before, after).replace("{more}", ""))
     assert len(changed) == 32
     assert changed != base
 
