@@ -39,8 +39,8 @@ class Synthesizer {
       : request_(request),
         header_(make_header("auto", SegmentKind::train, request.placement, {request.micro_batches})),
         problem_(request.placement, request.micro_batches, request.clip, *request.costs, request.capacity,
-                 request.recompute, request.part ? request.part->ranks : std::vector<Rank>(),
-                 request.goes_on, request.gradient_from),
+                 request.recompute, request.part ? request.part->ranks : std::vector<Rank>(), request.goes_on,
+                 request.gradient_from),
         pricing_(problem_),
         seeds_(problem_, pricing_) {}
 

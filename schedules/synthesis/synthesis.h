@@ -60,8 +60,8 @@ struct SynthesisRequest {
   StageId gradient_from{0};
   std::vector<StageId> also_load{};
   std::vector<std::vector<StageId>> ties{};
-  std::optional<PartOf> part{};      ///< whose pipeline the placement is: it is priced as that
-  bool goes_on = true;               ///< from step to step, where the placement and `clip` allow it
+  std::optional<PartOf> part{};  ///< whose pipeline the placement is: it is priced as that
+  bool goes_on = true;           ///< from step to step, where the placement and `clip` allow it
   SynthesisBudget budget{};
   std::vector<NamedProgram> library{};  ///< the first of equals wins
   /// Orders to begin with in which no rank keeps more than so many micro-batches of its stages, from their forward to

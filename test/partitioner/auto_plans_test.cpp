@@ -107,7 +107,9 @@ TEST_CASE("a plan of auto is no slower than the best plan of any schedule by nam
 TEST_CASE("nor where first layers are frozen and layers far apart share a weight", "[auto_plans]") {
   for (const int n : {2, 4, 7, 12, 15, 17, 85}) {
     std::mt19937_64 random(static_cast<std::uint64_t>(n));
-    const auto below = [&](int most) { return static_cast<int>(random() % static_cast<std::uint64_t>(most)); };
+    const auto below = [&](int most) {
+      return static_cast<int>(random() % static_cast<std::uint64_t>(most));
+    };
     Profile profile = chain_of(6 + below(5), false, random);
     std::vector<LayerProfile>& layers = profile.measurements.front().layers;
     const int frozen = n % 3 == 0 ? 0 : 1 + below(4);
@@ -120,7 +122,8 @@ TEST_CASE("nor where first layers are frozen and layers far apart share a weight
     request.search.cut_work = 200'000'000;
     request.search.work = 200'000;
     INFO("case " << n << ": " << frozen << " of " << layers.size() << " layers frozen");
-    check_beside_names(profile, flat_cluster("one machine", 2, {Seconds{2e-5}, n % 5 < 2 ? 4e8 : 4e9}), request);
+    check_beside_names(profile, flat_cluster("one machine", 2, {Seconds{2e-5}, n % 5 < 2 ? 4e8 : 4e9}),
+                       request);
   }
 }
 

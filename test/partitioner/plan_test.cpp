@@ -81,7 +81,8 @@ TEST_CASE("a plan that cannot be is refused where it is wrong", "[plan]") {
           p.stages[1].ranks = {Rank{1}, Rank{1}};
         }).find("p.json: /stages/1/ranks/1: rank 1 is there twice") == 0);
   CHECK(plan_refusal([](Plan& p) { p.schedule.name = "1f1bb"; }).find("p.json: /schedule/name: ") == 0);
-  CHECK(plan_refusal([](Plan& p) { p.schedule.name = "zb_v"; }).find("p.json: /schedule/name: zb_v wants") == 0);
+  CHECK(plan_refusal([](Plan& p) { p.schedule.name = "zb_v"; }).find("p.json: /schedule/name: zb_v wants") ==
+        0);
   CHECK(plan_refusal([](Plan& p) {
           p.schedule.vertical_sync = true;
         }).find("p.json: /schedule/vertical_sync: ") == 0);
