@@ -64,14 +64,22 @@ def setting(index, value):
     return whole
 
 
+def zeros_at(where):
+    """Zeros whose own gradient counts, in the place of what `where` says of x."""
+    return lambda x: x - x.detach() * where(x)
+
+
+one_zero, some_zeros = zeros_at(lambda x: torch.arange(16) == 5), zeros_at(lambda x: x < 0)
 PRODUCTS = {
     "prod": lambda x: x * x.tanh().prod(),
     "prod over a dimension": lambda x: x * x.view(-1, 4, 4).prod(1).repeat(1, 4),
-    "prod with one zero each": lambda x: (x * (torch.arange(16) != 5)).prod(-1, keepdim=True) + x,
-    "prod with zeros": lambda x: x.relu().view(-1, 4, 4).prod(-2, keepdim=True).flatten(1).repeat(1, 4) + x,
+    "prod with one zero each": lambda x: one_zero(x).prod(-1, keepdim=True) + x,
+    "prod with zeros": lambda x: (
+        some_zeros(x).view(-1, 4, 4).prod(-2, keepdim=True).flatten(1).repeat(1, 4) + x
+    ),
     "cumprod": lambda x: x.cumprod(-1),
-    "cumprod with one zero each": lambda x: (x * (torch.arange(16) != 5)).cumprod(1) + x,
-    "cumprod with zeros": lambda x: x.relu().cumprod(-1) + x,
+    "cumprod with one zero each": lambda x: one_zero(x).cumprod(1) + x,
+    "cumprod with zeros": lambda x: some_zeros(x).cumprod(-1) + x,
     "cumprod, in place": lambda x: (x + 0).cumprod_(1),
 }
 WRITES = {
