@@ -19,8 +19,10 @@ add_library(stagecraft_catch_main STATIC ${PROJECT_SOURCE_DIR}/test/support/catc
 target_link_libraries(stagecraft_catch_main PUBLIC Catch2::Catch2)
 target_include_directories(stagecraft_catch_main PUBLIC ${PROJECT_SOURCE_DIR})
 target_compile_features(stagecraft_catch_main PUBLIC cxx_std_20)
-# Catch2 is as it is: sanitizers would double the time that it takes to compile.
-target_compile_options(stagecraft_catch_main PRIVATE -O0 $<$<BOOL:${STAGECRAFT_SANITIZE}>:-fno-sanitize=all>)
+target_compile_options(stagecraft_catch_main PRIVATE -O0)
+if(STAGECRAFT_SANITIZE)  # Catch2 is as it is: they would double the time that it takes to compile
+  target_compile_options(stagecraft_catch_main PRIVATE -fno-sanitize=all)
+endif()
 
 set(stagecraft_test_headers ${PROJECT_SOURCE_DIR}/test/support/catch.h ${plain_headers})
 stagecraft_precompiled(test_plain HEADERS ${stagecraft_test_headers}
