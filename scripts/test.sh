@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up, builds and runs every check and test. About an hour on 2 cores from nothing, less with a warm compiler cache.
+# Sets up, builds and runs every check and test. Half an hour on 2 cores with a warm compiler cache.
 #   scripts/test.sh [--full] [ctest arguments, e.g. -L fast or -R equality]
 #     --full: all cases of all tests (STAGECRAFT_FULL in CONTRIBUTING.md)
 set -euo pipefail
@@ -47,7 +47,7 @@ phase "format and clang-tidy"
 
 # Only where all of it ends in time: CI has a limit, and a machine that is slow today needs it for the tests.
 if [ "$#" = 0 ] && [ "$SECONDS" -lt 2400 ]; then
-  echo "test: parts of it under sanitizers (about 8 minutes on 2 cores from nothing)"
+  echo "test: parts of it under sanitizers (about 6 minutes on 2 cores)"
   scripts/sanitize.sh
   phase sanitizers
 elif [ "$#" = 0 ]; then
