@@ -131,7 +131,12 @@ void validate_ties(const Profile& profile, const std::string& file) {
     }
     for (const int holder : holders) {
       const LayerProfile& layer = all[to_size(holder)];
-      if (layer.frozen.value_or(false) || profile.ties[k].bytes <= layer.parameters) continue;
+      if (layer.frozen.value_or(false)) {
+        throw InputError(place, fmt::format("expected layers that are not frozen, found {} (\"{}\"): a "
+                                            "weight that another layer trains is no frozen one",
+                                            holder, layer.name));
+      }
+      if (profile.ties[k].bytes <= layer.parameters) continue;
       throw InputError({file, fmt::format("/ties/{}/bytes", k)},
                        fmt::format("expected at most the {} of \"{}\", which counts its own copy, found {}",
                                    layer.parameters.value, layer.name, profile.ties[k].bytes.value));

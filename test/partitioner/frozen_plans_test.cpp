@@ -131,6 +131,11 @@ TEST_CASE("a profile is refused whose frozen layers have a backward, weights or 
   refused([](Layers& layers) { layers[2].backward_input.median = Seconds{1}; },
           "expected no time of a backward");
   refused([](Layers& layers) { layers[2].keeps_output = true; }, "nothing kept for one");
+  Profile tied = frozen_example(3);
+  tied.ties = {{"shared", {2, 4}, Bytes{4}}};
+  CHECK_THROWS_WITH(
+      validate(tied, "p.json"),
+      ContainsSubstring("p.json: /ties/0/layers: expected layers that are not frozen, found 2"));
 }
 
 }  // namespace
