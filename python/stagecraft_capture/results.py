@@ -235,7 +235,8 @@ def results_of(
         names = ", ".join(found[i][0] for i in wanted) or "none"
         raise CaptureError(
             f"the loss reads no tensor of each sample of what {type(module).__name__}.forward returns (but"
-            f" {names}): let it compute the loss of the module's output, so that micro-batches have weights"
+            f" {names}): a batch is trained in parts, and one number of the whole does not say what each part"
+            " counts; let it compute the loss of what the module returns of each sample, such as logits"
         )
     kinds = {found[i][1].dtype for i in wanted}
     if len(kinds) > 1:
