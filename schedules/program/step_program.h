@@ -42,8 +42,8 @@ class ComputeWriter {
 void add_loads(ScheduleProgram& program, const std::vector<StageId>& stages);
 
 /// Weights that several layers hold (ProgramHeader::ties, which is empty before): on each rank that holds one a
-/// sum of its gradients for each group, before the norm's agreement and the steps, in one order on all ranks. Throws InputError for stages
-/// that cannot be in that list.
+/// sum of its gradients for each group, before the norm's agreement and the steps, in one order on all ranks.
+/// Throws InputError for stages that cannot be in that list.
 void add_ties(ScheduleProgram& program, const std::vector<std::vector<StageId>>& ties);
 
 /// Boundaries between stages that are no neighbours (ProgramHeader::skips, which is empty before). No action is
