@@ -120,11 +120,8 @@ std::vector<Seconds> Plan::compute_of_ranks() const {
   return compute;
 }
 
-StageId first_trained_stage(const Plan& plan, int layer) {
-  StageId stage{0};
-  while (stage.index() + 1 < plan.stages.size() && plan.stages[stage.index()].last_layer <= layer)
-    ++stage.value;
-  return stage;
+StageId stage_of_layer(const std::vector<int>& cuts, int layer) {
+  return StageId{to_size(std::ranges::upper_bound(cuts, layer) - cuts.begin())};
 }
 
 std::vector<int> segment_groups(const Schedule& schedule, int stages, int micro_batches) {

@@ -156,8 +156,8 @@ void describe(auto& v, Plan& p) {
   v.optional("predicted", p.predicted, "what the simulator says");
 }
 
-/// The stage of a layer: of the first one with a trained weight, Plan::gradient_from.
-[[nodiscard]] StageId first_trained_stage(const Plan& plan, int layer);
+/// The stage that holds a layer. `cuts` are the first layers of stages 1, 2, ...
+[[nodiscard]] StageId stage_of_layer(const std::vector<int>& cuts, int layer);
 
 /// Stages contiguous from layer 0, ranks 0..n-1 each used, cost table of matching length, known schedule.
 /// A program, if there is one, is for as many micro-batches, complete, and accepted by the checker but for

@@ -110,10 +110,7 @@ ScheduleProgram carried_program(const Plan& plan, const std::string& file) {
   read.schedule = plan.schedule.name;
   ScheduleProgram program =
       synchronous_program(std::move(static_cast<ProgramHeader&>(read)), orders, plan.schedule.agree_norm);
-  freeze(program, plan.gradient_from);
-  insert_recomputes(program, plan.recompute());
-  add_loads(program, plan.also_load());
-  add_ties(program, plan.ties);
+  complete(program, plan.gradient_from, plan.recompute(), plan.also_load(), plan.ties);
   return program;
 }
 

@@ -1,7 +1,5 @@
 #include "partitioner/plan/ties.h"
 
-#include <algorithm>
-
 namespace stagecraft {
 
 std::vector<std::vector<StageId>> tie_holders(const std::vector<TiedWeight>& ties,
@@ -9,8 +7,7 @@ std::vector<std::vector<StageId>> tie_holders(const std::vector<TiedWeight>& tie
   std::vector<std::vector<StageId>> all;
   for (const TiedWeight& tie : ties) {
     std::vector<StageId>& holders = all.emplace_back();
-    for (const int layer : tie.layers)
-      holders.emplace_back(to_size(std::ranges::upper_bound(cuts, layer) - cuts.begin()));
+    for (const int layer : tie.layers) holders.push_back(stage_of_layer(cuts, layer));
   }
   return all;
 }

@@ -242,7 +242,7 @@ CutDescent::State CutDescent::price(const Cuts& cuts) {
   while (settings) {
     settings_ = *settings;
     state.seconds = pricer_.seconds(cuts, settings_);
-    if (!problem_.one_program) paths_.clear();  // another one has other bounds
+    if (!pricer_.one_program()) paths_.clear();  // another one has other bounds
     ++simulated_;
     state.over = 0;
     if (!problem_.capacity) break;

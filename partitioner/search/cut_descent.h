@@ -36,7 +36,6 @@ struct CutDescentProblem {
   int cuttable;                     ///< cuts lie before layers 1 to `cuttable` - 1
   std::optional<Bytes> capacity{};  ///< absent: no cap
   bool orders_by_time = false;
-  bool one_program = true;       ///< of all cuts
   bool first_that_fits = false;  ///< ends with it
   int gradient_from = 0;         ///< the first layer that is not frozen
 };

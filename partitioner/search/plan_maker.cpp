@@ -175,7 +175,7 @@ Plan PlanMaker::plan_of(const Layout& layout, const std::vector<int>& cuts,
     costs.stages.push_back(costs_of(first, last));
     plan.stages.back().loads = costs.stages.back().fields > Bytes{};
   }
-  plan.gradient_from = first_trained_stage(plan, measurement_.gradient_from());
+  plan.gradient_from = stage_of_layer(cuts, facts_.gradient_from);
   set_ties(plan, profile_.ties);
   if (!cluster_.speed.empty()) {
     costs.speed.assign(cluster_.speed.begin(), cluster_.speed.begin() + placement.world());

@@ -151,8 +151,7 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
   CutSearch search(placed, bounds, maker.cuttable(), settings);
   const std::optional<Bytes> capacity = capped ? maker.capacity() : std::nullopt;
   const bool alone = placed.placement().world() >= placed.stages();
-  if (alone && !for_schedule.orders_by_time && maker.facts().one_program())
-    return search.run(pricer, to_beat, share, seeds);
+  if (alone && pricer.one_program()) return search.run(pricer, to_beat, share, seeds);
   // Where ranks hold several stages, or another program belongs to other cuts, bounds are loose: what branch and bound does not end
   // soon, a descent begins.
   CutSearchBudget part = share;
@@ -175,7 +174,6 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
                       .cuttable = maker.cuttable(),
                       .capacity = capacity,
                       .orders_by_time = for_schedule.orders_by_time,
-                      .one_program = !for_schedule.orders_by_time && maker.facts().one_program(),
                       .first_that_fits = request.search.first_that_fits,
                       .gradient_from = gradient_from()},
                      pricer);

@@ -3,7 +3,6 @@
 #include "partitioner/plan/ties.h"
 
 #include <algorithm>
-#include <cstdint>
 
 namespace stagecraft::planning {
 
@@ -15,8 +14,7 @@ bool ProgramFacts::one_program() const {
 }
 
 void ProgramFacts::set(ScheduleRequest& request, const std::vector<int>& cuts) const {
-  const auto frozen = std::ranges::count_if(cuts, [&](int first) { return first <= gradient_from; });
-  request.gradient_from = StageId{static_cast<std::int32_t>(frozen)};
+  request.gradient_from = stage_of_layer(cuts, gradient_from);
   request.ties = tie_holders(ties, cuts);
   request.also_load.clear();
   for (std::size_t stage = 1; reads_fields && stage < cuts.size(); ++stage)

@@ -153,7 +153,7 @@ Bytes ProgramPricer::most_memory_as_made(const std::vector<int>& cuts) {
 std::int64_t ProgramPricer::actions_as_made() const { return made_.back()->actions(); }
 
 std::optional<StepBound> ProgramPricer::critical_path() {
-  if (schedule_.orders_by_time || !facts_.one_program()) return std::nullopt;
+  if (!one_program()) return std::nullopt;
   return path_as_made();
 }
 

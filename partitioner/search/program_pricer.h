@@ -59,6 +59,8 @@ class ProgramPricer {
   [[nodiscard]] std::int64_t work() const { return work_; }
 
   [[nodiscard]] bool goes_on() const { return goes_on_; }
+  /// Whether all cuts have the same program.
+  [[nodiscard]] bool one_program() const { return !schedule_.orders_by_time && facts_.one_program(); }
   /// Whether a backward of the program is in two parts; for one that depends on the cuts: yes.
   [[nodiscard]] bool split() const { return split_; }
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import ast
 import ctypes
-import linecache
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from .refusing_lines import asking_frame, innermost, statements_of
+from .refusing_lines import asking_statement
 
 LOOKS = frozenset(("isfinite", "isinf", "isnan", "isposinf", "isneginf"))
 OF_LOOKS = frozenset(
@@ -27,12 +26,10 @@ MENDS = frozenset(("clamp", "clip", "clamp_min", "clamp_max", "nan_to_num", "fin
 def both_ways(asked: torch.Tensor) -> bool | None:
     """The answer to the line that asks for the truth of `asked`, whose body was computed and chosen from
     already; None where the line is no such branch."""
-    asking = asking_frame()
+    asking = asking_statement()
     if asking is None:
         return None
-    frame, at = asking
-    file = frame.f_code.co_filename
-    statement = innermost(statements_of("".join(linecache.getlines(file, frame.f_globals))), at)
+    frame, _, statement = asking
     if not isinstance(statement, ast.If) or not is_mending(statement):
         return None
     skips = answer_that_skips(statement.test)
@@ -42,7 +39,7 @@ def both_ways(asked: torch.Tensor) -> bool | None:
     held = frame.f_locals
     found = dict(held)
     body = ast.Module(statement.body, type_ignores=[])
-    exec(compile(body, file, "exec"), frame.f_globals, found)
+    exec(compile(body, frame.f_code.co_filename, "exec"), frame.f_globals, found)
     names = {each.targets[0].id for each in statement.body}  # type: ignore[attr-defined]
     chosen = {name: chosen_of(taken, found[name], held.get(name)) for name in names}
     if not all(is_kept(found[name], held.get(name), chosen[name]) for name in names):

@@ -29,17 +29,28 @@ def asking_frame() -> tuple[FrameType, Span] | None:
     return frame, ((line, column), (end, end_column))
 
 
-def answer_here() -> tuple[bool, str] | None:
-    """What the line that asks for the truth of a tensor has to hear to refuse nothing, and its place; None
-    where it does something else with it."""
+def asking_statement() -> tuple[FrameType, Span, ast.stmt | None] | None:
+    """asking_frame(), with the innermost statement that asks."""
     asking = asking_frame()
     if asking is None:
         return None
     frame, at = asking
-    file, code = frame.f_code.co_filename, frame.f_code
-    statement = innermost(statements_of("".join(linecache.getlines(file, frame.f_globals))), at)
+    text = "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
+    return frame, at, innermost(statements_of(text), at)
+
+
+def answer_here() -> tuple[bool, str] | None:
+    """What the line that asks for the truth of a tensor has to hear to refuse nothing, and its place; None
+    where it does something else with it."""
+    asking = asking_statement()
+    if asking is None:
+        return None
+    frame, at, statement = asking
+    code = frame.f_code
     answer = None if statement is None else answer_of(statement)
-    return None if answer is None else (answer, f'File "{file}", line {at[0][0]}, in {code.co_name}')
+    return (
+        None if answer is None else (answer, f'File "{code.co_filename}", line {at[0][0]}, in {code.co_name}')
+    )
 
 
 @functools.lru_cache(maxsize=64)

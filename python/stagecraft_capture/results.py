@@ -245,25 +245,21 @@ def results_of(
             f"the loss reads {', '.join(found[i][0] for i in wanted)}, which are {types}: return them in one"
             " type, with .float()"
         )
-    made_of = Results(
-        wanted,
-        [found[i][0] for i in wanted],
-        loss is not None,
-        detached,
-        shared=shared & set(wanted),
-        samples_in={i: samples_in[i] for i in wanted if i in samples_in},
-    )
+
+    def of(places: list[int], without_gradient: frozenset[int]) -> Results:
+        return Results(
+            places,
+            [found[i][0] for i in places],
+            loss is not None,
+            without_gradient,
+            shared=shared & set(wanted),
+            samples_in={i: samples_in[i] for i in places if i in samples_in},
+        )
+
+    made_of = of(wanted, detached)
     if loss is not None and of_rows:
         both = sorted({*wanted, *of_rows})
-        apart = _without_gradient(found, spec, both, loss, apart=True)
-        made_of.instead = Results(
-            both,
-            [found[i][0] for i in both],
-            True,
-            apart,
-            shared=made_of.shared,
-            samples_in={i: samples_in[i] for i in both if i in samples_in},
-        )
+        made_of.instead = of(both, _without_gradient(found, spec, both, loss, apart=True))
     return made_of
 
 

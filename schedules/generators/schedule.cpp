@@ -81,10 +81,7 @@ void Schedule::check(const ScheduleRequest& request, const InputPlace& options) 
 ScheduleProgram Schedule::generate(const ScheduleRequest& request) const {
   check(request);
   ScheduleProgram program = built(*this, request);
-  freeze(program, request.gradient_from);
-  insert_recomputes(program, request.recompute);
-  add_loads(program, request.also_load);
-  add_ties(program, request.ties);
+  complete(program, request.gradient_from, request.recompute, request.also_load, request.ties);
   add_skips(program, request.skips);
   return program;
 }

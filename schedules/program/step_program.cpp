@@ -156,4 +156,12 @@ void append_flush(ScheduleProgram& program, bool clip) {
   }
 }
 
+void complete(ScheduleProgram& program, StageId gradient_from, const RecomputeSettings& recompute,
+              const std::vector<StageId>& also_load, const std::vector<std::vector<StageId>>& ties) {
+  freeze(program, gradient_from);
+  insert_recomputes(program, recompute);
+  add_loads(program, also_load);
+  add_ties(program, ties);
+}
+
 }  // namespace stagecraft

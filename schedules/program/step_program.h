@@ -5,6 +5,7 @@
 
 #include "schedules/program/orders.h"
 #include "schedules/program/program.h"
+#include "schedules/program/recompute.h"
 
 #include <string>
 #include <vector>
@@ -54,6 +55,10 @@ void add_skips(ScheduleProgram& program, const std::vector<Skip>& skips);
 /// of: backwards, recomputes and steps. Their forwards read version 0. Throws InputError where it is none of the
 /// stages, or one of a tied weight behind it.
 void freeze(ScheduleProgram& program, StageId gradient_from);
+
+/// To a step's own order what its model and the request ask for: freeze(), insert_recomputes(), add_loads(), add_ties().
+void complete(ScheduleProgram& program, StageId gradient_from, const RecomputeSettings& recompute,
+              const std::vector<StageId>& also_load, const std::vector<std::vector<StageId>>& ties);
 
 /// Ends a synchronous step on every rank: reductions (of frozen stages too, whose buffers forwards change), norm agreement (`clip`), steps, the printed report.
 void append_flush(ScheduleProgram& program, bool clip);

@@ -197,10 +197,7 @@ class Synthesizer {
   /// Lowered, proved but for its memory, and simulated; nothing when the proof refuses it.
   [[nodiscard]] std::optional<ProvedProgram> judge(ScheduleProgram program, const std::string& from) {
     ScheduleProgram whole = program;
-    freeze(whole, request_.gradient_from);
-    insert_recomputes(whole, request_.recompute);
-    add_loads(whole, request_.also_load);
-    add_ties(whole, request_.ties);
+    complete(whole, request_.gradient_from, request_.recompute, request_.also_load, request_.ties);
     const LoweredProgram lowered = lower(whole);
     insert_recomputes(program, request_.recompute);
     const Proof proof = check(lowered, request_.costs);

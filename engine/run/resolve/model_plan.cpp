@@ -63,7 +63,7 @@ bool follow_optimizer(Plan& plan, const Model& model, const ModelOptimizer& opti
 
 /// The model knows best which of its layers are trained.
 void follow_frozen(const Model& model, Plan& plan) {
-  const StageId from = first_trained_stage(plan, model.gradient_from);
+  const StageId from = stage_of_layer(plan.cuts(), model.gradient_from);
   if (plan.gradient_from == from) return;
   plan.gradient_from = from;
   plan.ties.clear();  // which follow
