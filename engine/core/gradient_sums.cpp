@@ -84,9 +84,9 @@ Bytes GradientSums::bytes_summed(const Stage& stage) {
 
 std::unique_ptr<ReplicaSum> GradientSums::make_sum(const std::vector<Rank>& copies, const Tag& tag,
                                                    Bytes staging, const Action& action) {
-  if (std::unique_ptr<ReplicaSum> its_own = transport_.make_sum(copies, tag)) return its_own;
-  auto sum = std::make_unique<ExchangedSum>(transport_, copies, tag, staging, device_);
-  if (!recorder_.sees_transfers()) return sum;
+  std::unique_ptr<ReplicaSum> sum = transport_.make_sum(copies, tag);
+  if (sum == nullptr) sum = std::make_unique<ExchangedSum>(transport_, copies, tag, staging, device_);
+  if (!recorder_.on()) return sum;
   return std::make_unique<RecordedSum>(std::move(sum), recorder_, action, first_step_ + action.group.value);
 }
 

@@ -6,10 +6,13 @@ namespace stagecraft {
 
 RecordedSum::RecordedSum(std::unique_ptr<ReplicaSum> sum, Recorder& recorder, const Action& action,
                          std::int64_t step)
-    : sum_(std::move(sum)), recorder_(recorder), action_(action), step_(step) {}
+    : sum_(std::move(sum)), recorder_(recorder), action_(action), step_(step) {
+  sum_->time_spans();
+}
 
 template <class Call>
 void RecordedSum::watch(const Call& call) {
+  if (!recorder_.sees_transfers()) return call();
   const Seconds since = since_ ? *since_ : recorder_.mark().time;
   call();
   const auto [begun, done] = sum_->progress();
@@ -40,6 +43,7 @@ void RecordedSum::poll() {
 
 void RecordedSum::finish() {
   watch([&] { sum_->finish(); });
+  if (ReplicaSum::Spans spans = sum_->spans()) recorder_.record_spans(action_, step_, std::move(spans));
 }
 
 }  // namespace stagecraft

@@ -1,7 +1,8 @@
 #pragma once
 
 // A sum over replicas that tells the timeline when something of it was under way: from the first piece that
-// leaves while none is, until none is again. So one sees which of it the backward hid.
+// leaves while none is, until none is again. So one sees which of it the backward hid. The host tells where it
+// moves the pieces and its clock is the recorder's; a device tells behind the sum's end.
 
 #include "engine/core/recorder.h"
 #include "engine/transport/replica_sum.h"
@@ -15,7 +16,7 @@ namespace stagecraft {
 
 class RecordedSum final : public ReplicaSum {
  public:
-  /// `recorder` outlives this, and sees_transfers(). `action`: the reduce or tie at the sum's end.
+  /// `recorder` outlives this, and is on. `action`: the reduce or tie at the sum's end.
   RecordedSum(std::unique_ptr<ReplicaSum> sum, Recorder& recorder, const Action& action, std::int64_t step);
 
   void add(const at::Tensor& tensor) override;

@@ -25,17 +25,18 @@ void Recorder::record(const Action& action, std::int64_t step, Mark begin, Mark 
               .begin = begin.time,
               .end = end.time,
               .step = step};
-  if (!device_.is_cpu()) {
-    pending_.push_back({event, std::move(begin), std::move(end)});
-    while (is_old(pending_.front().event)) {
-      Pending old = std::move(pending_.front());
-      pending_.pop_front();
-      const bool step_ends = pending_.front().event.step != old.event.step;
-      if (step_ends && old.end.on_device->query()) measure_from(std::move(old.end));
-    }
-    return;
-  }
+  if (!device_.is_cpu()) return add(Pending{event, std::move(begin), std::move(end)});
   add(event);
+}
+
+void Recorder::add(Pending pending) {
+  pending_.push_back(std::move(pending));
+  while (is_old(pending_.front().event)) {
+    Pending old = std::move(pending_.front());
+    pending_.pop_front();
+    const bool step_ends = pending_.front().event.step != old.event.step;
+    if (step_ends && old.end.on_device && old.end.on_device->query()) measure_from(std::move(old.end));
+  }
 }
 
 void Recorder::record_sum(const Action& action, std::int64_t step, Seconds begin, Seconds end, Bytes bytes) {
@@ -46,6 +47,32 @@ void Recorder::record_sum(const Action& action, std::int64_t step, Seconds begin
        .end = end,
        .step = step,
        .bytes = bytes});
+}
+
+void Recorder::record_spans(const Action& action, std::int64_t step, ReplicaSum::Spans spans) {
+  newest_ = std::max(newest_, step);
+  const Event event{
+      .rank = rank_, .lane = Event::Lane::send, .action = action, .begin = {}, .end = {}, .step = step};
+  add(Pending{event, {}, mark(), std::move(spans)});
+}
+
+void Recorder::tell_spans(const Pending& sum) const {
+  std::vector<ReplicaSum::Span> spans = sum.spans();
+  std::ranges::sort(spans, {}, [](const ReplicaSum::Span& span) { return span.begin; });
+  const Seconds finished = time_of(sum.end);
+  const std::size_t first = events_.size();
+  for (const auto& [begin, end, bytes] : spans) {
+    if (first < events_.size() && finished + begin <= events_.back().end) {
+      events_.back().end = std::max(events_.back().end, finished + end);
+      events_.back().bytes += bytes;
+      continue;
+    }
+    Event event = sum.event;
+    event.begin = finished + begin;
+    event.end = finished + end;
+    event.bytes = bytes;
+    events_.push_back(event);
+  }
 }
 
 void Recorder::add(const Event& event) {
@@ -61,6 +88,7 @@ void Recorder::forget_old_steps() const {
 }
 
 Seconds Recorder::time_of(const Mark& mark) const {
+  if (!mark.on_device) return mark.time;
   constexpr double kMilliseconds = 1e-3;
   return Seconds{from_time_.value + from_->elapsedTime(*mark.on_device) * kMilliseconds};
 }
@@ -71,13 +99,19 @@ void Recorder::measure_from(Mark mark) const {
 }
 
 const std::vector<Event>& Recorder::events() const {
-  if (!pending_.empty()) pending_.back().end.on_device->synchronize();  // and so is what was before
+  if (!pending_.empty() && pending_.back().end.on_device) {
+    pending_.back().end.on_device->synchronize();  // and so is what was before
+  }
   for (Pending& pending : pending_) {
-    pending.event.begin = time_of(pending.begin);
-    pending.event.end = time_of(pending.end);
     const bool step_ends = !events_.empty() && events_.back().step != pending.event.step;
-    events_.push_back(pending.event);
-    if (step_ends) measure_from(std::move(pending.end));
+    if (pending.spans) {
+      tell_spans(pending);
+    } else {
+      pending.event.begin = time_of(pending.begin);
+      pending.event.end = time_of(pending.end);
+      events_.push_back(pending.event);
+    }
+    if (step_ends && pending.end.on_device) measure_from(std::move(pending.end));
   }
   pending_.clear();
   forget_old_steps();

@@ -3,6 +3,7 @@
 // Events of the last steps of a run, as the worker makes them. On the CPU an action takes as long as the host
 // is busy with it; on a device as long as there is between two marks around it, since the host only launches.
 
+#include "engine/transport/replica_sum.h"
 #include "schedules/program/timeline.h"
 
 #include <c10/core/Device.h>
@@ -36,6 +37,9 @@ class Recorder {
   [[nodiscard]] bool sees_transfers() const { return on() && device_.is_cpu(); }
   /// A sum that was under way beside the rank's actions. Only where it sees_transfers().
   void record_sum(const Action& action, std::int64_t step, Seconds begin, Seconds end, Bytes bytes);
+  /// The same of a sum that a device moved and that has just finished: its `spans` are asked for when events() is,
+  /// and those that overlap are told as one.
+  void record_spans(const Action& action, std::int64_t step, ReplicaSum::Spans spans);
   /// Of the monotonic clock, when the recorder was made: where event times are 0.
   [[nodiscard]] Seconds origin() const {
     return Seconds{std::chrono::duration<double>(start_.time_since_epoch()).count()};
@@ -48,7 +52,11 @@ class Recorder {
   struct Pending {
     Event event;
     Mark begin, end;
+    ReplicaSum::Spans spans{};  ///< of a sum, which has no `begin`
   };
+  /// Its old ones go, before their times are known.
+  void add(Pending pending);
+  void tell_spans(const Pending& sum) const;
   [[nodiscard]] bool is_old(const Event& event) const { return newest_ - event.step >= steps_; }
   void forget_old_steps() const;
   [[nodiscard]] Seconds time_of(const Mark& mark) const;
@@ -66,7 +74,8 @@ class Recorder {
   // Old steps go when the list is read or has doubled, not one by one.
   mutable std::vector<Event> events_;
   mutable std::size_t forget_at_ = 4096;
-  mutable std::deque<Pending> pending_;  ///< of a device: their times are not known yet
+  mutable std::deque<Pending>
+      pending_;  ///< of a device, in the order of their ends: their times are not known yet
 };
 
 }  // namespace stagecraft

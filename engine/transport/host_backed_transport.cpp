@@ -12,8 +12,7 @@ namespace stagecraft::transport {
 
 HostBackedTransport::Transfer::Transfer(std::shared_ptr<DeviceStreams> its_streams, bool is_send,
                                         Rank its_peer, const Tag& its_tag, at::Tensor its_tensor)
-    : streams(std::move(its_streams)),
-      event(streams->take_event()),
+    : event(std::move(its_streams)),
       send(is_send),
       peer(its_peer),
       tag(its_tag),

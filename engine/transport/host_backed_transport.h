@@ -52,12 +52,8 @@ class HostBackedTransport : public Transport {
   struct Transfer {
     Transfer(std::shared_ptr<DeviceStreams> its_streams, bool is_send, Rank its_peer, const Tag& its_tag,
              at::Tensor its_tensor);
-    ~Transfer() { streams->give_event(event); }
-    Transfer(const Transfer&) = delete;
-    Transfer& operator=(const Transfer&) = delete;
 
-    std::shared_ptr<DeviceStreams> streams;
-    DeviceStreams::Event event;
+    HeldEvent event;
     bool send;
     Rank peer;
     Tag tag;

@@ -12,6 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <vector>
 
 namespace stagecraft {
@@ -33,11 +34,23 @@ class ReplicaSum {
   /// transport's background work it is called meanwhile. Throws PeerError.
   virtual void finish() = 0;
 
-  /// How much of it moves. Both stay 0 where a device moves it, which the host does not see.
+  /// How much of it moves. Both stay 0 where a device moves it, which the host does not see (spans()).
   struct Progress {
     Bytes begun, done;  ///< of tensors, since the sum was made
   };
   [[nodiscard]] virtual Progress progress() const { return {}; }
+
+  /// When a device moved some of it, counted from where finish() ended in what is computed: not above 0.
+  struct Span {
+    Seconds begin, end;
+    Bytes bytes;  ///< of tensors
+  };
+  /// Asks the device, on the rank's thread, once that point is over there.
+  using Spans = std::function<std::vector<Span>()>;
+  /// Before anything is handed in: spans() are wanted.
+  virtual void time_spans() {}
+  /// Behind finish(). Empty where the host moves it.
+  [[nodiscard]] virtual Spans spans() { return {}; }
 };
 
 }  // namespace stagecraft

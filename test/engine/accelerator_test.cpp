@@ -86,6 +86,34 @@ TEST_CASE("a timeline tells milliseconds apart after days", "[accelerator]") {
   CHECK(events.front().begin.value == Approx((kSteps - 2) * kHour / 1000).epsilon(1e-5));
 }
 
+TEST_CASE("what a device moved is told by its clock, and what overlaps as one", "[accelerator]") {
+  using Span = ReplicaSum::Span;
+  Recorder recorder(Rank{0}, /*steps=*/1, fake_accelerator());
+  let_device_time_pass(1e3);
+  for (std::int64_t step = 0; step < 2; ++step) {
+    Recorder::Mark begin = recorder.mark();
+    let_device_time_pass(50);
+    recorder.record_spans({.op = Op::reduce}, step, [step]() -> std::vector<Span> {
+      demand(step == 1, "an old sum is asked for");
+      return {{Seconds{-0.010}, Seconds{-0.004}, Bytes{4}},
+              {Seconds{-0.045}, Seconds{-0.030}, Bytes{1}},
+              {Seconds{-0.031}, Seconds{-0.020}, Bytes{2}}};
+    });
+    recorder.record({.op = Op::reduce}, step, std::move(begin), recorder.mark());
+  }
+  const std::vector<Event>& events = recorder.events();
+  REQUIRE(events.size() == 3);
+  const double finished = events[0].end.value;
+  const auto is_told = [&](const Event& event, double begin, double end, std::int64_t bytes) {
+    return event.lane == Event::Lane::send && event.step == 1 && event.bytes == Bytes{bytes} &&
+           event.begin.value == Approx(finished + begin).margin(2e-3) &&
+           event.end.value == Approx(finished + end).margin(2e-3);
+  };
+  CHECK(events[0].lane == Event::Lane::compute);
+  CHECK(is_told(events[1], -0.045, -0.020, 3));
+  CHECK(is_told(events[2], -0.010, -0.004, 4));
+}
+
 TEST_CASE("the fake accelerator takes no tensor of the CPU's, and counts who waits", "[accelerator]") {
   const c10::InferenceMode no_autograd;
   const at::Device device = fake_accelerator();

@@ -57,6 +57,8 @@ class BusyDevice final : public DeviceStreams {
   [[nodiscard]] Stream make_stream() override { return inner_->make_stream(); }
   [[nodiscard]] int most_streams() const override { return inner_->most_streams(); }
   [[nodiscard]] Event take_event() override { return inner_->take_event(); }
+  [[nodiscard]] Event take_timed_event() override { return inner_->take_timed_event(); }
+  [[nodiscard]] Seconds between(Event begin, Event end) override { return inner_->between(begin, end); }
   void give_event(Event event) override { inner_->give_event(event); }
   void record(Event event, Stream stream) override { inner_->record(event, stream); }
   void wait(Stream stream, Event event) override { inner_->wait(stream, event); }

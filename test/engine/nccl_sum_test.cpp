@@ -4,6 +4,8 @@
 
 #include "engine/transport/nccl/nccl_sum.h"
 
+#include "engine/core/recorded_sum.h"
+#include "engine/core/recorder.h"
 #include "schedules/generators/registry.h"
 #include "schedules/lowering/lowering.h"
 #include "test/engine/nccl_ranks.h"
@@ -18,10 +20,12 @@
 #include <cmath>
 #include <iostream>
 #include <limits>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace stagecraft;
@@ -218,6 +222,60 @@ TEST_CASE("the host launches whole sums before anything of them has happened", "
     demand(equal_bits(tensors, expected), "another sum");
   }));
   CHECK(ranks.fabric->failure() == "");
+}
+
+TEST_CASE("timelines tell when NCCL moved sums, and of how many bytes", "[nccl_sum]") {
+  const auto sums_by_rank = [](const std::vector<Outcome>& outcomes) {
+    std::map<std::pair<int, std::int64_t>, std::int64_t> bytes;  // of a rank in a step
+    for (const Outcome& outcome : outcomes) {
+      Seconds moved_until{-1e9};
+      for (const Event& event : outcome.events) {
+        if (event.lane != Event::Lane::send) continue;
+        CHECK(moved_until < event.begin);  // what overlaps is told as one
+        CHECK(event.begin <= event.end);
+        moved_until = event.end;
+        bytes[{event.rank.value, event.step}] += event.bytes.value;
+      }
+    }
+    return bytes;
+  };
+  const std::vector<int> widths = GENERATE(std::vector{2}, std::vector{3, 1});  // an all-reduce, and a chain
+  const Setting setting(replicated("1f1b", widths));
+  const auto by_nccl = sums_by_rank(run_over_nccl(setting, nccl_needs(setting)));
+  CHECK(by_nccl.size() == static_cast<std::size_t>(3 * widths.front()));  // steps, which are kept
+  std::vector<Outcome> locally(static_cast<std::size_t>(setting.placement.world()));
+  run_ranks(setting.placement.world(), {.timeout = Seconds{60}},
+            [&](Transport& transport) { locally[transport.rank().index()] = run_rank(setting, transport); });
+  CHECK(by_nccl == sums_by_rank(locally));
+}
+
+TEST_CASE("a sum's times begin where it leaves, beside what is computed", "[nccl_sum]") {
+  const NcclRanks ranks;
+  REQUIRE_NOTHROW(ranks.run(2, wiring_of(2, SumOrder::ordered), [&](Transport& nccl) {
+    Recorder recorder(nccl.rank(), 1, at::kCPU);
+    RecordedSum sum(nccl.make_sum(replicas_of(2), kSumTag), recorder, {.op = Op::reduce}, 0);
+    const at::Tensor large = at::ones({1 << 20}), small = at::ones({8});
+    sum.add(large);
+    nccl.barrier();
+    for (int turn = 0; turn < 200; ++turn) {  // both know that both have joined, and the first piece leaves
+      sum.poll();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    Recorder::Mark begin = recorder.mark();
+    const Seconds joins = begin.time;
+    sum.add(small);
+    sum.finish();
+    recorder.record({.op = Op::reduce}, 0, std::move(begin), recorder.mark());
+    const std::vector<Event>& events = recorder.events();
+    demand(events.size() >= 2 && events.front().lane == Event::Lane::send && events.front().begin < joins,
+           "a sum is told later than it was under way");
+    Bytes bytes;
+    for (const Event& event : events) {
+      demand(event.begin <= event.end && event.end <= recorder.mark().time, "a sum ends behind its end");
+      bytes += event.bytes;
+    }
+    demand(bytes == Bytes{(1 << 22) + 32}, "of other bytes");
+  }));
 }
 
 TEST_CASE("several copies of a rank are added in their places, and all have the sum", "[nccl_sum]") {

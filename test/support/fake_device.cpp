@@ -226,20 +226,25 @@ void FakeDevice::push(Queue& queue, std::function<void()> work) {
   changed_.notify_all();
 }
 
-FakeDevice::Event FakeDevice::take_event() {
+FakeDevice::Event FakeDevice::take(std::vector<Event>& pool) {
   const std::lock_guard lock(mutex_);
-  if (free_.empty()) {
-    events_.emplace_back();
+  if (pool.empty()) {
+    events_.emplace_back().pool = &pool;
     return static_cast<Event>(events_.size() - 1);
   }
-  const Event event = free_.back();
-  free_.pop_back();
+  const Event event = pool.back();
+  pool.pop_back();
   return event;
 }
 
 void FakeDevice::give_event(Event event) {
   const std::lock_guard lock(mutex_);
-  free_.push_back(event);
+  events_.at(static_cast<std::size_t>(event)).pool->push_back(event);
+}
+
+void FakeDevice::Marks::end(std::uint64_t mark) {
+  over = std::max(over, mark);
+  when = std::chrono::steady_clock::now();
 }
 
 void FakeDevice::record(Event event, Stream stream) {
@@ -249,7 +254,7 @@ void FakeDevice::record(Event event, Stream stream) {
   const bool computes = stream == Stream::compute;
   if (computes && lagging_ == nullptr) {
     marks.covers = true;
-    marks.over = mark;  // the thread that records has computed it
+    marks.end(mark);  // the thread that records has computed it
     marks.collective = 0;
     changed_.notify_all();
     return;
@@ -259,8 +264,7 @@ void FakeDevice::record(Event event, Stream stream) {
   marks.collective = queue.collective;
   push(queue, [this, event, mark] {
     const std::lock_guard here(mutex_);
-    std::uint64_t& over = events_.at(static_cast<std::size_t>(event)).over;
-    over = std::max(over, mark);
+    events_.at(static_cast<std::size_t>(event)).end(mark);
     changed_.notify_all();
   });
 }
@@ -309,6 +313,17 @@ bool FakeDevice::over(Event event) {
   const std::lock_guard lock(mutex_);
   const Marks& marks = events_.at(static_cast<std::size_t>(event));
   return marks.over >= marks.recorded;
+}
+
+Seconds FakeDevice::between(Event begin, Event end) {
+  const std::lock_guard lock(mutex_);
+  const auto when = [&](Event event) {
+    const Marks& marks = events_.at(static_cast<std::size_t>(event));
+    STAGECRAFT_CHECK(marks.pool == &timed_ && marks.recorded > 0 && marks.over == marks.recorded,
+                     "an event that is not timed, or not over, has no time");
+    return marks.when;
+  };
+  return Seconds{std::chrono::duration<double>(when(end) - when(begin)).count()};
 }
 
 std::string FakeDevice::make_id() {

@@ -20,6 +20,7 @@
 #include "engine/device/nccl_backend.h"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -115,11 +116,14 @@ class FakeDevice final : public DeviceStreams, public NcclBackend {
 
   [[nodiscard]] Stream make_stream() override;
   [[nodiscard]] int most_streams() const override { return most_streams_; }
-  [[nodiscard]] Event take_event() override;
+  [[nodiscard]] Event take_event() override { return take(plain_); }
+  [[nodiscard]] Event take_timed_event() override { return take(timed_); }
   void give_event(Event event) override;
   void record(Event event, Stream stream) override;
   void wait(Stream stream, Event event) override;
   [[nodiscard]] bool over(Event event) override;
+  /// Throws InternalError for what CUDA refuses: an event that is not timed, or not over.
+  [[nodiscard]] Seconds between(Event begin, Event end) override;
   void copy(Stream stream, void* to, const void* from, std::size_t bytes) override;
   [[nodiscard]] std::shared_ptr<void> host_memory(std::size_t bytes) override;
   [[nodiscard]] std::string make_id() override;
@@ -140,6 +144,9 @@ class FakeDevice final : public DeviceStreams, public NcclBackend {
     /// The last mark is of the compute stream or of a launch behind it, and no launch has used it.
     bool covers = false;
     std::uint64_t collective = 0;  ///< the last one before the last mark
+    std::vector<Event>* pool = nullptr;
+    std::chrono::steady_clock::time_point when{};  ///< the last one that is over was
+    void end(std::uint64_t mark);
   };
   struct Queue {
     std::deque<std::function<void()>> work;
@@ -156,6 +163,7 @@ class FakeDevice final : public DeviceStreams, public NcclBackend {
     std::optional<Stream> stream{};  ///< none: not used yet
   };
 
+  [[nodiscard]] Event take(std::vector<Event>& pool);
   void serve(Queue& queue, std::uint64_t seed);
   void push(Queue& queue, std::function<void()> work);
   void launch(bool send, int channel, Stream stream, void* memory, std::size_t bytes);
@@ -181,7 +189,7 @@ class FakeDevice final : public DeviceStreams, public NcclBackend {
   std::function<void()> meanwhile_;
   Queue* lagging_ = nullptr;  ///< among them: the compute stream, where it runs behind the host
   std::deque<Marks> events_;
-  std::vector<Event> free_;
+  std::vector<Event> plain_, timed_;             ///< that nobody has
   std::map<int, std::pair<bool, Stream>> used_;  ///< a channel's direction and stream
   std::map<int, Place> groups_;
   std::uint64_t launched_ = 0, demanded_ = 0;  ///< collectives

@@ -17,11 +17,13 @@ class CudaStreams final : public DeviceStreams {
 
   [[nodiscard]] Stream make_stream() override;
   [[nodiscard]] int most_streams() const override;
-  [[nodiscard]] Event take_event() override;
-  void give_event(Event event) override { free_.push_back(event); }
+  [[nodiscard]] Event take_event() override { return take(plain_, cudaEventDisableTiming); }
+  [[nodiscard]] Event take_timed_event() override { return take(timed_, cudaEventDefault); }
+  void give_event(Event event) override;
   void record(Event event, Stream stream) override;
   void wait(Stream stream, Event event) override;
   [[nodiscard]] bool over(Event event) override;
+  [[nodiscard]] Seconds between(Event begin, Event end) override;
   void copy(Stream stream, void* to, const void* from, std::size_t bytes) override;
   [[nodiscard]] std::shared_ptr<void> host_memory(std::size_t bytes) override;
 
@@ -29,12 +31,18 @@ class CudaStreams final : public DeviceStreams {
   [[nodiscard]] cudaStream_t of(Stream stream) const { return streams_[static_cast<std::size_t>(stream)]; }
 
  private:
-  [[nodiscard]] cudaEvent_t of(Event event) const { return events_[static_cast<std::size_t>(event)]; }
+  using Pool = std::vector<Event>;  ///< of events that nobody has
+  struct Made {
+    cudaEvent_t event;
+    Pool* pool;
+  };
+  [[nodiscard]] Event take(Pool& pool, unsigned int flags);
+  [[nodiscard]] cudaEvent_t of(Event event) const { return events_[static_cast<std::size_t>(event)].event; }
 
   int device_;
   std::vector<cudaStream_t> streams_{nullptr};  // ATen's default stream is CUDA's
-  std::vector<cudaEvent_t> events_;
-  std::vector<Event> free_;
+  std::vector<Made> events_;
+  Pool plain_, timed_;
 };
 
 }  // namespace stagecraft

@@ -11,7 +11,7 @@ namespace stagecraft {
 CudaStreams::CudaStreams(int device) : device_(device) { cuda_check(cudaSetDevice(device), "cudaSetDevice"); }
 
 CudaStreams::~CudaStreams() {
-  for (const cudaEvent_t event : events_) cudaEventDestroy(event);
+  for (const Made& made : events_) cudaEventDestroy(made.event);
   for (std::size_t i = 1; i < streams_.size(); ++i) cudaStreamDestroy(streams_[i]);
 }
 
@@ -34,17 +34,19 @@ int CudaStreams::most_streams() const {
   return std::max(0, queues() - 2);
 }
 
-DeviceStreams::Event CudaStreams::take_event() {
-  if (!free_.empty()) {
-    const Event event = free_.back();
-    free_.pop_back();
+DeviceStreams::Event CudaStreams::take(Pool& pool, unsigned int flags) {
+  if (!pool.empty()) {
+    const Event event = pool.back();
+    pool.pop_back();
     return event;
   }
   cudaEvent_t event = nullptr;
-  cuda_check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-  events_.push_back(event);
+  cuda_check(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags");
+  events_.push_back({event, &pool});
   return static_cast<Event>(events_.size() - 1);
 }
+
+void CudaStreams::give_event(Event event) { events_[static_cast<std::size_t>(event)].pool->push_back(event); }
 
 void CudaStreams::record(Event event, Stream stream) {
   cuda_check(cudaEventRecord(of(event), of(stream)), "cudaEventRecord");
@@ -59,6 +61,12 @@ bool CudaStreams::over(Event event) {
   if (state == cudaErrorNotReady) return false;
   cuda_check(state, "cudaEventQuery");
   return true;
+}
+
+Seconds CudaStreams::between(Event begin, Event end) {
+  float milliseconds = 0;
+  cuda_check(cudaEventElapsedTime(&milliseconds, of(begin), of(end)), "cudaEventElapsedTime");
+  return Seconds{static_cast<double>(milliseconds) * 1e-3};
 }
 
 void CudaStreams::copy(Stream stream, void* to, const void* from, std::size_t bytes) {

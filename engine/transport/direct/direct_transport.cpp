@@ -29,7 +29,7 @@ DirectTransport::~DirectTransport() {
 
 RequestPtr DirectTransport::begin(bool send, Rank peer, const Tag& tag, const at::Tensor& tensor) {
   const auto transfer = std::make_shared<Direct>(streams_, send, peer, tag, tensor);
-  streams_->record(transfer->event, DeviceStreams::Stream::compute);
+  transfer->event.record(DeviceStreams::Stream::compute);
   under_way_.push_back(transfer);
   return std::make_unique<DirectRequest>(transfer);
 }
@@ -39,7 +39,7 @@ void DirectTransport::move() {
   for (const auto& transfer : under_way_) {
     if (!transfer->request) {
       bool& one_stays = transfer->send ? a_send_stays : a_receive_stays;
-      one_stays = one_stays || !streams_->over(transfer->event);
+      one_stays = one_stays || !transfer->event.over();
       if (one_stays) continue;
       // post_send, as no program's proof knows of a send that begins so late.
       transfer->request = transfer->send

@@ -3,7 +3,6 @@
 #include "engine/transport/waits.h"
 
 #include <ATen/ops/zeros.h>
-#include <c10/util/ScopeExit.h>
 
 #include <exception>
 #include <optional>
@@ -58,15 +57,14 @@ void Bells::await(const std::function<bool()>& done, const std::function<std::st
                   Stopwatch::Clock::time_point begun) {
   constexpr int kEager = 100;
   if (done()) return;
-  const DeviceStreams::Event computed = streams_->take_event();
-  const auto give_back = c10::make_scope_exit([&] { streams_->give_event(computed); });
-  streams_->record(computed, DeviceStreams::Stream::compute);
+  const HeldEvent computed(streams_);
+  computed.record(DeviceStreams::Stream::compute);
   std::optional<Wait> wait;
   for (int turn = 0; !done(); ++turn) {
     hosts_.progress();
     if (turn < kEager) continue;
     std::this_thread::yield();
-    if (!wait && streams_->over(computed)) wait.emplace(hosts_.waits(), begun);
+    if (!wait && computed.over()) wait.emplace(hosts_.waits(), begun);
     if (wait) wait->check(what);
   }
 }

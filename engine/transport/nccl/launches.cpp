@@ -11,18 +11,12 @@
 namespace stagecraft::transport {
 
 NcclOperation::NcclOperation(std::shared_ptr<DeviceStreams> its_streams, Kind its_kind, const Tag& its_tag,
-                             Rank its_peer, std::vector<at::Tensor> its_tensors)
-    : streams(std::move(its_streams)),
-      end(streams->take_event()),
+                             Rank its_peer, std::vector<at::Tensor> its_tensors, HeldEvent::Kind kind_of_end)
+    : end(std::move(its_streams), kind_of_end),
       tensors(std::move(its_tensors)),
       tag(its_tag),
       peer(its_peer),
       kind(its_kind) {}
-
-NcclOperation::~NcclOperation() {
-  streams->give_event(end);
-  if (awaited) streams->give_event(*awaited);
-}
 
 std::string NcclOperation::name() const {
   return kind == Kind::sum ? name_sum(tag) : name_transfer(kind == Kind::send, tag, peer);
@@ -39,7 +33,7 @@ Launches::Launches(Rank rank, Waits& waits, std::shared_ptr<DeviceStreams> strea
 
 Launches::~Launches() {
   for (const auto& launched : under_way_) {
-    if (streams_->over(launched->end)) continue;
+    if (launched->end.over()) continue;
     abort();
     break;
   }
@@ -52,15 +46,15 @@ void Launches::abort() noexcept {
 
 void Launches::await(const std::shared_ptr<NcclOperation>& launched) {
   constexpr auto kCompute = DeviceStreams::Stream::compute;
-  if (!launched->awaited) launched->awaited = streams_->take_event();
-  streams_->record(*launched->awaited, kCompute);
+  if (!launched->awaited) launched->awaited.emplace(streams_);
+  launched->awaited->record(kCompute);
   awaited_.push_back(launched);
-  streams_->wait(kCompute, launched->end);
+  launched->end.before(kCompute);
 }
 
 void Launches::listen() {
   const auto drop_what_is_over = [this](std::deque<std::shared_ptr<NcclOperation>>& launches) {
-    while (!launches.empty() && streams_->over(launches.front()->end)) {
+    while (!launches.empty() && launches.front()->end.over()) {
       launches.front()->wait.reset();
       launches.pop_front();
     }
@@ -75,7 +69,7 @@ void Launches::listen() {
   }
   if (awaited_.empty()) return;
   NcclOperation& next = *awaited_.front();
-  if (!next.wait && streams_->over(*next.awaited)) next.wait.emplace(waits_, next.begun);
+  if (!next.wait && next.awaited->over()) next.wait.emplace(waits_, next.begun);
   if (next.wait) next.wait->check([&] { return next.name(); });
 }
 

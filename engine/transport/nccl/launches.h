@@ -31,16 +31,12 @@ struct NcclOperation {
 
   /// `its_peer`: none of a sum.
   NcclOperation(std::shared_ptr<DeviceStreams> its_streams, Kind its_kind, const Tag& its_tag, Rank its_peer,
-                std::vector<at::Tensor> its_tensors);
-  ~NcclOperation();
-  NcclOperation(const NcclOperation&) = delete;
-  NcclOperation& operator=(const NcclOperation&) = delete;
+                std::vector<at::Tensor> its_tensors, HeldEvent::Kind kind_of_end = HeldEvent::Kind::plain);
 
   [[nodiscard]] std::string name() const;
   [[nodiscard]] static std::string name_sum(const Tag& tag);
 
-  std::shared_ptr<DeviceStreams> streams;
-  DeviceStreams::Event end;         ///< behind the launch; before that, where its end here is ready
+  HeldEvent end;                    ///< behind the launch; before that, where its end here is ready
   bool launched = false;            ///< of a transfer
   Bell bell;                        ///< of a transfer: from the other end
   bool rung = false;                ///< likewise: to the other end, before the launch
@@ -49,8 +45,8 @@ struct NcclOperation {
   Rank peer;
   Kind kind;
   std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
-  std::optional<DeviceStreams::Event> awaited;  ///< where the compute stream begins to wait for it
-  std::optional<Wait> wait;                     ///< from when the device has come there
+  std::optional<HeldEvent> awaited;  ///< where the compute stream begins to wait for it
+  std::optional<Wait> wait;          ///< from when the device has come there
 };
 
 class Launches {

@@ -105,7 +105,33 @@ void NcclSum::finish() {
       }
     }
   }
+  if (marks_ == HeldEvent::Kind::timed) spans_ = timed_spans();
   pieces_.clear();
+}
+
+ReplicaSum::Spans NcclSum::timed_spans() const {
+  struct Moved {
+    std::shared_ptr<HeldEvent> leaves;
+    std::shared_ptr<NcclOperation> last;
+    Bytes bytes;
+  };
+  std::vector<Moved> all;
+  for (const Piece& piece : pieces_) {
+    Bytes bytes;
+    for (const at::Tensor& tensor : piece.copies.back())
+      bytes += Bytes{static_cast<std::int64_t>(tensor.nbytes())};
+    all.push_back({piece.leaves, piece.launched, bytes});
+  }
+  const auto finished = std::make_shared<HeldEvent>(streams_, HeldEvent::Kind::timed);
+  finished->record(DeviceStreams::Stream::compute);
+  return [all = std::move(all), finished] {
+    std::vector<Span> spans;
+    for (const Moved& moved : all) {
+      spans.push_back({Seconds{-finished->since(*moved.leaves).value},
+                       Seconds{-finished->since(moved.last->end).value}, moved.bytes});
+    }
+    return spans;
+  };
 }
 
 void NcclSum::launch(std::vector<Tensors> copies) {
@@ -123,9 +149,9 @@ void NcclSum::launch(std::vector<Tensors> copies) {
 std::shared_ptr<NcclOperation> NcclSum::marked(const Piece& piece) {
   Tensors all;
   for (const Tensors& copy : piece.copies) all.insert(all.end(), copy.begin(), copy.end());
-  auto operation =
-      std::make_shared<NcclOperation>(streams_, NcclOperation::Kind::sum, tag_, Rank{}, std::move(all));
-  streams_->record(operation->end, DeviceStreams::Stream::compute);
+  auto operation = std::make_shared<NcclOperation>(streams_, NcclOperation::Kind::sum, tag_, Rank{},
+                                                   std::move(all), marks_);
+  operation->end.record(DeviceStreams::Stream::compute);
   return operation;
 }
 
@@ -134,9 +160,13 @@ void NcclSum::go_on(Piece& piece) {
     if (!piece.launched) piece.launched = marked(piece);
     if (!piece.begun) launches_.add(piece.launched);
     piece.begun = true;
-    streams_->wait(lane.stream, piece.launched->end);
+    piece.launched->end.before(lane.stream);
+    if (marks_ == HeldEvent::Kind::timed && !piece.leaves) {
+      piece.leaves = std::make_shared<HeldEvent>(streams_, marks_);
+      piece.leaves->record(lane.stream);
+    }
     call(lane, numbers_of(tensors));
-    streams_->record(piece.launched->end, lane.stream);
+    piece.launched->end.record(lane.stream);
   };
   // Of two neighbours in a chain the one behind has the sum.
   const auto reduce = [&](const Lane& lane, const std::vector<NcclBackend::Numbers>& numbers) {

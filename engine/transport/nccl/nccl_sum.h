@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace stagecraft::transport {
@@ -61,6 +62,8 @@ class NcclSum final : public ReplicaSum {
   void flush() override;
   void poll() override { (void)all_joined(); }
   void finish() override;
+  void time_spans() override { marks_ = HeldEvent::Kind::timed; }
+  [[nodiscard]] Spans spans() override { return std::move(spans_); }
 
  private:
   using Tensors = std::vector<at::Tensor>;
@@ -69,6 +72,7 @@ class NcclSum final : public ReplicaSum {
     std::vector<Tensors> copies;                ///< of this rank
     std::size_t at = 0;                         ///< the copy that the chain has come to
     std::shared_ptr<NcclOperation> launched{};  ///< since the compute stream has last waited for it
+    std::shared_ptr<HeldEvent> leaves{};        ///< before the first launch, where spans are timed
     bool begun = false;                         ///< something is launched
     bool ends = false;                          ///< all is launched
   };
@@ -79,6 +83,8 @@ class NcclSum final : public ReplicaSum {
   [[nodiscard]] std::shared_ptr<NcclOperation> marked(const Piece& piece);
   /// Launches as much as can be before the compute stream must wait for `launched`.
   void go_on(Piece& piece);
+  /// Of all pieces, which are launched.
+  [[nodiscard]] Spans timed_spans() const;
 
   Launches& launches_;
   Bells& bells_;
@@ -91,6 +97,8 @@ class NcclSum final : public ReplicaSum {
   Tensors small_;  ///< for one launch, flat
   std::int64_t small_bytes_ = 0;
   std::vector<Piece> pieces_;
+  HeldEvent::Kind marks_ = HeldEvent::Kind::plain;
+  Spans spans_;
 };
 
 }  // namespace stagecraft::transport

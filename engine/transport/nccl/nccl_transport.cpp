@@ -112,7 +112,7 @@ RequestPtr NcclTransport::begin(bool send, Rank peer, const Tag& tag, const at::
   const auto begun = std::make_shared<NcclOperation>(
       streams_, send ? NcclOperation::Kind::send : NcclOperation::Kind::receive, tag, peer,
       std::vector{tensor});
-  streams_->record(begun->end, DeviceStreams::Stream::compute);
+  begun->end.record(DeviceStreams::Stream::compute);
   begun->bell = bells_.expect(peer, tag);
   line->second.begun.push_back(begun);
   move(line->second);
@@ -131,14 +131,14 @@ void NcclTransport::move(P2pChannel& line) {
   if (rings_first) {
     for (const auto& operation : line.begun) {
       if (operation->rung) continue;
-      if (!streams_->over(operation->end)) break;
+      if (!operation->end.over()) break;
       bells_.ring(operation->peer, operation->tag);
       operation->rung = true;
     }
   }
   while (!line.begun.empty()) {
     const std::shared_ptr<NcclOperation> next = line.begun.front();
-    const bool ready = rings_first ? next->rung : streams_->over(next->end);
+    const bool ready = rings_first ? next->rung : next->end.over();
     if (!ready || !bells_.heard(next->bell)) return;
     line.begun.pop_front();
     launch(line, next);
@@ -150,13 +150,13 @@ void NcclTransport::launch(const P2pChannel& line, const std::shared_ptr<NcclOpe
   const at::Tensor& tensor = operation->tensors.front();
   // What is sent has been computed, and what is received into has been read; the device is told all the same,
   // since a host's look at an event orders nothing.
-  streams_->wait(line.stream, operation->end);
+  operation->end.before(line.stream);
   if (operation->kind == NcclOperation::Kind::send) {
     nccl_->send(line.channel, line.stream, tensor.const_data_ptr(), tensor.nbytes());
   } else {
     nccl_->receive(line.channel, line.stream, tensor.mutable_data_ptr(), tensor.nbytes());
   }
-  streams_->record(operation->end, line.stream);
+  operation->end.record(line.stream);
   operation->launched = true;
   launches_.add(operation);
 }
@@ -176,14 +176,14 @@ RequestPtr NcclTransport::post_send(Rank to, const Tag& tag, const at::Tensor& t
 bool NcclTransport::test(Request& request) {
   move();
   const NcclOperation& operation = *dynamic_cast<NcclRequest&>(request).operation;
-  return operation.launched && streams_->over(operation.end);
+  return operation.launched && operation.end.over();
 }
 
 void NcclTransport::wait(Request& request) {
   const std::shared_ptr<NcclOperation>& operation = dynamic_cast<NcclRequest&>(request).operation;
   const bool send = operation->kind == NcclOperation::Kind::send;
   move();
-  bells_.await([&] { return operation->launched && (!send || streams_->over(operation->end)); },
+  bells_.await([&] { return operation->launched && (!send || operation->end.over()); },
                [&] { return operation->name(); }, operation->begun);
   if (!send) launches_.await(operation);
   // Its memory may be had again by what is computed from now on, which waits for the launch.

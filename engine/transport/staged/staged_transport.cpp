@@ -65,7 +65,7 @@ RequestPtr StagedTransport::begin(bool send, Rank peer, const Tag& tag, const at
     copy(*transfer);
   } else {
     // The slot is free when what was computed before is over: marked now, waited for when it has arrived.
-    streams_->record(transfer->event, DeviceStreams::Stream::compute);
+    transfer->event.record(DeviceStreams::Stream::compute);
     transfer->request = hosts_->post_receive(peer, tag, transfer->host);
     transfer->state = Staged::State::travelling;
   }
@@ -75,15 +75,15 @@ RequestPtr StagedTransport::begin(bool send, Rank peer, const Tag& tag, const at
 
 void StagedTransport::copy(Staged& transfer) {
   const DeviceStreams::Stream stream = transfer.send ? out_ : in_;
-  if (transfer.send) streams_->record(transfer.event, DeviceStreams::Stream::compute);
-  streams_->wait(stream, transfer.event);
+  if (transfer.send) transfer.event.record(DeviceStreams::Stream::compute);
+  transfer.event.before(stream);
   void* const host = transfer.host.mutable_data_ptr();
   if (transfer.send) {
     streams_->copy(stream, host, transfer.tensor.const_data_ptr(), transfer.tensor.nbytes());
   } else {
     streams_->copy(stream, transfer.tensor.mutable_data_ptr(), host, transfer.tensor.nbytes());
   }
-  streams_->record(transfer.event, stream);
+  transfer.event.record(stream);
   transfer.state = Staged::State::copying;
 }
 
@@ -92,7 +92,7 @@ void StagedTransport::move() {
   bool behind_a_copy = false;  // sends of one tag must leave in the order they began
   for (const auto& transfer : under_way_) {
     if (transfer->state == State::copying && transfer->send) {
-      if (behind_a_copy || !streams_->over(transfer->event)) {
+      if (behind_a_copy || !transfer->event.over()) {
         behind_a_copy = true;
         continue;
       }
@@ -106,7 +106,7 @@ void StagedTransport::move() {
         copy(*transfer);
       }
     }
-    if (transfer->state == State::copying && !transfer->send && streams_->over(transfer->event)) {
+    if (transfer->state == State::copying && !transfer->send && transfer->event.over()) {
       transfer->state = State::over;
     }
   }
@@ -135,7 +135,7 @@ bool StagedTransport::test(Request& request) {
 void StagedTransport::wait(Request& request) {
   Staged& transfer = *dynamic_cast<StagedRequest&>(request).transfer;
   poll(transfer, [&] { return transfer.send || transfer.state != Staged::State::travelling; });
-  streams_->wait(DeviceStreams::Stream::compute, transfer.event);
+  transfer.event.before(DeviceStreams::Stream::compute);
   // Its memory may be had again by what is computed from now on, which waits for the copy.
   transfer.tensor.reset();
 }

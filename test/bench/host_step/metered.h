@@ -40,6 +40,10 @@ class MeteredDevice final : public DeviceStreams, public NcclBackend {
   Event take_event() override {
     return as_device([&] { return device_->take_event(); });
   }
+  Event take_timed_event() override {
+    return as_device([&] { return device_->take_timed_event(); });
+  }
+  Seconds between(Event begin, Event end) override { return device_->between(begin, end); }
   void give_event(Event event) override {
     as_device([&] { device_->give_event(event); });
   }
