@@ -266,6 +266,7 @@ Inputs open_inputs(const ProfileArguments& arguments, const LaunchInfo& launch, 
   try {
     inputs.config = config_of(arguments);
     check_device(*inputs.config, arguments.config);
+    if (arguments.links || !arguments.cluster_file.empty()) require_carried(*inputs.config, transport);
     inputs.run.emplace(open_training_inputs(*inputs.config, arguments.config));
     const at::Device device = device_of(*inputs.config, launch.machine_rank);
     check_profile_memory(*inputs.config, arguments.config, *inputs.run,

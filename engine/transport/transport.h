@@ -47,6 +47,8 @@ class Transport {
   /// Of a transport between hosts: whether it takes tensors in a device's memory as well. It knows nothing of
   /// streams: such memory is read or written from the call on, whatever is still launched there.
   [[nodiscard]] virtual bool takes_device_memory() const { return false; }
+  /// Of a transport between hosts. False: what ranks tell each other, and tensors of a few numbers.
+  [[nodiscard]] virtual bool carries_tensors() const { return true; }
 
   /// `into` (contiguous) is written until the request is waited for.
   [[nodiscard]] virtual RequestPtr post_receive(Rank from, const Tag& tag, const at::Tensor& into) = 0;

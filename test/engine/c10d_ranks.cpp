@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "engine/run/start/train.h"
 #include "engine/transport/c10d/c10d_session.h"
+#include "engine/transport/c10d/store_wire.h"
 #include "test/engine/process_ranks.h"
 #include "test/engine/transport_contract.h"
 #include "test/support/demand.h"
@@ -168,10 +169,18 @@ void train_config(const std::string& config, const std::string& group) {
   demand(train(request, output).trained, "nothing was trained");
 }
 
+/// Of a group that Python made, or over the store that the environment names.
+std::unique_ptr<C10dSession> session_over(const std::string& group) {
+  constexpr Seconds kPatience{60};
+  if (group != "store") return std::make_unique<C10dSession>(group);
+  return std::make_unique<C10dSession>(transport::make_launcher_wire(detect_launch(), kPatience), kPatience);
+}
+
 void run(const std::string& what, const std::string& group, const std::string& argument) {
   if (what == "both") return both(group, argument);
   if (what == "train") return train_config(argument, group);
-  C10dSession session(group);
+  const std::unique_ptr<C10dSession> its = session_over(group);
+  C10dSession& session = *its;
   const auto make = [&](const TransportOptions& options) { return session.make_transport(options); };
   const auto compare = [&](const std::vector<PipelineCase>& cases) {
     processes_equal_the_oracle(*make({.timeout = Seconds{120}, .synchronous_sends = true}), cases,

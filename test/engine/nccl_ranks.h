@@ -50,6 +50,9 @@ struct NcclRanks {
   TransportOptions options{.timeout = Seconds{30}};
   int most_streams = 31;
   std::shared_ptr<FakeFabric> fabric = std::make_shared<FakeFabric>();
+  /// Runs the ranks, each with what hosts talk over.
+  std::function<void(int, const TransportOptions&, const std::function<void(Transport&)>&)> run_hosts =
+      run_ranks;
   std::function<void(Rank, FakeDevice&)> prepare;  ///< a rank's device, on its thread; empty: nothing
   /// Whether the rank's host waits for its whole device, asked whenever it looks at transfers in its work;
   /// empty: never.
@@ -57,7 +60,7 @@ struct NcclRanks {
 
   void run(int world, const transport::NcclWiring& wiring,
            const std::function<void(Transport&)>& body) const {
-    run_ranks(world, options, [&](Transport& hosts) {
+    run_hosts(world, options, [&](Transport& hosts) {
       const auto seed = static_cast<std::uint64_t>(hosts.rank().value) + 1;
       const auto device = std::make_shared<FakeDevice>(fabric, seed, most_streams);
       if (prepare) prepare(hosts.rank(), *device);

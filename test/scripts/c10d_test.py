@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,14 +22,23 @@ from places import BUILD, STAGECRAFT
 LIBRARY = BUILD / "test" / "engine" / "libtest_c10d_ranks.so"
 
 
+def launched(number, world, **more):
+    """What torchrun tells one of its processes."""
+    names = {"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "RANK": number, "LOCAL_RANK": number, **more}
+    return {name: str(value) for name, value in names.items()}
+
+
 def rank(number, world, store, what, argument):
     """One rank's life; its exit code."""
     torch.set_num_threads(1)
-    for name, value in {"WORLD_SIZE": world, "RANK": number}.items():  # torchrun's, and LOCAL_... alike
-        os.environ[name] = os.environ[f"LOCAL_{name}"] = str(value)
+    library = ctypes.CDLL(str(LIBRARY))
+    if isinstance(store, int):  # the port of the one that stands for the agent's
+        agent = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": store, "TORCHELASTIC_USE_AGENT_STORE": True}
+        os.environ.update(launched(number, world, **agent))
+        return library.stagecraft_c10d_rank(what.encode(), b"store", str(argument).encode())
+    os.environ.update(launched(number, world))
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=number, world_size=world)
     groups = [dist.new_group(backend="gloo"), dist.new_group(backend="gloo")]
-    library = ctypes.CDLL(str(LIBRARY))
     names = [group.group_name.encode() for group in groups]
     if what == "both":
         argument = names[1].decode()
@@ -38,10 +48,10 @@ def rank(number, world, store, what, argument):
 class Ranks:
     """All ranks of one case, as processes."""
 
-    def __init__(self, scratch, world, what, argument=""):
+    def __init__(self, scratch, world, what, argument="", store=None):
         sys.stdout.flush()
         self.processes, self.outputs = [], []
-        store = scratch / f"store_{what}_{world}"
+        store = store or scratch / f"store_{what}_{world}"
         for number in range(world):
             self.outputs.append(scratch / f"{what}_{world}_{number}.txt")
             child = os.fork()
@@ -75,8 +85,8 @@ class Ranks:
         return [codes[number] for number in range(len(codes))], texts
 
 
-def run(scratch, world, what, argument=""):
-    codes, texts = Ranks(scratch, world, what, argument).wait(120)
+def run(scratch, world, what, argument="", store=None):
+    codes, texts = Ranks(scratch, world, what, argument, store).wait(120)
     assert codes == [0] * world, "\n".join(texts)
     return texts
 
@@ -89,6 +99,55 @@ def test_the_contract_holds(scratch, world):
 def test_runs_equal_the_oracle_to_the_bit(scratch):
     assert "runs over 2 ranks of c10d compared" in run(scratch, 2, "equality", 199)[0]
     assert "runs over 3 ranks of c10d compared" in run(scratch, 3, "tied", 29)[0]
+
+
+@pytest.fixture(scope="module")
+def agent():
+    """A store as torchrun's agent has one: ranks come and go."""
+    return dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+
+
+def test_without_python_torchruns_store_carries_what_ranks_tell_each_other(scratch, agent):
+    for world in (2, 3):
+        run(scratch, world, "contract", store=agent.port)
+    assert "runs over 2 ranks of c10d compared" in run(scratch, 2, "equality", 399, store=agent.port)[0]
+    texts = run(scratch, 3, "failure", store=agent.port)
+    assert all("rank 1 failed: the disk is full" in heard(texts, number)[1] for number in (0, 2))
+    codes, texts = Ranks(scratch, 2, "killed", store=agent.port).wait()
+    assert codes == [0, -signal.SIGKILL], texts
+    assert "the process of rank 1 has ended without a word" in heard(texts, 0)[1]
+
+
+def without_python(*arguments):
+    """Two processes of the program, of which the first one opens the store: codes, and what they said."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    processes = [
+        subprocess.Popen(
+            [STAGECRAFT, *arguments],
+            env={**os.environ, **launched(number, 2, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    texts = [process.communicate(timeout=120)[0] for process in processes]
+    return [process.returncode for process in processes], texts
+
+
+def test_without_python_two_processes_measure_together_and_train_over_nccl_alone(scratch):
+    path, profile = config(scratch, "measured"), scratch / "profile.json"
+    codes, texts = without_python("profile", path, "-o", profile)
+    assert codes == [0, 0], texts
+    assert json.loads(profile.read_text())["busy_ranks"] == 2
+    for arguments in (["train", path], ["profile", path, "--links"]):
+        codes, texts = without_python(*arguments)
+        said = "".join(texts)
+        assert codes[0] == 2 and said.count("\n") == 1, said
+        assert "NCCL has to carry the tensors" in said and "`torchrun ... -m stagecraft ...`" in said
+    assert not (scratch / "measured").exists()
 
 
 TINY_RUN = {

@@ -18,7 +18,7 @@ namespace stagecraft {
 /// several processes, and for mpi or c10d under the launcher of the other.
 [[nodiscard]] Backend choose_backend(Backend configured, const LaunchInfo& launch);
 
-/// How `command`, which talks over MPI, is started instead where torchrun started it without Python.
+/// How `command` is started instead where something sets torchrun's variables but names no store.
 [[nodiscard]] std::string under_torchrun(const LaunchInfo& launch, const std::string& command);
 
 /// Throws InputError when the launcher started several processes and MPI, or torch.distributed's group, sees one or

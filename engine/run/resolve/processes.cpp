@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "engine/run/resolve/launcher.h"
 #include "engine/transport/c10d/c10d_session.h"
+#include "engine/transport/c10d/store_wire.h"
 #include "engine/transport/mpi/mpi_library.h"
 
 namespace stagecraft {
@@ -22,7 +23,8 @@ void say_once(const LaunchInfo& launch, const Check& check) {
 }  // namespace
 
 void require_connectable(const LaunchInfo& launch, const Together& together) {
-  const bool connectable = launch.torch ? !together.process_group.empty() : launch.connectable;
+  const bool connectable =
+      launch.torch ? !together.process_group.empty() || transport::has_launcher_store() : launch.connectable;
   if (launch.world == 1 || connectable) return;
   say_once(launch, [&] {
     if (launch.torch) throw InputError(under_torchrun(launch, together.command));
@@ -35,7 +37,8 @@ std::unique_ptr<ProcessSession> connect_processes(const LaunchInfo& launch, cons
   if (!launch.torch) {
     session = mpi_library().connect(MpiThreads::its_own);
   } else if (together.process_group.empty()) {
-    throw InputError(under_torchrun(launch, together.command));
+    const Seconds patience = TransportOptions().start_up_timeout;
+    session = std::make_unique<C10dSession>(transport::make_launcher_wire(launch, patience), patience);
   } else {
     session = std::make_unique<C10dSession>(together.process_group);
   }

@@ -31,6 +31,15 @@ bool every_rank_has_its_own(Transport& hosts, at::Device device) {
   return std::set<std::string>(all.begin(), all.end()).size() == all.size();
 }
 
+[[noreturn]] void refuse_to_carry() {
+  throw InputError(
+      "torchrun started these processes without Python, so they have its store, which is for what is small, "
+      "and no "
+      "Gloo: NCCL has to carry the tensors (\"device\": \"cuda\", comms.backend \"auto\" or \"nccl\", a GPU "
+      "per "
+      "rank). Else start them as `torchrun ... -m stagecraft ...`, or with mpirun");
+}
+
 LinkMeasurement over(std::string transport, const ProbedLink& probed) {
   return {std::move(transport), probed, probed.latency_spread, probed.bytes_per_second_spread};
 }
@@ -45,6 +54,13 @@ TransportOptions transport_options(const RunConfig& config) {
           .save_timeout = Seconds{comms.save_timeout_s},
           .timeout_steps = comms.timeout_steps,
           .timeout_pause = Seconds{comms.timeout_pause_s}};
+}
+
+void require_carried(const RunConfig& config, const Transport& hosts) {
+  const Backend backend = config.comms.backend;
+  const bool by_nccl =
+      config.device == DeviceKind::cuda && (backend == Backend::automatic || backend == Backend::nccl);
+  if (!hosts.carries_tensors() && hosts.world() > 1 && !by_nccl) refuse_to_carry();
 }
 
 std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const RunSetup& setup,
@@ -64,6 +80,7 @@ std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const
         "comms.backend is \"nccl\", and NCCL takes one rank per GPU: here ranks share one. Start as many "
         "ranks per machine as it has GPUs, or use \"auto\" or \"mpi\"");
   }
+  if (!possible && !hosts->carries_tensors()) refuse_to_carry();
   if (!possible) return make_transport_over_hosts(std::move(hosts), device.index());
   return make_nccl_transport(std::move(hosts), device.index(), wiring());
 }

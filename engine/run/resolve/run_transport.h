@@ -21,9 +21,12 @@ namespace stagecraft {
 /// How long ranks wait for each other, as the config says.
 [[nodiscard]] TransportOptions transport_options(const RunConfig& config);
 
+/// Throws InputError where tensors of the config's would go over `hosts`, which carries none.
+void require_carried(const RunConfig& config, const Transport& hosts);
+
 /// What carries tensors of `device` between ranks: `hosts` itself for the CPU's; NCCL where the config asks
 /// for it, or leaves it open and every rank has a device of its own; otherwise `hosts`, by way of page-locked
-/// memory unless it takes the device's. Collective.
+/// memory unless it takes the device's. Collective. Throws InputError where that carries none.
 [[nodiscard]] std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts,
                                                        const RunSetup& setup, at::Device device);
 /// The same where what NCCL needs is not a run's: `wiring` is asked where NCCL is taken.

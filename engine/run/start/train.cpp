@@ -332,6 +332,7 @@ TrainResult ProcessRun::rank() {
   const TransportOptions options = session_->share(transport_options(config));
   transport_ = session_->make_transport(options);
   transport_->waits().enter(Phase::start_up);
+  if (first) require_carried(config, *transport_);
   std::string text;  // empty: nothing to train
   if (first) text = prepare_run(config);
   text = transport_->broadcast(text);

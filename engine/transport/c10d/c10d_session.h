@@ -3,7 +3,7 @@
 // A process's part in a c10d group: one per group and process, under all transports over it.
 //
 // Python makes the group (torchrun has started the process) and ends the process; here nothing is initialized or
-// finalized. A rank that fails calls Transport::fail, which tells the others. The group is the session's alone: a
+// finalized. Without Python there is torchrun's store alone (store_wire.h). A rank that fails calls Transport::fail, which tells the others. The group is the session's alone: a
 // pipeline brings one of its own (torch.distributed.new_group), so two in a process do not mix.
 
 #include "engine/transport/c10d/wire.h"
@@ -41,6 +41,7 @@ class C10dSession final : public ProcessSession {
 
   [[nodiscard]] Rank rank() const override { return wire_->rank(); }
   [[nodiscard]] int world() const override { return wire_->world(); }
+  [[nodiscard]] bool carries_tensors() const { return wire_->carries_tensors(); }
   /// Null where there can be none.
   [[nodiscard]] std::shared_ptr<Signs> heartbeats() const;
   [[nodiscard]] TransportOptions share(const TransportOptions& own) override;

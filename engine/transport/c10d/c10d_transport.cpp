@@ -55,6 +55,8 @@ C10dTransport::C10dTransport(C10dSession& session, const TransportOptions& optio
   mailbox_.meet(ranks);
 }
 
+bool C10dTransport::carries_tensors() const { return session_.carries_tensors(); }
+
 RequestPtr C10dTransport::begin(bool send, bool texts, Rank peer, const Tag& tag, const at::Tensor& tensor) {
   check_transfer(*this, send, tag, peer, tensor);
   auto half = std::make_shared<C10dHalf>();

@@ -25,6 +25,7 @@ class C10dTransport final : public Transport {
   [[nodiscard]] Rank rank() const override { return session_.rank(); }
   [[nodiscard]] int world() const override { return world_; }
   [[nodiscard]] std::string name() const override { return "c10d"; }
+  [[nodiscard]] bool carries_tensors() const override;
 
   [[nodiscard]] RequestPtr post_receive(Rank from, const Tag& tag, const at::Tensor& into) override;
   [[nodiscard]] RequestPtr start_send(Rank to, const Tag& tag, const at::Tensor& tensor) override;

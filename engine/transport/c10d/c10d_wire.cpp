@@ -1,6 +1,7 @@
 // Wire over c10d's Gloo, whose own headers the wheel has not: what is used here is c10d's interface.
 
 #include "base/error.h"
+#include "engine/transport/c10d/first_line.h"
 #include "engine/transport/c10d/wire.h"
 
 #include <fmt/format.h>
@@ -18,10 +19,8 @@ namespace {
 /// Not for ever, which a clock could not add to its time. A shorter wait would end Gloo's connections.
 constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365 * 10);
 
-/// The first line of what c10d throws: it appends stacks.
 PeerError broken(const char* call, const std::exception& error) {
-  const std::string text = error.what();
-  return PeerError(fmt::format("{} failed: {}", call, text.substr(0, text.find('\n'))));
+  return PeerError(fmt::format("{} failed: {}", call, first_line(error)));
 }
 
 class GlooMove final : public Wire::Move {

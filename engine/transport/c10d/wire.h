@@ -36,11 +36,13 @@ class Wire {
   virtual ~Wire() = default;
   [[nodiscard]] virtual Rank rank() const = 0;
   [[nodiscard]] virtual int world() const = 0;
+  /// False: only what is small should go over it.
+  [[nodiscard]] virtual bool carries_tensors() const { return true; }
 
   // Neither waits for the other rank. The memory stays until the move is over or destroyed. Tags are at least 0.
   // Both throw PeerError where the connection is broken.
 
-  /// Is over when the other rank has posted its receive and the bytes are on their way.
+  /// Is over when the bytes are on their way, and over Gloo not before the other rank has posted its receive.
   [[nodiscard]] virtual std::unique_ptr<Move> send(Rank to, int tag, const void* bytes, std::size_t size) = 0;
   /// Of at most `size` bytes, which nobody counts: fewer are not noticed, and more end the process.
   [[nodiscard]] virtual std::unique_ptr<Move> receive(Rank from, int tag, void* bytes, std::size_t size) = 0;
