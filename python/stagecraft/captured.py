@@ -78,7 +78,7 @@ def folder_of(module: torch.nn.Module, fields: Mapping[str, torch.Tensor], choic
             with contextlib.suppress(OSError):
                 return ModelFolder(str(folder), _report_of(folder).read_text(encoding="utf-8"))
             return ModelFolder(str(folder), "")
-        said = _capture(module, fields, choices, str(folder))
+        said = as_arguments(_capture(module, fields, choices, str(folder)))
         with contextlib.suppress(OSError):  # the capture is whole without
             _report_of(folder).write_text(said, encoding="utf-8")
         _tidy(folder)
@@ -133,12 +133,33 @@ def _capture(module: torch.nn.Module, fields: Mapping[str, torch.Tensor], choice
         with _as_before(module), uncompiled(), phase(f"capturing the module, a {type(module).__name__}"):
             return _captured(module, fields, choices, path)
     except (Refused, ToolRefused) as error:
-        raise CaptureError(_as_arguments(str(error).replace(DRAWN, _most_of(fields)))) from error
+        raise CaptureError(as_arguments(str(error).replace(DRAWN, _most_of(fields)))) from error
 
 
-def _as_arguments(said: str) -> str:
-    """What the capture says of its options, of those of `pipeline()`."""
-    return re.sub(r"--(layers|lengths)\b", r"\1", said.replace(" (see stagecraft-capture --help)", ""))
+# What the capture says of its options, for who has none of them.
+_IN_PYTHON = (
+    (r" \(see stagecraft-capture --help\)", ""),
+    (r"give --field (\S+?)=TYPE\[SIZES\].*", r"give \1 in the batch"),
+    (r": name its entries, the input first, as in --input .*", ": give a batch of named entries"),
+    (r"give other samples \(--input, --field\)", "give another batch"),
+    (r" \(--field\b[^)]*\)", ""),
+    (r"--loss FILE\.py:NAME", "loss=FUNCTION"),
+    (r"; nothing is written: --allow-inexact .*", ""),
+    (r" \(for types alone, give --no-weights\)", ""),
+    (r" and --dtype is (\w+)", r" and precision is \1"),
+    (r"--dtype (\w+)", r'precision="\1"'),
+    (r": --full '[^']*' keeps them in float32", ""),
+    (r"--layers (PATTERN|narrow:\d+) ", r'layers="\1" '),
+    (r"--layers PATTERN", "layers=PATTERN"),
+    (r"--(layers|lengths)\b", r"\1"),
+)
+
+
+def as_arguments(said: str) -> str:
+    """What the capture says of its options, of the arguments of `pipeline()`."""
+    for option, argument in _IN_PYTHON:
+        said = re.sub(option, argument, said)
+    return said
 
 
 def _most_of(fields: Mapping[str, torch.Tensor]) -> str:

@@ -116,7 +116,7 @@ class Pipeline:
         batch: as for a step. Throws InputError for a batch that does not fit."""
         with self._refused_by_all():
             fields, sizes = self._fields(batch)
-        made = step_of(self._session.evaluate(fields, sizes))
+        made = step_of({**self._session.evaluate(fields, sizes), "learning_rate": None})
         self._log()
         for log in self._logs:
             log.evaluation(made)
@@ -486,7 +486,7 @@ def _begun(
         why = re.search(r"^all is one layer: .*", prepared.folder.said, re.MULTILINE)
         if why is None or "but the model has" not in str(error):
             raise
-        raise InputError(f"{error}; {why[0].replace('--layers PATTERN', 'layers=PATTERN')}") from error
+        raise InputError(f"{error}; {why[0]}") from error
     step._compare_processes(prepared.config, module)
     held = set(step._session.state_names())
     state, inner = module.state_dict(keep_vars=True), inside(module)

@@ -32,7 +32,7 @@ class Step:
     step: int  # of the whole training, from 0
     loss: float  # of the whole batch, each sample (or label that counts) weighing alike
     norm: float | None  # of the whole gradient, before clipping
-    learning_rate: float  # of this step
+    learning_rate: float | None  # of this step; None for an evaluation
     seconds: float  # until all ranks were through it, from its call or from the end of the step before
     samples: int
     tokens: int  # samples times their length; 0 where the input is not tokens

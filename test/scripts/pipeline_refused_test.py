@@ -1,5 +1,8 @@
 """What stagecraft.pipeline() refuses, and its steps, each in words that say what was expected."""
 
+import ast
+import re
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -10,6 +13,7 @@ from places import require_package
 require_package()
 
 import stagecraft as sc
+import stagecraft_capture
 from pipeline_cases import ByNames, Net, net, pairs, pipeline
 
 
@@ -175,3 +179,44 @@ def test_more_wrong_inputs(what):
     make, text = MORE_WRONG[what]
     with pytest.raises(sc.InputError, match=text):
         make()
+
+
+# Of the capture's sources, those that pipeline() does not come to: options, and what they alone ask for.
+OF_THE_COMMAND = {"__main__", "arguments", "batch", "command", "compile", "hugging_face", "source", "trial"}
+
+
+def texts_of(tree):
+    """All that a source may say, whatever stands in it for a value; not its docstrings."""
+    nodes = list(ast.walk(tree))
+    inner = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    inner |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(each.value if isinstance(each, ast.Constant) else "VALUE" for each in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
+            yield node.value
+
+
+def test_no_message_names_an_option_of_the_command_line():
+    from pathlib import Path
+
+    from stagecraft.captured import as_arguments
+    from stagecraft_capture.users_code import DRAWN
+
+    option = re.compile(r"--[a-z]")
+    said = {
+        text
+        for source in Path(stagecraft_capture.__file__).parent.glob("*.py")
+        if source.stem not in OF_THE_COMMAND
+        for text in texts_of(ast.parse(source.read_text(encoding="utf-8")))
+        if option.search(text) and text != DRAWN  # which is replaced as a whole
+        if not text.startswith("--full ")  # of that option's own pattern
+    }
+    assert len(said) >= 15  # or the sweep finds nothing
+    assert not [each for each in map(as_arguments, said) if option.search(each)]
+
+
+def test_an_evaluation_has_no_rate():
+    step = pipeline()
+    step(pairs()[0])
+    assert step.evaluate(pairs()[0]).learning_rate is None
