@@ -139,7 +139,7 @@ TEST_CASE("a plan that no longer fits is made again, and the note says nothing e
   const CommandResult resumed = train(folder, config, {"--resume"});
   INFO(resumed.err);
   CHECK(resumed.code == 0);
-  CHECK(says(resumed.err, "run.json: /pipeline/stages: 1, but the plan " + folder.path("run/plan.json") +
+  CHECK(says(resumed.err, "run.json: /pipeline/stages: 1, but " + folder.path("run/plan.json") +
                               " has 2: the run is planned again"));
   CHECK_FALSE(says(resumed.err, "leave it out"));
   // Of a plan that is asked for, it says both.

@@ -11,7 +11,7 @@ namespace {
 
 void refuse_at(const std::string& file, const std::string& pointer, const std::string& config,
                const std::string& plan, const std::string& plan_file) {
-  throw PlanMismatch({file, pointer}, fmt::format("{}, but the plan {} has {}", config, plan_file, plan),
+  throw PlanMismatch({file, pointer}, fmt::format("{}, but {} has {}", config, plan_file, plan),
                      "leave it out, or make another plan");
 }
 
