@@ -31,10 +31,11 @@ void Recorder::record(const Action& action, std::int64_t step, Mark begin, Mark 
 
 void Recorder::add(Pending pending) {
   pending_.push_back(std::move(pending));
-  while (is_old(pending_.front().event)) {
+  // Without a flush a micro-batch of an old step may come behind all that was told.
+  while (!pending_.empty() && is_old(pending_.front().event)) {
     Pending old = std::move(pending_.front());
     pending_.pop_front();
-    const bool step_ends = pending_.front().event.step != old.event.step;
+    const bool step_ends = pending_.empty() || pending_.front().event.step != old.event.step;
     if (step_ends && old.end.on_device && old.end.on_device->query()) measure_from(std::move(old.end));
   }
 }

@@ -74,8 +74,7 @@ class Recorder {
   // Old steps go when the list is read or has doubled, not one by one.
   mutable std::vector<Event> events_;
   mutable std::size_t forget_at_ = 4096;
-  mutable std::deque<Pending>
-      pending_;  ///< of a device, in the order of their ends: their times are not known yet
+  mutable std::deque<Pending> pending_;  ///< of a device, by their ends: their times are not known yet
 };
 
 }  // namespace stagecraft

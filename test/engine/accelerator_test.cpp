@@ -86,6 +86,19 @@ TEST_CASE("a timeline tells milliseconds apart after days", "[accelerator]") {
   CHECK(events.front().begin.value == Approx((kSteps - 2) * kHour / 1000).epsilon(1e-5));
 }
 
+TEST_CASE("an action of an old step that comes after all was told is left out", "[accelerator]") {
+  Recorder recorder(Rank{0}, /*steps=*/2, fake_accelerator());
+  const auto record = [&](std::int64_t step) {
+    Recorder::Mark begin = recorder.mark();
+    recorder.record(Action{}, step, std::move(begin), recorder.mark());
+  };
+  record(9);
+  CHECK(recorder.events().size() == 1);
+  record(5);
+  record(10);
+  CHECK(recorder.events().size() == 2);
+}
+
 TEST_CASE("what a device moved is told by its clock, and what overlaps as one", "[accelerator]") {
   using Span = ReplicaSum::Span;
   Recorder recorder(Rank{0}, /*steps=*/1, fake_accelerator());

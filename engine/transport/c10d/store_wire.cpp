@@ -24,7 +24,7 @@ namespace stagecraft::transport {
 namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
-using Bytes8 = std::vector<std::uint8_t>;
+using ByteVector = std::vector<std::uint8_t>;
 
 /// A pop that times out leaves a warning of c10d's in the log, so none should; an int of milliseconds holds it.
 constexpr std::chrono::milliseconds kNoTimeout = std::chrono::hours(24 * 20);
@@ -45,7 +45,7 @@ constexpr const char* kEnded = "ended";
 std::string queue_of(Rank rank) { return fmt::format("to {}", rank.value); }
 
 void push(c10d::Store& store, Rank to, const QueueHead& head, const void* bytes, std::size_t size) {
-  Bytes8 piece(sizeof head + size);
+  ByteVector piece(sizeof head + size);
   std::memcpy(piece.data(), &head, sizeof head);
   if (size > 0) std::memcpy(piece.data() + sizeof head, bytes, size);
   store.queuePush(queue_of(to), piece);
@@ -73,12 +73,12 @@ class Inbox {
     const std::lock_guard lock(mutex_);
     std::erase(lines_[key].posted, place);
   }
-  void take(const QueueHead& head, const Bytes8& piece) {
+  void take(const QueueHead& head, const ByteVector& piece) {
     const std::lock_guard lock(mutex_);
     Line& line = lines_[{head.from, head.tag}];
     line.coming.insert(line.coming.end(), piece.begin() + sizeof head, piece.end());
     if (head.left > 0) return;
-    const Bytes8 message = std::exchange(line.coming, {});
+    const ByteVector message = std::exchange(line.coming, {});
     if (line.posted.empty()) return line.come.push_back(message);
     fill(*line.posted.front(), message);
     line.posted.pop_front();
@@ -104,11 +104,11 @@ class Inbox {
 
  private:
   struct Line {
-    Bytes8 coming;  ///< of a message that is not whole yet
-    std::deque<Bytes8> come;
+    ByteVector coming;  ///< of a message that is not whole yet
+    std::deque<ByteVector> come;
     std::deque<std::shared_ptr<Place>> posted;
   };
-  static void fill(Place& place, const Bytes8& message) {
+  static void fill(Place& place, const ByteVector& message) {
     STAGECRAFT_CHECK(message.size() <= place.size, "a message is larger than its place");
     if (!message.empty()) std::memcpy(place.bytes, message.data(), message.size());
     place.filled = true;
@@ -154,11 +154,11 @@ class StoreWire final : public Wire {
         serves_(serves),
         store_(std::move(store)),
         out_(store_->clone()),
-        empties_(std::make_shared<Empties>()) {
-    empties_->inbox = std::make_shared<Inbox>();
-    empties_->store = store_->clone();
-    empties_->store->setTimeout(kNoTimeout);
-    thread_ = quiet_thread("store messages", [its = empties_, rank] { its->run(rank); });
+        reader_(std::make_shared<Reader>()) {
+    reader_->inbox = std::make_shared<Inbox>();
+    reader_->store = store_->clone();
+    reader_->store->setTimeout(kNoTimeout);
+    thread_ = quiet_thread("store messages", [its = reader_, rank] { its->run(rank); });
   }
   ~StoreWire() override {
     // The thread waits in the store, which may hang: then it is left behind.
@@ -168,7 +168,7 @@ class StoreWire final : public Wire {
       out->add(kEnded, 1);
       while (out->add(kEnded, 0) < others) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     });
-    if (empties_->ended_within(kPatience)) {
+    if (reader_->ended_within(kPatience)) {
       thread_.join();
     } else {
       thread_.detach();
@@ -197,19 +197,19 @@ class StoreWire final : public Wire {
     return std::make_unique<SentMove>();
   }
   std::unique_ptr<Move> receive(Rank from, int tag, void* bytes, std::size_t size) override {
-    return std::make_unique<ReceiveMove>(empties_->inbox, Inbox::Key{from.value, tag}, bytes, size);
+    return std::make_unique<ReceiveMove>(reader_->inbox, Inbox::Key{from.value, tag}, bytes, size);
   }
 
  private:
-  /// Empties this rank's queue on a thread, which owns it too.
-  struct Empties {
+  /// Reads this rank's queue on a thread, which owns it too.
+  struct Reader {
     std::shared_ptr<Inbox> inbox;
     StorePtr store;
 
     void run(Rank rank) {
       try {
         while (true) {
-          const Bytes8 piece = store->queuePop(queue_of(rank), /*block=*/true);
+          const ByteVector piece = store->queuePop(queue_of(rank), /*block=*/true);
           QueueHead head{};
           STAGECRAFT_CHECK(piece.size() >= sizeof head, "a message without its head");
           std::memcpy(&head, piece.data(), sizeof head);
@@ -239,7 +239,7 @@ class StoreWire final : public Wire {
   StorePtr store_;
   StorePtr out_;
   std::mutex sending_;  ///< pieces of a message go one behind the other
-  std::shared_ptr<Empties> empties_;
+  std::shared_ptr<Reader> reader_;
   std::thread thread_;
 };
 
