@@ -15,6 +15,16 @@ PROBE = [
 ]
 # Two ranks on one GPU pass for two hosts, since NCCL takes one rank per GPU and host.
 OWN_HOST = ["bash", "-c", 'NCCL_HOSTID=rank$OMPI_COMM_WORLD_RANK exec "$0" "$@"']
+# The same as torchrun --no-python starts them.
+BY_STORE = [
+    "bash",
+    "-c",
+    (
+        "export WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29533; for rank in 0 1; do"
+        ' RANK=$rank LOCAL_RANK=$rank NCCL_HOSTID=rank$rank "$0" "$@" & all="$all $!"; done; code=0;'
+        " for each in $all; do wait $each || code=$?; done; exit $code"
+    ),
+]
 # What NCCL is told from outside goes to other hosts too.
 USERS_NCCL = sorted(
     name for name in os.environ if name.startswith("NCCL_") and name != "NCCL_IGNORE_CPU_AFFINITY"
@@ -373,6 +383,12 @@ def second():
             60,
             "a run of two ranks over NCCL",
             ranks(2, OWN_HOST + train("bench_gpt", "bench_gpt.2", "gpt_nccl", "comms.backend=nccl")),
+        ),
+        Part(
+            "gpt_store",
+            60,
+            "the same without MPI, as torchrun --no-python starts it",
+            BY_STORE + train("bench_gpt", "bench_gpt.2", "gpt_store", "comms.backend=nccl"),
         ),
         Part(
             "gpt_replicas",
