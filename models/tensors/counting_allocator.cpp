@@ -90,9 +90,9 @@ class CountingAllocator final : public c10::Allocator {
     } catch (const c10::Error&) {
       const Bytes asked{static_cast<std::int64_t>(bytes)};
       const auto limit = tightest(memory_limits());
-      TORCH_CHECK_WITH(OutOfMemoryError, false,
-                       fmt::format("out of memory: {} ({} bytes) are asked for one tensor{}",
-                                   format_bytes(asked), bytes, limit ? "; " + describe_limit(*limit) : ""));
+      C10_THROW_ERROR(OutOfMemoryError,
+                      fmt::format("out of memory: {} ({} bytes) are asked for one tensor{}",
+                                  format_bytes(asked), bytes, limit ? "; " + describe_limit(*limit) : ""));
     }
   }
 
