@@ -31,7 +31,7 @@ class Heartbeats::Host {
         listeners_(std::move(listeners)),
         secret_(std::move(secret)),
         times_(times),
-        places_(beats.known_.size()) {}
+        places_(static_cast<std::size_t>(beats.world_)) {}
 
   void run() {
     for (Seconds pause = kFirstPause; !beats_.sleep(pause); pause = std::min(pause * 2, times_.period)) {
@@ -144,7 +144,7 @@ class Heartbeats::Guest {
   void run() {
     Connection host = find_host();
     if (host.descriptor() < 0) return;  // nobody is known: the bounds of waits hold alone
-    std::vector<Sign> known(beats_.known_.size());
+    std::vector<Sign> known(static_cast<std::size_t>(beats_.world_));
     known.front().life = Sign::Life::alive;
     Stopwatch unheard;
     bool open = true;
@@ -230,7 +230,7 @@ class Heartbeats::Guest {
 };
 
 Heartbeats::Heartbeats(Rank rank, int world)
-    : rank_(rank), known_(static_cast<std::size_t>(world)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+    : rank_(rank), world_(world), known_(static_cast<std::size_t>(world)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 std::shared_ptr<Heartbeats> Heartbeats::meet(Rank rank, int world, const HeartbeatMeeting& meeting) {
   if (world == 1) return nullptr;

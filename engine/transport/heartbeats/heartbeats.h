@@ -58,7 +58,7 @@ class Heartbeats final : public Signs {
   Heartbeats(const Heartbeats&) = delete;
   Heartbeats& operator=(const Heartbeats&) = delete;
 
-  [[nodiscard]] int world() const override { return static_cast<int>(known_.size()); }
+  [[nodiscard]] int world() const override { return world_; }
   [[nodiscard]] Sign of(Rank rank) const override;
   void show(Phase phase, bool waits) noexcept override;
 
@@ -75,6 +75,7 @@ class Heartbeats final : public Signs {
   void learn(std::vector<Sign> known);
 
   Rank rank_;
+  int world_;
   std::atomic<std::uint8_t> mine_ = 0;  ///< what this rank shows, as it travels
   mutable std::mutex mutex_;
   std::vector<Sign> known_;  ///< by rank
