@@ -109,6 +109,18 @@ def any_setting(choose: random.Random) -> Setting:
     )
 
 
+def what_it_waits_in(process: int) -> str:
+    """Of each thread: its name, state and where in the kernel it is."""
+    lines = []
+    for task in sorted(Path(f"/proc/{process}/task").glob("*")):
+        try:
+            name, state = (task / "comm").read_text().strip(), (task / "stat").read_text().rsplit(")")[-1][1]
+            lines.append(f"{process}: {name} {state} {(task / 'wchan').read_text()}")
+        except OSError:  # it has ended
+            continue
+    return "\n".join(lines) or f"{process}: has ended"
+
+
 class Start:
     """One start of a run."""
 
@@ -149,8 +161,11 @@ class Start:
         try:
             return self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
+            left = "\n".join(map(what_it_waits_in, [self.process.pid, *self.processes()]))
             self.process.kill()
-            raise Wrong(f"{self.setting}: a start hangs for {PATIENCE:.0f} s\n{self.said()}") from None
+            raise Wrong(
+                f"{self.setting}: a start hangs for {PATIENCE:.0f} s\n{left}\n{self.said()}"
+            ) from None
 
     def said(self) -> str:
         return self.output.read_text()[-3000:]

@@ -230,7 +230,10 @@ class Heartbeats::Guest {
 };
 
 Heartbeats::Heartbeats(Rank rank, int world)
-    : rank_(rank), world_(world), known_(static_cast<std::size_t>(world)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+    : rank_(rank),
+      world_(world),
+      known_(static_cast<std::size_t>(world)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 std::shared_ptr<Heartbeats> Heartbeats::meet(Rank rank, int world, const HeartbeatMeeting& meeting) {
   if (world == 1) return nullptr;
