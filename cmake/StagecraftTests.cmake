@@ -36,6 +36,8 @@ endif()
 
 # A test's TIMEOUT is what it needs on a quiet machine, with room. A limit is there for what hangs, so each gets three times that: machines
 # are slow and have neighbours. Sanitizers take several times as long again. Called at the end of a directory, when each test has its own.
+# A test of several processors begins before all of one: where these take each processor as it gets free, it would wait for the last of
+# them, and the machine for it.
 function(stagecraft_allow_time)
   set(times 3)
   if(STAGECRAFT_SANITIZE)
@@ -47,6 +49,15 @@ function(stagecraft_allow_time)
     if(seconds)
       math(EXPR seconds "${seconds} * ${times}")
       set_tests_properties(${test} PROPERTIES TIMEOUT ${seconds})
+    endif()
+    get_test_property(${test} PROCESSORS processors)
+    if(processors GREATER 1)
+      get_test_property(${test} COST cost)
+      if(NOT cost)
+        set(cost 0)
+      endif()
+      math(EXPR cost "${cost} + 1000")
+      set_tests_properties(${test} PROPERTIES COST ${cost})
     endif()
   endforeach()
 endfunction()

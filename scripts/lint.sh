@@ -105,15 +105,14 @@ if [ "$includes" = 1 ]; then
     { echo "lint.sh: --includes needs what a build has made of the headers: cmake --preset planner && cmake --build --preset planner" >&2; exit 2; }
   compile+=" -I$PWD -isystem $PWD/third_party -fsyntax-only"
   export compile
-  alone() {
-    local seal words
-    seal=$(seal_of "$compile" "$1")
+  alone() {  # SEAL SOURCE
+    local words
     read -ra words <<< "$compile"
-    [ -e "$seal" ] || { "${words[@]}" -DSTAGECRAFT_VERSION='""' "$1" && touch "$seal"; }
+    "${words[@]}" -DSTAGECRAFT_VERSION='""' "$2" && touch "$1"
   }
   export -f alone
   # shellcheck disable=SC2016  # the inner shell's
-  printf '%s\n' "${sources[@]}" | xargs -n 1 -P "$(nproc)" bash -c 'alone "$1"' alone ||
+  python3 scripts/seals.py "$sealed" "$compile" "${sources[@]}" | xargs -r -n 2 -P "$(nproc)" bash -c 'alone "$@"' alone ||
     { echo "lint.sh: a source does not compile by itself, above" >&2; exit 1; }
   echo "lint: each of ${#sources[@]} files compiles by itself"
 fi

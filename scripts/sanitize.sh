@@ -8,19 +8,21 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
 
-# sanitized SANITIZERS ENGINE TARGETS TESTS: builds the targets and runs the tests that match.
+# sanitized SANITIZERS ENGINE TARGETS TESTS: builds the targets, and begins the tests that match: they wait often, and the next build does not.
+declare -A running=()
+trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT
 sanitized() {
-  local build=build-${1//,/-}-tests start=$SECONDS
+  local build=build-${1//,/-}-tests
   cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g1 -DSTAGECRAFT_SANITIZE="$1" -DSTAGECRAFT_ENGINE="$2" > "$build.log" 2>&1 ||
     { cat "$build.log"; exit 1; }
   rm -f "$build.log"
   # shellcheck disable=SC2086  # a list
   cmake --build "$build" --target $3
-  OMP_NUM_THREADS=1 ctest --test-dir "$build" --output-on-failure -j "$(nproc)" -R "$4"
-  echo "sanitize: $1 is silent, $(stagecraft_took $((SECONDS - start)))"
+  OMP_NUM_THREADS=1 ctest --test-dir "$build" --output-on-failure -j "$(nproc)" -R "$4" > "$build/tests.log" 2>&1 &
+  running[$1]=$!
 }
 
-[ $# -gt 0 ] || set -- address,undefined thread
+[ $# -gt 0 ] || set -- thread address,undefined
 for sanitizers in "$@"; do
   case "$sanitizers" in
     address,undefined)
@@ -31,3 +33,15 @@ for sanitizers in "$@"; do
     *) echo "sanitize.sh: unknown sanitizers $sanitizers (address,undefined or thread)" >&2; exit 2 ;;
   esac
 done
+result=0
+for sanitizers in "${!running[@]}"; do
+  log=build-${sanitizers//,/-}-tests/tests.log
+  if wait "${running[$sanitizers]}"; then
+    grep -a '^Total' "$log"
+    echo "sanitize: $sanitizers is silent"
+  else
+    result=1
+    cat "$log"
+  fi
+done
+exit "$result"

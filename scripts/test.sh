@@ -42,7 +42,7 @@ echo "test: the planner alone configures without LibTorch, MPI and CUDA (the bui
 cmake --preset planner > /dev/null
 
 echo "test: format and clang-tidy"
-scripts/lint.sh --tidy
+scripts/lint.sh --tidy --includes
 phase "format and clang-tidy"
 
 # Only where all of it ends in time: CI has a limit, and a machine that is slow today needs it for the tests.

@@ -8,6 +8,7 @@
 #include "partitioner/search/program_pricer.h"
 #include "partitioner/search/request_checks.h"
 #include "partitioner/search/width_partition.h"
+#include "schedules/generators/registry.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -64,8 +64,13 @@ class PythonNumbers(torch.overrides.TorchFunctionMode):
             args, kwargs = (*args[: name in SIZED], *as_numbers(args[name in SIZED :])), as_numbers(kwargs)
         elif name == "__getitem__" and len(args) == 2:
             args = (args[0], as_places(args[1]))
-        given = pytree.tree_map(lambda leaf: leaf, (args, kwargs))  # in lists of their own
-        makers = None if name in UNKNOWN else makers_of(given, name)
+        leaves, given = [*args, *kwargs.values()], (args, kwargs)
+        if any(
+            isinstance(leaf, (tuple, list, dict)) for leaf in leaves
+        ):  # else there is nothing to look into
+            given = pytree.tree_map(lambda leaf: leaf, given)  # in lists of their own
+            leaves = pytree.tree_leaves(given)
+        makers = None if name in UNKNOWN else makers_of(leaves, name)
         answer = answer_of(name, args)
         made = function(*args, **kwargs)
         note_looks(name, args, made)
@@ -116,9 +121,8 @@ def is_plain(leaf: Any) -> bool:
     return isinstance(leaf, (*PLAIN, range)) or leaf is ...
 
 
-def makers_of(given: Any, name: str) -> dict[int, Maker] | None:
-    """By id, of all tensors of the arguments `given`; None where something else than Python decides one."""
-    leaves = pytree.tree_leaves(given)
+def makers_of(leaves: list[Any], name: str) -> dict[int, Maker] | None:
+    """By id, of all tensors of the arguments `leaves`; None where something else than Python decides one."""
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     makers = {id(t): maker for t in tensors if (maker := maker_of(t)) is not None}
     if not all(id(leaf) in makers if isinstance(leaf, torch.Tensor) else is_plain(leaf) for leaf in leaves):

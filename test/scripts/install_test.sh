@@ -37,6 +37,10 @@ if [ "$engine" = ON ]; then
   grep -q '"step": *2' run/metrics.jsonl
 fi
 
+# Where there is a compiler cache, they are in it, as the build itself is: below a folder of another name each time.
+if command -v ccache > /dev/null; then
+  export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$work CCACHE_NOHASHDIR=true
+fi
 # example FOLDER NAME [cmake arguments]: configured and built as a user would. Unoptimized, and each target as one source: what is tried
 # here is that it builds.
 example() {
