@@ -20,6 +20,7 @@ from stagecraft_capture.hugging_face import choose_experts
 from stagecraft_capture.losses import WithLoss, cross_entropy
 from stagecraft_capture.precision import master_of, narrow, patterns
 from stagecraft_capture.routed import Routed, has_router_loss, with_hooks
+from stagecraft_capture.tasks import Logits
 
 LLAMA = dict(
     hidden_size=32,
@@ -355,6 +356,30 @@ def test_the_loss_of_routers():
     assert model.terms == ["aux_loss"]
     assert model.units == {"field": "labels", "ignore": -100, "from": 1}
     assert any(len(layer.graph["outputs"]) > 1 for layer in model.layers)  # the routers' logits go on
+
+
+def test_experts_keep_what_their_tokens_are():
+    """And no copy of a weight for each of them."""
+    hidden, inner, tokens, chosen = 16, 256, 8, 2
+    config = transformers.AutoConfig.for_model(
+        "mixtral",
+        **{**LLAMA, "hidden_size": hidden, "intermediate_size": inner, "num_attention_heads": 2},
+        num_local_experts=4,
+        num_experts_per_tok=chosen,
+    )
+    choose_experts(config)
+    torch.manual_seed(0)
+    module = Logits(transformers.AutoModelForCausalLM.from_config(config))
+    layers = equal("experts in groups", module, Batch([Field("input_ids", [tokens], below=64)]), 4)
+    steps = [name for layer in layers for name, *_ in layer.graph["forward"]["steps"]]
+    assert steps.count("stagecraft::grouped_mm") == 2 * config.num_hidden_layers
+    for layer in layers:
+        if any(name == "stagecraft::grouped_mm" for name, *_ in layer.graph["forward"]["steps"]):
+            # what a token brings and takes, and what lies between its two products, in float32
+            assert 0 < layer.kept <= tokens * chosen * (8 * hidden + 5 * inner) * 4
+            assert (
+                layer.kept_all < tokens * chosen * 3 * hidden * inner * 4 / 4
+            )  # a quarter of copied weights
 
 
 def test_layouts():
