@@ -18,8 +18,8 @@ INSTEAD = {
         " torch.nn.functional.grid_sample, and multiply what it makes by the weight"
     ),
     "torchvision::roi_align": (
-        "only torchvision has a kernel for it: give as many regions for each image as a field says, and sample"
-        " each with torch.nn.functional.grid_sample"
+        "only torchvision has a kernel for it: sample as many regions of each image as a field has, with"
+        " torch.nn.functional.grid_sample"
     ),
     "torchvision::nms": (
         "how many boxes it leaves depends on the batch's numbers: leave it to the evaluation, outside of the"

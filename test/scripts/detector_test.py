@@ -89,5 +89,5 @@ def test_its_pipeline_has_the_bits_of_the_loop(retinanet):
 def test_detectors_as_they_are_are_refused(retinanet):
     batch = {"images": torch.rand(4, 3, SIDE, SIDE), "targets": [{"boxes": boxes} for boxes, _ in BOXES]}
     for model in (retinanet, torch.nn.Sequential(retinanet)):
-        with pytest.raises(sc.InputError, match="capture backbone and head.*examples/detector/detector.py"):
+        with pytest.raises(sc.InputError, match=r"capture backbone and head.*examples/detector/detector\.py"):
             sc.pipeline(model, batch, stages=2)
