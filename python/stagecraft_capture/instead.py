@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
+BY_PLACES = (
+    "choose with torch.where(mask, a, b), which keeps all places; experts sort tokens by what they chose, and"
+    " multiply by torch.nn.functional.grouped_mm (docs/guides/pytorch.md, mixtures of experts)"
+)
 INSTEAD = {
+    "where": BY_PLACES,
+    "nonzero": BY_PLACES,
     "embedding_sparse_backward": "leave sparse=True out: sparse gradients are not known here",
     "linalg_householder_product": (
         'give torch.nn.utils.parametrizations.orthogonal orthogonal_map="cayley", or train the weight as it'

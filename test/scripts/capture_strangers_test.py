@@ -358,6 +358,48 @@ def test_the_loss_of_routers():
     assert any(len(layer.graph["outputs"]) > 1 for layer in model.layers)  # the routers' logits go on
 
 
+class Experts(nn.Module):
+    """As docs/guides/pytorch.md has them."""
+
+    def __init__(self, experts=4, width=8, inner=16):
+        super().__init__()
+        self.experts, self.gate = experts, nn.Linear(width, experts)
+        self.up = nn.Parameter(torch.randn(experts, width, inner) / 4)
+        self.down = nn.Parameter(torch.randn(experts, inner, width) / 4)
+
+    def forward(self, x):
+        tokens = x.flatten(0, -2)
+        weight, expert = self.gate(tokens).softmax(-1).topk(2)
+        place = expert.flatten().argsort(stable=True)
+        ends = nn.functional.one_hot(expert.flatten(), self.experts).sum(0).cumsum(0).int()
+        rows = nn.functional.grouped_mm(tokens[place // 2], self.up, offs=ends).relu()
+        rows = nn.functional.grouped_mm(rows, self.down, offs=ends)
+        made = rows[place.argsort()].view(len(tokens), 2, -1)
+        return (made * weight.unsqueeze(-1)).sum(1).view(x.shape)
+
+
+class Blocks(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x)
+
+
+class Batched(Experts):
+    def forward(self, x):
+        weights = nn.functional.grouped_mm(self.up, self.down)  # without ends
+        return self.gate(x).softmax(-1) @ weights.mean((1, 2)).unsqueeze(-1)
+
+
+def test_experts_of_ones_own():
+    torch.manual_seed(0)
+    equal("experts by hand", Blocks(Experts(), nn.LayerNorm(8), Experts(6)), numbers(5, 8), 4)
+    refused(
+        "grouped products without ends",
+        Batched(),
+        numbers(3, 8),
+        "grouped_mm with bias or out_dtype, or without",
+    )
+
+
 def test_experts_keep_what_their_tokens_are():
     """And no copy of a weight for each of them."""
     hidden, inner, tokens, chosen = 16, 256, 8, 2
