@@ -5,7 +5,7 @@ each compares with eager (docs/reference/captured_models.md).
     capture_table.py [NAME...]        NAME: torchvision (all its classification models), transformers, classes
     (of transformers, each with
                                       what the command line is told), timm, diffusers, segmentation
-                                      (torchvision's), or one model
+                                      and detection (torchvision's), or one model
         --seconds N   for one model (default: 300)      --memory GIB   for one model (default: 8)
         --markdown   rows of the table
 
@@ -25,7 +25,7 @@ import time
 from typing import Any
 
 SOURCE = os.path.abspath(f"{os.path.dirname(__file__)}/..")
-sys.path.insert(0, f"{SOURCE}/python")
+sys.path[:0] = [f"{SOURCE}/python", f"{SOURCE}/examples/detector"]
 from capture_table_classes import CLASSES  # noqa: E402
 from capture_table_sources import sources  # noqa: E402
 
@@ -320,7 +320,8 @@ def from_source(name):
     from stagecraft_capture.source import load
 
     made, loss, told = sources()[name]
-    package = {"segmentation": "torchvision"}.get(name.partition(":")[0], name.partition(":")[0])
+    group = name.partition(":")[0]
+    package = {"segmentation": "torchvision", "detection": "detector, torchvision"}.get(group, group)
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/model.py"
         with open(path, "w") as file:
@@ -417,7 +418,7 @@ def names_of(arguments):
             out += torchvision.models.list_models(module=torchvision.models)
         elif name == "transformers":
             out += [f"{task}:{kind}" for task, (table, _) in TABLES.items() for kind in table]
-        elif name in ("timm", "diffusers", "segmentation"):
+        elif name in ("timm", "diffusers", "segmentation", "detection"):
             out += [each for each in sources() if each.startswith(f"{name}:")]
         elif name == "classes":
             out += [f"class:{kind}" for kind in CLASSES]

@@ -181,10 +181,14 @@ def _as_before(module: torch.nn.Module) -> Iterator[None]:
     modes = [(part, part.training) for part in module.modules()]
     threads = torch.get_num_threads()
     config = getattr(module, "config", None)
-    # what a model keeps for generating is none of a training's; experts are multiplied batched, since other
-    # ways ask which tokens go where
-    settings = {"use_cache": False, "_experts_implementation": "batched_mm"}
-    settings = {name: value for name, value in settings.items() if getattr(config, name, None)}
+    # what a model keeps for generating is none of a training's
+    settings: dict[str, Any] = {}
+    if getattr(config, "use_cache", None):
+        settings["use_cache"] = False
+    if getattr(config, "_experts_implementation", None):
+        from stagecraft_capture.hugging_face import experts_way
+
+        settings["_experts_implementation"] = experts_way(config)
     before = {name: getattr(config, name) for name in settings}
     try:
         for name, value in settings.items():

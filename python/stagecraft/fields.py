@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stagecraft_capture.calls import missing, names_by_place, taken, takes_whole
+from stagecraft_capture.instead import of_detectors
 
 from .errors import InputError
 
@@ -73,6 +74,8 @@ def is_micro_batches(batch: Any) -> bool:
 
 def reader_of(batch: Any, module: torch.nn.Module) -> Reader:
     """For batches like this one, of this module. Throws InputError."""
+    if said := of_detectors(module):
+        raise InputError(said)
     if isinstance(batch, Mapping):
         names = _input_first(batch, module)
         return Reader(names[0], names, pairs=False)

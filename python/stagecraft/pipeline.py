@@ -368,7 +368,7 @@ def pipeline(
     program, and starts the ranks.
 
     module: on the CPU. It stays as it is: `module.load_state_dict(step.state_dict())` brings the weights
-        back. Frozen parameters stay frozen. Experts of transformers are multiplied as by "batched_mm".
+        back. Frozen parameters stay frozen. Experts of transformers are multiplied as by "grouped_mm".
     batch: one like all to come: (input, target), or a mapping by the names of forward's parameters, whose
         other keys the loss alone reads. The input of a pair may be several, ((a, b), target), or a mapping.
         A forward of one argument, or of **fields, that names none of them gets the whole mapping, of which

@@ -28,6 +28,7 @@ from .multiply_adds import multiply_adds
 from .no_weights import mode_of
 from .repeated import put_together, read_apart
 from .seams import cut_alike, values_between
+from .size_numbers import numbers_by_tensors
 from .sizes import RUN, exported_at_sizes
 from .small_twin import structure
 from .split import split
@@ -227,6 +228,8 @@ def capture_graph(
                     torch.zeros([int(size) for size in like.shape], dtype=like.dtype) for like in read
                 ]
             joints[b][mode] = trace(piece, exported[mode][b], examples, tensors, mode)
+    for mode in (True, False):
+        numbers_by_tensors({b: joints[b][mode].graph for b in sizes})
     # Only now are all names known.
     texts: dict[int, Json] = {}
     again: frozenset[int] = frozenset()

@@ -97,7 +97,7 @@ def first_difference(
 
 REMEDY = (
     "a run has one graph for micro-batches of all sizes: let Python decide by settings, not by the number of"
-    " samples, and make no other numbers of it than sums and multiples"
+    " samples, and make no other numbers of it than sums, multiples and squares"
 )
 
 

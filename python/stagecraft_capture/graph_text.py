@@ -192,6 +192,13 @@ def steps(
         elif name == "aten::native_dropout_backward":
             # given: gradient, mask, scale = 1 / (1 - p)
             name, given = "stagecraft::dropout_apply", [given[0], given[1], round(1 - 1 / given[2], 12)]
+        elif name == "aten::_grouped_mm":
+            if any(each is not None for each in given[3:]) or given[2] is None:
+                raise CaptureError(
+                    f"{place_of(node)}: grouped_mm with bias or out_dtype, or without offs: give it offs"
+                    " alone, add the bias behind it, and convert its result with .to()"
+                )
+            name, given = "stagecraft::grouped_mm", given[:3]
         elif name == "stagecraft::bernoulli":
             given = [given[1], streams.setdefault(node, len(streams))]  # how many is in the result's type
         elif name in ("stagecraft::uniform", "stagecraft::normal", "stagecraft::exponential"):

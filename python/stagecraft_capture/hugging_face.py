@@ -36,10 +36,11 @@ COMPILING = "is_torchdynamo_compiling"
 
 @contextlib.contextmanager
 def eager_masks(fields: Collection[str]) -> Iterator[None]:
-    """transformers takes other paths under export than in eager mode: it writes out causal masks, and looks
-    for packed sequences. Full sequences need neither, and eager's kernels are asked for by `is_causal`. Of
-    the `fields` of a batch "position_ids" say where documents begin: there the mask follows from them, as in
-    eager mode wherever a micro-batch has a document that does not begin its row."""
+    """transformers takes other paths under export than in eager mode: it writes out causal masks, multiplies
+    experts by an operator of its own, and looks for packed sequences. Full sequences need neither mask nor
+    look, and eager's kernels are asked for by `is_causal`. Of the `fields` of a batch "position_ids" say
+    where documents begin: there the mask follows from them, as in eager mode wherever a micro-batch has a
+    document that does not begin its row."""
     masking_utils = sys.modules.get("transformers.masking_utils")  # a model of theirs has brought it
     if masking_utils is None:
         yield
@@ -55,9 +56,10 @@ def eager_masks(fields: Collection[str]) -> Iterator[None]:
         for name in replaced
         if hasattr(masking_utils, name)
     ]
-    for kind in NEED_A_MASK:
-        modeling = sys.modules.get(f"transformers.models.{kind}.modeling_{kind}")
-        if modeling is not None:
+    modelings = [f"transformers.models.{kind}.modeling_{kind}" for kind in NEED_A_MASK]
+    for name in [*modelings, "transformers.integrations.moe"]:
+        modeling = sys.modules.get(name)
+        if modeling is not None and hasattr(modeling, COMPILING):
             before.append((modeling, COMPILING, getattr(modeling, COMPILING)))
     for module, name, _ in before:
         setattr(module, name, replaced.get(name, lambda: False))
@@ -203,10 +205,18 @@ def named_class(path: str, about: Json) -> Any:
 
 
 def choose_experts(config: Any) -> None:
-    """Experts by batched products: the other ways ask which tokens go where, and take other operators for
-    each answer."""
+    """Experts by grouped products, which keep as much as the tokens they get. "batched_mm" copies an expert's
+    weights for each token; "eager" asks which tokens go where, and takes other operators for each answer."""
     if any(getattr(config, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts")):
-        config._experts_implementation = "batched_mm"
+        config._experts_implementation = experts_way(config)
+
+
+def experts_way(config: Any) -> str:
+    """Kernels of grouped products take rows of a multiple of 16 bytes, of narrow types too."""
+    names = ("hidden_size", "intermediate_size", "moe_intermediate_size")
+    widths = [width for name in names if isinstance(width := getattr(config, name, None), int)]
+    chosen = config._experts_implementation == "batched_mm" or any(width % 8 for width in widths)
+    return "batched_mm" if chosen else "grouped_mm"
 
 
 # Fields besides labels that models of transformers take, by their names, for samples of so many tokens.

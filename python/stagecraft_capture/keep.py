@@ -102,6 +102,8 @@ def multiply_adds(node: fx.Node) -> int:
         return elements(node) * size(args[1])[-1]
     if op in ("mm", "bmm"):
         return elements(node) * size(args[0])[-1]
+    if op == "_grouped_mm":
+        return elements(args[0]) * size(args[1])[-1]
     if op == "baddbmm":
         return elements(node) * size(args[1])[-1]
     if op == "convolution":

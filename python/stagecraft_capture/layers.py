@@ -189,6 +189,8 @@ def multiply_adds(node: fx.Node) -> int:
 
     if op in ("linear", "matmul", "mm", "bmm"):
         return made.numel() * size(args[0])[-1]
+    if op == "_grouped_mm":
+        return size(args[0]).numel() * size(args[1])[-1]
     if op in ("addmm", "baddbmm"):
         return made.numel() * size(args[1])[-1]
     if op.startswith("conv") and hasattr(made, "numel") and len(args) > 1:

@@ -257,8 +257,10 @@ def gradients_between(
                 values[node] = node.target(*args, **kwargs)
             except (RuntimeError, IndexError) as error:
                 raise CaptureError(
-                    f"{place_of(node)}: {node.target} fails in eager mode:"
-                    f" {str(error).strip().splitlines()[0]}; call the module in Python, and mend it there"
+                    f"{place_of(node)}: {node.target} fails in eager mode, with"
+                    f" {len(next(iter(inputs.values())))} samples: {str(error).strip().splitlines()[0]}; call"
+                    " the module with as many in Python, and mend it there (what goes in pairs is one sample:"
+                    " [2, ...])"
                 ) from error
     result, crossing = (
         values[composite.loss or composite.output],

@@ -52,6 +52,8 @@ def of_step(name: str, results: list[Any], arguments: list[Any], shape_of: dict[
     base = name.partition(".")[0]
     if base in PRODUCTS:
         return of_product(*(shape_of[arguments[i]] for i in PRODUCTS[base]))
+    if base == "stagecraft::grouped_mm":
+        return math.prod(shape_of[arguments[0]]) * shape_of[arguments[1]][-1]
     if base == "aten::linear":
         return math.prod(shape_of[arguments[0]]) * shape_of[arguments[1]][0]
     if base == "aten::convolution":

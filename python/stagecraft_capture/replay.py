@@ -63,6 +63,8 @@ def operator_of(name: str) -> Callable[..., Any]:
         return lambda x, p, stream: dropped(x, torch.empty_like(x).bernoulli_(1 - p), p)
     if name == "stagecraft::dropout_apply":
         return lambda x, mask, p: dropped(x, mask.to(x.dtype), p)[0]
+    if name == "stagecraft::grouped_mm":
+        return torch.ops.aten._grouped_mm
     namespace, _, rest = name.partition("::")
     base, _, overload = rest.partition(".")
     namespace = TRACED if namespace == OURS else namespace

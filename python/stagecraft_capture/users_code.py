@@ -14,6 +14,7 @@ from stagecraft_tools.console import first_line
 from .calls import names_by_place, takes_whole
 from .errors import CaptureError, place_in
 from .export_errors import place_of_error, with_place
+from .instead import of_detectors
 from .reach import Snapshot, is_fake
 
 DRAWN = "; integers are drawn below a bound: give --field NAME=i64[SIZES]<N, or --vocabulary"
@@ -106,6 +107,8 @@ def refuse_unusual(module: torch.nn.Module) -> None:
             raise CaptureError(
                 f"{name} is {kind}, which runs do not know: return a module of dense real numbers"
             )
+    if said := of_detectors(module):
+        raise CaptureError(said)
     refuse_untrainable(module)
 
 

@@ -3,6 +3,7 @@
 
 #include "models/captured/operators/device_attention.h"
 #include "models/captured/operators/device_kernels.h"
+#include "models/captured/operators/grouped_mm.h"
 
 #include <torch/library.h>
 
@@ -45,6 +46,7 @@ TORCH_LIBRARY(stagecraft_forms, library) {
       "b_ih, Tensor? b_hh, Tensor hx, Tensor cx, bool reverse) -> (Tensor, Tensor, Tensor, Tensor, Tensor, "
       "Tensor)",
       &plain_lstm_backward);
+  library.def("grouped_mm(Tensor x, Tensor y, Tensor ends) -> Tensor", &plain_grouped_mm);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "engine/device/operators.h"
 #include "models/captured/operators/device_attention.h"
+#include "models/captured/operators/grouped_mm.h"
 #include "models/captured/operators/operators.h"
 #include "test/support/catch.h"
 
@@ -142,5 +143,39 @@ TEST_CASE("an LSTM for devices gives what oneDNN's gives, forwards and backwards
       CHECK(close(std::get<4>(made), back[4].toTensor(), 1e-4));
       CHECK(close(std::get<5>(made), back[5].toTensor(), 1e-4));
     }
+  }
+}
+
+TEST_CASE("products of experts for devices give what LibTorch's give on the CPU", "[device_kernels]") {
+  at::manual_seed(11);
+  const c10::OperatorHandle op = handle_of(*find_operator("stagecraft::grouped_mm"));
+  const std::int64_t rows = 7, in = 8, out = 4;
+  const at::Tensor x = at::randn({rows, in});
+  const at::Tensor weights = at::randn({3, out, in}).transpose(1, 2);
+  at::Tensor gradient = at::randn({rows, out});
+  gradient[6][1] = std::numeric_limits<float>::infinity();  // one expert's, and no other's
+  for (const std::vector<std::int32_t>& ends :
+       {std::vector<std::int32_t>{2, 5, 7}, {0, 7, 7}, {7, 7, 7}, {0, 0, 7}}) {
+    INFO(ends[0] << "," << ends[1]);
+    const at::Tensor its = at::tensor(ends, at::kInt);
+    c10::Stack forward{x, weights, its};
+    op.callBoxed(&forward);
+    CHECK(close(plain_grouped_mm(x, weights, its), forward[0].toTensor(), 1e-5));
+    c10::Stack backward{x.t(), gradient, its};
+    op.callBoxed(&backward);
+    const at::Tensor made = plain_grouped_mm(x.t(), gradient, its), expected = backward[0].toTensor();
+    CHECK(made.strides() == expected.strides());
+    CHECK(at::allclose(made, expected, 1e-5, 1e-5, /*equal_nan=*/true));
+  }
+}
+
+TEST_CASE("ends of experts that are not those of all rows are refused", "[device_kernels]") {
+  const c10::OperatorHandle op = handle_of(*find_operator("stagecraft::grouped_mm"));
+  const at::Tensor x = at::ones({7, 8}), weights = at::ones({3, 8, 4});
+  for (const std::vector<std::int32_t>& ends :
+       {std::vector<std::int32_t>{2, 5, 6}, {2, 5, 8}, {5, 2, 7}, {-1, 5, 7}, {2, 7}}) {
+    INFO(ends[0] << "," << ends[1]);
+    c10::Stack stack{x, weights, at::tensor(ends, at::kInt)};
+    CHECK_THROWS_AS(op.callBoxed(&stack), c10::Error);
   }
 }

@@ -26,7 +26,7 @@ from stagecraft_capture.losses import WithLoss, mse
 torch.set_num_threads(1)
 # What others show that Python decides by, or that one graph does for.
 FULL_ALONE = (
-    *("at least 16", "a square", "another table", "in evaluation, otherwise than in training", "a generator"),
+    *("at least 16", "a cube", "another table", "in evaluation, otherwise than in training", "a generator"),
     *("a copy that many samples have no need of", "a constant of another number of samples"),
 )
 BY_SIZE = "a run has one graph for micro-batches of all sizes: let Python decide by settings"
@@ -106,9 +106,14 @@ def _(self, h):
     return h * (len(h) // 4)  # differs
 
 
-@case("a square", "reads 4, 9, 9216", BY_SIZE)
+@case("a square", captured=True)
 def _(self, h):
-    return h * len(h) ** 2  # differs
+    return h * len(h) ** 2 / (3 * len(h) * (len(h) - 1))
+
+
+@case("a cube", "reads 8, 27, 884736", BY_SIZE)
+def _(self, h):
+    return h * len(h) ** 3  # differs
 
 
 @case("a number of Python", "mul.Tensor reads 1.0, 1.0, 2.0", BY_SIZE)
@@ -192,14 +197,9 @@ def _(self, h):
     return Forward.apply(h)  # differs
 
 
-@case(
-    "a variance of the batch, by hand",
-    "in the backward of this",
-    "mul.Scalar reads 1.0, 0.6666666666666666, 0.0208",
-    "(x - x.mean(0)).square().mean(0)",
-)
+@case("a root of the number of samples", "mul.Tensor reads 1.4142", BY_SIZE)
 def _(self, h):
-    return (h - h.mean(0)) / (h.var(0, correction=0) + 1e-5).sqrt()  # differs
+    return h * len(h) ** 0.5  # differs
 
 
 def iterator(self):
@@ -243,6 +243,16 @@ def _(self, h):
 def _(self, h):
     difference = h - h.mean(0)
     return difference / (difference.square().mean(0) + 1e-5).sqrt()
+
+
+@case("a variance of the batch", captured=True)
+def _(self, h):
+    return (h - h.mean(0)) / (h.var(0, correction=0) + 1e-5).sqrt()
+
+
+@case("deviations of the batch", captured=True)
+def _(self, h):
+    return h / (h.std(0) + h.view(-1, 2).std(0).mean() + torch.var_mean(h.view(-1, 3))[0] + h.var() + 1e-5)
 
 
 @case("the same in both branches", captured=True)
@@ -321,9 +331,9 @@ def place_of(function):
     return f'File "{os.path.abspath(inspect.getsourcefile(function))}", line {first + at},'
 
 
-def captured(module, fields=(), loss=None):
+def captured(module, fields=(), loss=None, dtype=torch.float32):
     torch.manual_seed(0)
-    batch = Batch([Field("x", [8], torch.float32), *fields])
+    batch = Batch([Field("x", [8], dtype), *fields])
     wrapped = WithLoss(module, loss)
     return wrapped, batch, capture(wrapped, batch, loss is not None)
 
@@ -372,6 +382,37 @@ def test_losses():
         targets,
         of_many,
     )
+
+
+def of_pairs(output, batch):
+    return (output @ output.T).square().mean() + (output @ output.T).sum() / (2 * len(output) ** 2)
+
+
+def of_other_pairs(output, batch):
+    alike = (output @ output.T).masked_fill(torch.eye(len(output)).bool(), 0)
+    return alike.exp().sum() / (len(output) * (len(output) - 1))
+
+
+def of_neighbours(output, batch):
+    places = torch.arange(len(output))
+    return F.cross_entropy(output @ output.T, places + 1 - places % 2 * 2)  # differs
+
+
+def test_samples_in_pairs():
+    """Of three samples one has no neighbour."""
+    words = "with 3 samples", "Target 3 is out of bounds", "what goes in pairs is one sample"
+    refused((place_of(of_neighbours), *words), Net(lambda self, h: h), (), of_neighbours)
+
+
+@pytest.mark.parametrize("loss", [of_pairs, of_other_pairs])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_losses_over_all_pairs_of_samples(loss, dtype):
+    """They divide by a square of the number of samples."""
+    module, batch, model = captured(Net(lambda self, h: h).to(dtype), (), loss, dtype)
+    for b in (2, 5, 7):
+        checked = check(module, model, batch.at(b))
+        assert checked["output"] == checked["evaluation"] == checked["loss"] == "equal", checked
+        assert checked["gradients"] == checked["equal"] > 0, checked
 
 
 NUMBERS = 16384

@@ -20,6 +20,7 @@ from stagecraft_capture.hugging_face import choose_experts
 from stagecraft_capture.losses import WithLoss, cross_entropy
 from stagecraft_capture.precision import master_of, narrow, patterns
 from stagecraft_capture.routed import Routed, has_router_loss, with_hooks
+from stagecraft_capture.tasks import Logits
 
 LLAMA = dict(
     hidden_size=32,
@@ -355,6 +356,72 @@ def test_the_loss_of_routers():
     assert model.terms == ["aux_loss"]
     assert model.units == {"field": "labels", "ignore": -100, "from": 1}
     assert any(len(layer.graph["outputs"]) > 1 for layer in model.layers)  # the routers' logits go on
+
+
+class Experts(nn.Module):
+    """As docs/guides/pytorch.md has them."""
+
+    def __init__(self, experts=4, width=8, inner=16):
+        super().__init__()
+        self.experts, self.gate = experts, nn.Linear(width, experts)
+        self.up = nn.Parameter(torch.randn(experts, width, inner) / 4)
+        self.down = nn.Parameter(torch.randn(experts, inner, width) / 4)
+
+    def forward(self, x):
+        tokens = x.flatten(0, -2)
+        weight, expert = self.gate(tokens).softmax(-1).topk(2)
+        place = expert.flatten().argsort(stable=True)
+        ends = nn.functional.one_hot(expert.flatten(), self.experts).sum(0).cumsum(0).int()
+        rows = nn.functional.grouped_mm(tokens[place // 2], self.up, offs=ends).relu()
+        rows = nn.functional.grouped_mm(rows, self.down, offs=ends)
+        made = rows[place.argsort()].view(len(tokens), 2, -1)
+        return (made * weight.unsqueeze(-1)).sum(1).view(x.shape)
+
+
+class Blocks(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x)
+
+
+class Batched(Experts):
+    def forward(self, x):
+        weights = nn.functional.grouped_mm(self.up, self.down)  # without ends
+        return self.gate(x).softmax(-1) @ weights.mean((1, 2)).unsqueeze(-1)
+
+
+def test_experts_of_ones_own():
+    torch.manual_seed(0)
+    equal("experts by hand", Blocks(Experts(), nn.LayerNorm(8), Experts(6)), numbers(5, 8), 4)
+    refused(
+        "grouped products without ends",
+        Batched(),
+        numbers(3, 8),
+        "grouped_mm with bias or out_dtype, or without",
+    )
+
+
+def test_experts_keep_what_their_tokens_are():
+    """And no copy of a weight for each of them."""
+    hidden, inner, tokens, chosen = 16, 256, 8, 2
+    config = transformers.AutoConfig.for_model(
+        "mixtral",
+        **{**LLAMA, "hidden_size": hidden, "intermediate_size": inner, "num_attention_heads": 2},
+        num_local_experts=4,
+        num_experts_per_tok=chosen,
+    )
+    choose_experts(config)
+    torch.manual_seed(0)
+    module = Logits(transformers.AutoModelForCausalLM.from_config(config))
+    layers = equal("experts in groups", module, Batch([Field("input_ids", [tokens], below=64)]), 4)
+    steps = [name for layer in layers for name, *_ in layer.graph["forward"]["steps"]]
+    assert steps.count("stagecraft::grouped_mm") == 2 * config.num_hidden_layers
+    for layer in layers:
+        if any(name == "stagecraft::grouped_mm" for name, *_ in layer.graph["forward"]["steps"]):
+            # what a token brings and takes, and what lies between its two products, in float32
+            assert 0 < layer.kept <= tokens * chosen * (8 * hidden + 5 * inner) * 4
+            assert (
+                layer.kept_all < tokens * chosen * 3 * hidden * inner * 4 / 4
+            )  # a quarter of copied weights
 
 
 def test_layouts():

@@ -12,7 +12,8 @@ import pytest
 
 from places import SOURCE
 
-sys.path[:0] = [str(SOURCE / where) for where in ("python", "scripts", "scripts/docs", "examples/translator")]
+EXAMPLES = ("examples/detector", "examples/translator")
+sys.path[:0] = [str(SOURCE / where) for where in ("python", "scripts", "scripts/docs", *EXAMPLES)]
 
 # None of PyTorch's thousands of modules is garbage, and looking for some makes a process start and end a
 # second later. What a file's tests leave, captures above all, is looked for behind them.

@@ -215,6 +215,21 @@ def lstm():
     return count
 
 
+def experts():
+    ours, count = torch.ops.stagecraft_forms, 0
+    for dtype, rows in itertools.product((torch.float32, torch.bfloat16), (1, 7)):
+        x, weights = torch.randn(rows, 8, dtype=dtype), torch.randn(3, 16, 8, dtype=dtype).mT
+        gradient, ends = torch.randn(rows, 16, dtype=dtype), torch.tensor([0, 1, rows], dtype=torch.int32)
+        calls = {"forward": (x, weights), "of rows": (gradient, weights.mT), "of weights": (x.mT, gradient)}
+        for name, given in calls.items():
+            captured = aten._grouped_mm(*given, ends)
+            with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+                there = [mode.from_tensor(t).to("cuda") for t in (*given, ends)]
+                same(f"experts, {name}, {rows} rows of {dtype}", [ours.grouped_mm(*there)], [captured])
+            count += 1
+    return count
+
+
 # The list below is of the torch that setup.sh installs; another one's has other lines.
 LISTED = torch.__version__.startswith(VERSIONS[0].minor + ".")
 
@@ -347,3 +362,7 @@ def test_attention(forms):
 
 def test_lstms(forms):
     print(f"{lstm()} LSTMs")
+
+
+def test_experts(forms):
+    print(f"{experts()} products of experts")

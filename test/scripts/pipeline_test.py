@@ -106,15 +106,23 @@ def test_llama(stages):
     )
 
 
-def test_experts_and_the_loss_of_their_routers():
-    """Experts are multiplied batched, in the loop as in the pipeline."""
+@pytest.mark.parametrize("way", ["grouped_mm", "batched_mm"])
+def test_experts_and_the_loss_of_their_routers(way):
+    """Experts are multiplied as the config says, in the loop as in the pipeline."""
     model = mixtral()
+    assert model.config._experts_implementation == "grouped_mm"  # as transformers chooses
+    model.config._experts_implementation = way
     batches = text_batches(64, padded=True, labels="tokens")[:2]
     beside_eager(model, batches, None, own_loss, "labels", stages=2, schedule="1f1b")
-    model.config._experts_implementation = "grouped_mm"
-    step = sc.pipeline(model, batches[0], stages=2, config=MEASURED_ONCE)
-    assert model.config._experts_implementation == "grouped_mm"
-    assert step(batches[0]).loss > 0
+
+
+def test_experts_by_a_loop_over_them_are_multiplied_in_groups():
+    model = mixtral()
+    model.config._experts_implementation = "eager"
+    batch = text_batches(64, labels="tokens")[0]
+    step = sc.pipeline(model, batch, stages=2, config=MEASURED_ONCE)
+    assert model.config._experts_implementation == "eager"
+    assert step(batch).loss > 0
 
 
 @pytest.mark.parametrize("stages", [1, 2])

@@ -1,4 +1,4 @@
-"""A Mixtral of one layer, whose loss has that of its routers in it. Experts are multiplied batched."""
+"""A Mixtral of one layer, whose loss has that of its routers in it."""
 
 import pytest
 import torch
@@ -16,7 +16,6 @@ def mixtral():
         num_local_experts=4,
         output_router_logits=True,
         router_aux_loss_coef=0.5,
-        experts_implementation="batched_mm",
     )
     torch.manual_seed(0)
     return transformers.MixtralForCausalLM(config)

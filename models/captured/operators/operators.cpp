@@ -4,6 +4,7 @@
 #include "base/nearest.h"
 #include "models/captured/operators/ctc_loss.h"
 #include "models/captured/operators/device_kernels.h"
+#include "models/captured/operators/grouped_mm.h"
 #include "models/captured/operators/gru.h"
 #include "models/captured/operators/lstm.h"
 
@@ -65,6 +66,7 @@ constexpr Operator kOperators[] = {
     Operator{"aten::addmv", kSet},
     Operator{"aten::addbmm", kSet},
     Operator{"aten::linalg_cross", kSame},
+    Operator{"stagecraft::grouped_mm", kOurs},
     // Shapes
     Operator{"aten::t", kSame, kView},
     Operator{"aten::transpose.int", kSame, kView},
@@ -629,6 +631,7 @@ std::string similar_operator(std::string_view name) {
 
 c10::OperatorHandle handle_of(const Operator& op) {
   register_ctc_loss();
+  register_grouped_mm();
   register_gru();
   register_lstm();
   register_device_kernels();

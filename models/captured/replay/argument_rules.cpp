@@ -330,6 +330,11 @@ std::string unfolded(const StepView& view) {
   if (step < 1 || size < 0 || size > whole) return "size and step make no windows";
   whole = (whole - size) / step + 1;
   expected.push_back(size);
+  // The kernel repeats what has a size of 1, as torch.istft asks of its windows.
+  const Sizes given = view.sizes("grad_in");
+  for (std::size_t i = 0; i < given.size() && i + 1 < expected.size(); ++i) {
+    if (given[i] == 1 && static_cast<std::int64_t>(i) != dim) expected[i] = 1;
+  }
   return must_be(view, "grad_in", expected);
 }
 

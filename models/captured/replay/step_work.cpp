@@ -29,7 +29,7 @@ class StepReader {
 
   [[nodiscard]] double multiply_adds() const {
     if (name_ == "aten::mm" || name_ == "aten::bmm" || name_ == "aten::mv" || name_ == "aten::dot" ||
-        name_ == "aten::vdot")
+        name_ == "aten::vdot" || name_ == "stagecraft::grouped_mm")
       return of_matrices(0);
     if (name_ == "aten::addmm" || name_ == "aten::baddbmm") return of_matrices(1);
     if (name_ == "aten::convolution") {
