@@ -112,7 +112,7 @@ if [ "$includes" = 1 ]; then
   }
   export -f alone
   # shellcheck disable=SC2016  # the inner shell's
-  python3 scripts/seals.py "$sealed" "$compile" "${sources[@]}" | xargs -r -n 2 -P "$(nproc)" bash -c 'alone "$@"' alone ||
+  python3 scripts/seals.py "$sealed" "${compile//"$PWD"/.}" "${sources[@]}" | xargs -r -n 2 -P "$(nproc)" bash -c 'alone "$@"' alone ||
     { echo "lint.sh: a source does not compile by itself, above" >&2; exit 1; }
   echo "lint: each of ${#sources[@]} files compiles by itself"
 fi

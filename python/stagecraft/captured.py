@@ -149,7 +149,7 @@ _IN_PYTHON = (
     (r" and --dtype is (\w+)", r" and precision is \1"),
     (r"--dtype (\w+)", r'precision="\1"'),
     (r": --full '[^']*' keeps them in float32", ""),
-    (r"--layers (PATTERN|narrow:\d+) ", r'layers="\1" '),
+    (r"--layers (narrow:\d+)", r'layers="\1"'),
     (r"--layers PATTERN", "layers=PATTERN"),
     (r"--(layers|lengths)\b", r"\1"),
 )

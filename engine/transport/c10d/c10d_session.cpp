@@ -1,6 +1,7 @@
 #include "engine/transport/c10d/c10d_session.h"
 
 #include "base/error.h"
+#include "base/stopwatch.h"
 #include "engine/transport/c10d/c10d_transport.h"
 #include "engine/transport/c10d/lines.h"
 #include "engine/transport/c10d/mailbox.h"
@@ -9,7 +10,9 @@
 #include "engine/transport/texts.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
+#include <thread>
 #include <utility>
 
 namespace stagecraft {
@@ -55,9 +58,20 @@ C10dSession::~C10dSession() {
       if (r != rank().value) lines_->post(Rank{r}, left);
     }
     lines_->flush(kLongest);
+    await_goodbyes();
     heartbeats_.reset();
   }
   lines_.reset();
+}
+
+void C10dSession::await_goodbyes() const {
+  constexpr Seconds kPatience{2};
+  Stopwatch stopwatch;
+  const auto all_gone = [this] {
+    const std::lock_guard lock(mutex_);
+    return loss_ || std::count(left_.begin(), left_.end(), true) == world() - 1;
+  };
+  while (!all_gone() && stopwatch.read() < kPatience) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 std::shared_ptr<Signs> C10dSession::heartbeats() const { return heartbeats_; }

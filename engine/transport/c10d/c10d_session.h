@@ -34,7 +34,7 @@ class C10dSession final : public ProcessSession {
                        Seconds patience = TransportOptions().start_up_timeout);
   /// Over the group of this name. Throws InputError as transport::make_c10d_wire does.
   explicit C10dSession(const std::string& group_name, Seconds patience = TransportOptions().start_up_timeout);
-  /// Says goodbye, unless a transport failed; waits for no other rank.
+  /// Says goodbye, unless a transport failed, and waits some seconds for that of the others.
   ~C10dSession() override;
   C10dSession(const C10dSession&) = delete;
   C10dSession& operator=(const C10dSession&) = delete;
@@ -78,6 +78,9 @@ class C10dSession final : public ProcessSession {
   [[nodiscard]] transport::Mailbox& mailbox(std::int32_t number);
   void take(Rank from, transport::Message&& message);
   void lose(Rank peer, const std::string& why);
+  /// Until all others have said theirs, for some seconds. A connection that is closed before all of it is read loses
+  /// what it brought the other end, too: our last messages.
+  void await_goodbyes() const;
 
   std::unique_ptr<transport::Wire> wire_;
   bool roomy_ = false;
