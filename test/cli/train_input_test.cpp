@@ -379,7 +379,8 @@ TEST_CASE("a plan of another model, size or precision exits 2", "[train_input]")
   CHECK(with("model", "a name for people").code == 0);
   config["run_dir"] = folder.path("third");
   config["pipeline"] = {{"schedule", "zb_h1"}};
-  check_refused(with("model", "x"), 2, "/pipeline/schedule: zb_h1, but the plan");
+  check_refused(with("model", "x"), 2,
+                "/pipeline/schedule: zb_h1, but " + folder.path("plan.json") + " has 1f1b");
 }
 
 TEST_CASE("launcher variables that MPI does not confirm exit 2 with one message", "[train_input]") {

@@ -111,7 +111,7 @@ TEST_CASE("activation checkpointing recomputes and changes no loss; beside a pla
   CHECK(!says(chosen.out, "with recomputation"));  // memory suffices
   config["activation_checkpointing"]["recompute"] = "all_but_last";
   check_refused(train(folder, config, {"--plan", plan, "--dry-run"}), 2,
-                "/activation_checkpointing/recompute: all_but_last, but the plan");
+                "/activation_checkpointing/recompute: all_but_last, but " + plan + " has all");
 }
 
 TEST_CASE("a run of hours that saves nothing before its end says so", "[train]") {

@@ -71,7 +71,8 @@ void C10dSession::await_goodbyes() const {
     const std::lock_guard lock(mutex_);
     return loss_ || std::count(left_.begin(), left_.end(), true) == world() - 1;
   };
-  while (!all_gone() && stopwatch.read() < kPatience) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (!all_gone() && stopwatch.read() < kPatience)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 std::shared_ptr<Signs> C10dSession::heartbeats() const { return heartbeats_; }
