@@ -103,17 +103,31 @@ def test_runs_equal_the_oracle_to_the_bit(scratch):
 
 @pytest.fixture(scope="module")
 def agent():
-    """A store as torchrun's agent has one: ranks come and go."""
-    return dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+    """The port of a store as torchrun's agent has one: ranks come and go. It has threads, so it has a process
+    of its own: ranks are forks of this one, and would wait for what a thread held then."""
+    here = os.getpid()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+            os.write(write, str(store.port).encode())
+            while os.getppid() == here:
+                time.sleep(1)
+        finally:
+            os._exit(0)
+    yield int(os.read(read, 16))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
 
 
 def test_without_python_torchruns_store_carries_what_ranks_tell_each_other(scratch, agent):
     for world in (2, 3):
-        run(scratch, world, "contract", store=agent.port)
-    assert "runs over 2 ranks of c10d compared" in run(scratch, 2, "equality", 399, store=agent.port)[0]
-    texts = run(scratch, 3, "failure", store=agent.port)
+        run(scratch, world, "contract", store=agent)
+    assert "runs over 2 ranks of c10d compared" in run(scratch, 2, "equality", 399, store=agent)[0]
+    texts = run(scratch, 3, "failure", store=agent)
     assert all("rank 1 failed: the disk is full" in heard(texts, number)[1] for number in (0, 2))
-    codes, texts = Ranks(scratch, 2, "killed", store=agent.port).wait()
+    codes, texts = Ranks(scratch, 2, "killed", store=agent).wait()
     assert codes == [0, -signal.SIGKILL], texts
     assert "the process of rank 1 has ended without a word" in heard(texts, 0)[1]
 
