@@ -3,7 +3,8 @@
 #   scripts/campaign.sh kills|pauses|wakes|namespaces|soak|oom|hostile|simulation [--minutes N] [--seed N] [--trials N] [--build build]
 # Prints a table; ends with 1 where something was wrong, after the line that makes that trial again.
 set -euo pipefail
-cd "$(dirname "$0")"
-. ./environment.sh
-export PYTHONPATH=$PWD OMP_NUM_THREADS=1 STAGECRAFT_PYTHON_WITH_TORCH=$stagecraft_venv/bin/python
+folder=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=scripts/environment.sh
+. "$folder/environment.sh"
+export PYTHONPATH=$folder OMP_NUM_THREADS=1 STAGECRAFT_PYTHON_WITH_TORCH=$stagecraft_venv/bin/python
 exec python3 -m campaigns "$@"

@@ -31,7 +31,9 @@ def main() -> int:
         type=int,
         help="of the first trial; the next has N + 1 (default: the time; oom, simulation: 0)",
     )
-    parser.add_argument("--build", type=Path, default=Path("../build"), help="folder with stagecraft")
+    parser.add_argument(
+        "--build", type=Path, default=Path(__file__).parents[2] / "build", help="folder with stagecraft"
+    )
     options = parser.parse_args()
     module = CAMPAIGNS[options.campaign]
     first = options.seed
