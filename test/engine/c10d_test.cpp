@@ -2,6 +2,7 @@
 
 #include "engine/transport/c10d/c10d_session.h"
 #include "engine/transport/c10d/message.h"
+#include "test/engine/c10d_sessions.h"
 #include "test/engine/over_hosts_cases.h"
 #include "test/support/catch.h"
 #include "test/support/demand.h"
@@ -28,38 +29,15 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// Runs `body` on `world` threads, each with a session of its own; rethrows the first exception (by rank).
 void run_sessions(FakeGroup& group, int world, const std::function<void(C10dSession&)>& body) {
-  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(world));
-  std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < errors.size(); ++r) {
-    threads.emplace_back([&, r] {
-      try {
-        C10dSession session(group.wire(Rank{static_cast<std::int32_t>(r)}), Seconds{30});
-        body(session);
-      } catch (...) {
-        errors[r] = std::current_exception();
-      }
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  for (const auto& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
+  test::run_sessions(
+      world, [&](Rank rank) { return group.wire(rank); }, body);
 }
 
-/// The same with a transport each, which a rank that throws fails.
 void run_c10d(int world, const TransportOptions& options, const std::function<void(Transport&)>& body) {
   FakeGroup group(world);
-  run_sessions(group, world, [&](C10dSession& session) {
-    const auto transport = session.make_transport(options);
-    try {
-      body(*transport);
-    } catch (const std::exception& error) {
-      transport->fail(error.what());
-      throw;
-    }
-  });
+  run_transports(
+      world, [&](Rank rank) { return group.wire(rank); }, options, body);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include "engine/transport/c10d/store_wire.h"
 
 #include "base/stopwatch.h"
-#include "engine/transport/c10d/c10d_session.h"
+#include "test/engine/c10d_sessions.h"
 #include "test/engine/nccl_ranks.h"
 #include "test/engine/over_hosts_cases.h"
 #include "test/support/catch.h"
@@ -31,25 +31,6 @@ using transport::make_store_wire;
 
 namespace {
 
-/// Runs `body` on `world` threads, each of which has agreed on a name with the others; rethrows the first exception.
-void in_threads(int world, const std::function<void(Rank)>& body) {
-  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(world));
-  std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < errors.size(); ++r) {
-    threads.emplace_back([&, r] {
-      try {
-        body(Rank{static_cast<std::int32_t>(r)});
-      } catch (...) {
-        errors[r] = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const auto& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
-}
-
 /// That of this process, and a connection to it.
 struct Served {
   c10::intrusive_ptr<c10d::TCPStore> server = c10::make_intrusive<c10d::TCPStore>(
@@ -60,17 +41,11 @@ struct Served {
 
 void run_over_store(int world, const TransportOptions& options, const std::function<void(Transport&)>& body) {
   const Served served;
-  in_threads(world, [&](Rank rank) {
+  const auto wire = [&](Rank rank) {
     const std::string name = agreed_name(*served.store, rank, world, Seconds{30});
-    C10dSession session(make_store_wire(served.store, name, rank, world), Seconds{30});
-    const auto transport = session.make_transport(options);
-    try {
-      body(*transport);
-    } catch (const std::exception& error) {
-      transport->fail(error.what());
-      throw;
-    }
-  });
+    return make_store_wire(served.store, name, rank, world);
+  };
+  run_transports(world, wire, options, body);
 }
 
 std::string refusal(const std::function<void()>& call) {
@@ -114,7 +89,7 @@ TEST_CASE("starts over one store each have a name of their own, whatever earlier
   std::set<std::string> names;
   for (int start = 0; start < 3; ++start) {
     std::vector<std::string> agreed(kWorld);
-    in_threads(kWorld, [&](Rank rank) {
+    run_as_ranks(kWorld, [&](Rank rank) {
       // Now this one comes late, now that one.
       if (rank.value == start) std::this_thread::sleep_for(std::chrono::milliseconds(30));
       agreed[rank.index()] = agreed_name(*store, rank, kWorld, Seconds{30});

@@ -34,10 +34,8 @@ bool every_rank_has_its_own(Transport& hosts, at::Device device) {
 [[noreturn]] void refuse_to_carry() {
   throw InputError(
       "torchrun started these processes without Python, so they have its store, which is for what is small, "
-      "and no "
-      "Gloo: NCCL has to carry the tensors (\"device\": \"cuda\", comms.backend \"auto\" or \"nccl\", a GPU "
-      "per "
-      "rank). Else start them as `torchrun ... -m stagecraft ...`, or with mpirun");
+      "and no Gloo: NCCL has to carry the tensors (\"device\": \"cuda\", comms.backend \"auto\" or \"nccl\", "
+      "a GPU per rank). Else start them as `torchrun ... -m stagecraft ...`, or with mpirun");
 }
 
 LinkMeasurement over(std::string transport, const ProbedLink& probed) {

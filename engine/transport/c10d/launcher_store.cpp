@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "base/files.h"
 #include "engine/transport/c10d/first_line.h"
 #include "engine/transport/c10d/store_wire.h"
 
@@ -12,7 +13,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <map>
-#include <random>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -25,11 +25,6 @@ using Clock = std::chrono::steady_clock;
 std::string variable(const Environment& environment, const char* name) {
   const char* const text = environment ? environment(name) : std::getenv(name);
   return text == nullptr ? "" : text;
-}
-
-std::string random_name() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
 }
 
 // What ranks write to meet.
@@ -108,7 +103,7 @@ std::string agreed_name(c10d::Store& store, Rank rank, int world, Seconds patien
   // Rank 0 chooses the name, and answers each rank's call with it. What it answers may be an old call, and what a
   // rank reads an old answer: so an answer repeats its call, and a rank confirms.
   if (rank.value != 0) {
-    const std::string call = random_name();
+    const std::string call = unique_name("call");
     write(store, call_of(rank.value), call);
     while (true) {
       const std::string said = read(store, answer_to(rank.value));
@@ -120,7 +115,7 @@ std::string agreed_name(c10d::Store& store, Rank rank, int world, Seconds patien
       pause(until, 0);
     }
   }
-  const std::string name = "stagecraft/" + random_name();
+  const std::string name = unique_name("stagecraft/start");
   std::map<int, std::string> waiting;  // for these ranks to confirm, who were answered so far to such a call
   for (int r = 1; r < world; ++r) waiting[r] = "";
   while (!waiting.empty()) {
